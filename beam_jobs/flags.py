@@ -1,0 +1,52 @@
+"""The flags that every conversion has."""
+
+from __future__ import annotations
+
+import argparse
+
+from beam_jobs.options import DEFAULT_SHARD_BYTES, ConvertOptions, SplitShares, parse_size
+from tpudata.flags import FlagParser, flag_type, positive_int
+
+
+def add_common_flags(parser: FlagParser) -> None:
+    """Adds the flags that `common_options` reads."""
+    add = parser.add_argument
+    add("--input", required=True, metavar="SRC", help="what to convert")
+    add("--output", required=True, metavar="DIR", help="folder of the dataset; new or empty")
+    add(
+        "--split",
+        type=flag_type("split", SplitShares.parse),
+        metavar="NAME=SHARE,...",
+        help="deal records out to splits by a stable hash of their path, such as train=0.9,validation=0.1",
+    )
+    add(
+        "--shard-size",
+        type=flag_type("size", parse_size),
+        default=DEFAULT_SHARD_BYTES,
+        metavar="SIZE",
+        help="size that shards aim at (default 100MB; MB is 10^6 bytes, MiB 2^20)",
+    )
+    add("--num-shards", type=positive_int, metavar="N", help="number of shards of every split, in place of a size")
+    add("--seed", type=int, default=0, metavar="N", help="seed of the shuffled order (default 0)")
+    add("--label-offset", type=int, default=0, metavar="N", help="label of the first class (default 0)")
+    parser.add_switch("--resume", default=False, help="carry on a killed run: keep its finished shards, write the rest")
+    parser.add_switch(
+        "--overwrite", default=False, help="replace the dataset in the output: removes what its manifest lists"
+    )
+    parser.add_switch("--dry-run", default=False, help="print the plan, write nothing")
+    add("--workers", type=positive_int, default=1, metavar="N", help="processes of the local runner (default 1)")
+
+
+def common_options(flags: argparse.Namespace) -> ConvertOptions:
+    """The options that the flags of `add_common_flags` say; UsageError where they do not fit each other."""
+    return ConvertOptions(
+        input=flags.input,
+        output=flags.output,
+        split=flags.split,
+        shard_bytes=flags.shard_size,
+        num_shards=flags.num_shards,
+        seed=flags.seed,
+        label_offset=flags.label_offset,
+        resume=flags.resume,
+        overwrite=flags.overwrite,
+    )

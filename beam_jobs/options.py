@@ -1,0 +1,141 @@
+"""What a conversion is asked to do, checked once at the door."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from bisect import bisect_right
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+from beam_jobs.reference import HASH_BITS, split_position
+from tpudata.errors import UsageError
+
+DEFAULT_SHARD_BYTES = 100_000_000
+DEFAULT_SPLIT = "train"
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
+_SPLIT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitShares:
+    """How records are dealt out to splits.
+
+    Attributes:
+        shares: fraction of the records by split name; together 1.
+    """
+
+    shares: Mapping[str, Fraction]
+
+    def __post_init__(self) -> None:
+        for name, share in self.shares.items():
+            if not _SPLIT_NAME.fullmatch(name):
+                raise UsageError(f"split name {name!r}: letters, digits and _ are allowed, a letter first")
+            if share <= 0:
+                raise UsageError(f"split {name} has share {share}; give it more than 0")
+        if sum(self.shares.values()) != 1:
+            raise UsageError(
+                f"the shares of the splits add up to {float(sum(self.shares.values())):g}; they must add up to 1"
+            )
+
+    @classmethod
+    def parse(cls, text: str) -> SplitShares:
+        """Parses `train=0.9,validation=0.1`.
+
+        Raises:
+            UsageError: not of that form, or the shares do not add up to 1.
+        """
+        shares: dict[str, Fraction] = {}
+        for part in text.split(","):
+            name, _, share = part.partition("=")
+            try:
+                value = Fraction(share)
+            except (ValueError, ZeroDivisionError):
+                raise UsageError(f"{part!r} is not NAME=SHARE, such as train=0.9") from None
+            if name.strip() in shares:
+                raise UsageError(f"split {name.strip()} is named twice")
+            shares[name.strip()] = value
+        return cls(shares)
+
+    def split_of(self, key: str) -> str:
+        """The split of a record: decided by the hash of its key alone, so that it never moves."""
+        names = list(self.shares)
+        ends, end = [], Fraction(0)
+        for name in names:
+            end += self.shares[name]
+            ends.append(int(end * 2**HASH_BITS))
+        return names[bisect_right(ends, split_position(key))]
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a size such as `100MB` (10^6), `64MiB` (2^20) or `5000000`.
+
+    Raises:
+        UsageError: not a size, or less than one byte.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    unit = _UNITS.get(match[2].upper()) if match else None
+    if match is None or unit is None:
+        raise UsageError(f"{text!r} is not a size; write 100MB, 64MiB or a number of bytes")
+    size = int(Fraction(match[1]) * unit)
+    if size < 1:
+        raise UsageError(f"{text!r} is less than one byte")
+    return size
+
+
+@dataclasses.dataclass(frozen=True)
+class ConvertOptions:
+    """What every conversion takes, whatever it reads.
+
+    Attributes:
+        input: what is converted, local or gs://.
+        output: folder of the dataset.
+        split: how records are dealt out; None leaves it to the input's own split folders, or puts all into `train`.
+        shard_bytes: size that shards aim at.
+        num_shards: number of shards of every split; None lets shard_bytes decide.
+        seed: of the shuffled order.
+        label_offset: label of the first class.
+        resume: an output that a killed run left is carried on.
+        overwrite: a complete dataset in the output is replaced.
+
+    Raises:
+        UsageError: values that do not fit each other.
+    """
+
+    input: str
+    output: str
+    split: SplitShares | None = None
+    shard_bytes: int = DEFAULT_SHARD_BYTES
+    num_shards: int | None = None
+    seed: int = 0
+    label_offset: int = 0
+    resume: bool = False
+    overwrite: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("input", "output"):
+            path = getattr(self, name)
+            if not path.strip():
+                raise UsageError(f"--{name} is empty")
+            # One spelling for one folder, so that paths, and what is derived from them, do not depend on a trailing slash.
+            object.__setattr__(self, name, path.rstrip("/") or "/")
+        if self.resume and self.overwrite:
+            raise UsageError(
+                "--resume and --overwrite: choose one; resume keeps finished shards, overwrite starts again"
+            )
+        if self.label_offset < 0:
+            raise UsageError(
+                f"--label-offset is {self.label_offset}; it is 0, or 1 for readers that keep 0 for background"
+            )
+
+    def deciding(self) -> dict[str, Any]:
+        """The options that decide what the shards hold, for the manifest; neither paths nor how the run is carried out."""
+        return {
+            "label_offset": self.label_offset,
+            "num_shards": self.num_shards,
+            "seed": self.seed,
+            "shard_bytes": self.shard_bytes,
+            "split": None if self.split is None else {name: str(share) for name, share in self.split.shares.items()},
+        }

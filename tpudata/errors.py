@@ -1,0 +1,102 @@
+"""The errors of tpudata.
+
+    TpudataError                  exit code 1: the data or the run failed
+    ├── UsageError                exit code 2: the command or the call was wrong
+    │   └── MissingExtraError     the feature needs an extra that is not installed
+    ├── SourceError               the input cannot be read as it was described
+    │   └── BadRecordError        one input record was refused
+    ├── OutputError               the output cannot be written where it was asked for
+    ├── StorageError              a file or object could not be read, listed or written
+    └── DatasetError              a dataset on disk is not what it should be
+        ├── CorruptionError       bytes differ from what was written; names file and offset
+        └── FeatureError          a feature's dtype, shape or name does not fit; names the feature
+
+Every message says what was got, what is allowed, where, and what to do next. Wrong arguments to the
+estimator stay ValueError and TypeError, as the original TPUEstimator raises them.
+"""
+
+
+class TpudataError(Exception):
+    """Base of every error that tpudata raises on purpose; the command line prints it without a traceback."""
+
+    exit_code = 1
+
+
+class UsageError(TpudataError):
+    """The command line or an argument is wrong: nothing was read or written."""
+
+    exit_code = 2
+
+
+class MissingExtraError(UsageError, ImportError):
+    """A feature needs packages that are not installed; the message names the extra to install."""
+
+    def __init__(self, feature: str, extra: str) -> None:
+        super().__init__(
+            f"{feature} needs the [{extra}] extra, which is not installed. Run: pip install 'tpudata[{extra}]'"
+        )
+        self.feature = feature
+        self.extra = extra
+
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:
+        return type(self), (self.feature, self.extra)
+
+
+class SourceError(TpudataError):
+    """The input cannot be read as it was described: nothing found, an unknown layout, duplicate keys."""
+
+
+class BadRecordError(SourceError):
+    """One input record was refused.
+
+    Attributes:
+        source: path of the file (and member) that holds the record.
+        reason: why it was refused, in words that follow "refused: ".
+        offset: byte offset of the record in `source`, or None where the whole file is the record.
+    """
+
+    def __init__(self, source: str, reason: str, offset: int | None = None) -> None:
+        where = source if offset is None else f"{source} at byte {offset}"
+        super().__init__(f"{where}: refused: {reason}")
+        self.source = source
+        self.reason = reason
+        self.offset = offset
+
+    def __reduce__(self) -> tuple[type, tuple[str, str, int | None]]:
+        # Beam sends errors between processes; the default rebuilds from the message alone.
+        return type(self), (self.source, self.reason, self.offset)
+
+
+class OutputError(TpudataError):
+    """The output cannot be written where it was asked for: not empty, no space, no permission."""
+
+
+class StorageError(TpudataError):
+    """A file or object could not be read, listed or written."""
+
+
+class DatasetError(TpudataError):
+    """A dataset on disk is not what it should be: no manifest, an unknown version, a missing shard."""
+
+
+class CorruptionError(DatasetError):
+    """Bytes on disk differ from what was written.
+
+    Attributes:
+        path: the file.
+        offset: byte offset in the file at which the damage was noticed.
+        reason: what does not fit.
+    """
+
+    def __init__(self, path: str, offset: int, reason: str) -> None:
+        super().__init__(f"{path} at byte {offset}: {reason}")
+        self.path = path
+        self.offset = offset
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[type, tuple[str, int, str]]:
+        return type(self), (self.path, self.offset, self.reason)
+
+
+class FeatureError(DatasetError):
+    """A feature's name, dtype or shape does not fit; the message names the feature and the mend."""

@@ -1,0 +1,30 @@
+"""What a dataset on disk is: Example codec, TFRecord framing, index, manifest, features. Never imports TensorFlow."""
+
+from tpudata.format.dataset import Dataset, open_dataset
+from tpudata.format.example import decode_example, encode_example
+from tpudata.format.features import Feature
+from tpudata.format.index import ShardIndex
+from tpudata.format.layout import index_name, shard_name
+from tpudata.format.manifest import Manifest, Shard, Source, Split
+from tpudata.format.metadata import write_metadata
+from tpudata.format.shard import write_shard
+from tpudata.format.tfrecord import RecordWriter, read_records
+
+__all__ = [
+    "Dataset",
+    "Feature",
+    "Manifest",
+    "RecordWriter",
+    "Shard",
+    "ShardIndex",
+    "Source",
+    "Split",
+    "decode_example",
+    "encode_example",
+    "index_name",
+    "open_dataset",
+    "read_records",
+    "shard_name",
+    "write_metadata",
+    "write_shard",
+]

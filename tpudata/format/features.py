@@ -1,0 +1,83 @@
+"""The schema of a dataset: what each feature of a record is, on disk and once decoded."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from tpudata.errors import FeatureError
+
+KINDS = ("bytes", "int64", "float")
+ENCODINGS = (None, "image", "raw", "utf8")
+_DTYPES: dict[str | None, dict[str, tuple[str, ...]]] = {
+    None: {"bytes": ("string",), "int64": ("int64",), "float": ("float32",)},
+    "image": {"bytes": ("uint8",)},
+    "raw": {"bytes": ("uint8", "int8", "uint16", "int16", "int32", "int64", "float16", "float32", "float64")},
+    "utf8": {"bytes": ("string",)},
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Feature:
+    """One feature of every record of a dataset.
+
+    Attributes:
+        name: its key in the `tf.train.Example`.
+        kind: which list of the Example holds it: `"bytes"`, `"int64"` or `"float"`.
+        dtype: numpy name of the decoded values' dtype (`"string"` for bytes that stay bytes).
+        shape: of the decoded value; `()` is a scalar and `None` a dimension that varies between records. An image is
+            (height, width, channels); channels is what every record is decoded to.
+        encoding: how the stored bytes become values: `None` (the list is the values), `"image"` (an encoded JPEG, PNG, ...),
+            `"raw"` (little-endian values of `dtype` in C order) or `"utf8"` text.
+        num_classes: for a class label, how many classes there are; labels count from `label_offset`.
+        label_offset: the label of the first class (1 for readers that keep 0 for "background").
+
+    Raises:
+        FeatureError: the parts do not fit each other.
+    """
+
+    name: str
+    kind: str
+    dtype: str
+    shape: tuple[int | None, ...] = ()
+    encoding: str | None = None
+    num_classes: int | None = None
+    label_offset: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise FeatureError("A feature's name is empty; give it the key it has in the tf.train.Example.")
+        if self.kind not in KINDS:
+            raise FeatureError(f"Feature {self.name!r}: kind is {self.kind!r}, allowed are {', '.join(KINDS)}.")
+        allowed = _DTYPES.get(self.encoding, {}).get(self.kind, ())
+        if self.dtype not in allowed:
+            raise FeatureError(
+                f"Feature {self.name!r}: dtype {self.dtype!r} with kind {self.kind!r} and encoding {self.encoding!r};"
+                f" allowed dtypes there: {', '.join(allowed) or 'none'}."
+            )
+        if any(size is not None and size < 0 for size in self.shape):
+            raise FeatureError(
+                f"Feature {self.name!r}: shape {self.shape} has a negative size; use None where it varies."
+            )
+        if self.encoding == "image" and len(self.shape) != 3:
+            raise FeatureError(f"Feature {self.name!r}: shape {self.shape} is not (height, width, channels).")
+
+    @property
+    def is_static(self) -> bool:
+        """Whether every record has the same shape."""
+        return None not in self.shape
+
+    def to_json(self) -> dict[str, Any]:
+        """This feature as a JSON object, without what is at its default."""
+        out: dict[str, Any] = {"name": self.name, "kind": self.kind, "dtype": self.dtype, "shape": list(self.shape)}
+        if self.encoding is not None:
+            out["encoding"] = self.encoding
+        if self.num_classes is not None:
+            out["num_classes"] = self.num_classes
+            out["label_offset"] = self.label_offset
+        return out
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Feature:
+        """The feature that `to_json` wrote; a missing or unknown key is a KeyError or TypeError."""
+        return cls(**{**value, "shape": tuple(value["shape"])})

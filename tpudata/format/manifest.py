@@ -1,0 +1,201 @@
+"""The manifest: what exactly is in a dataset. It is written last, so a folder that has one is complete.
+
+`DIR/manifest.json`, UTF-8 JSON with sorted keys:
+
+    format_version   int, 1
+    created_by       the version of tpudata that wrote it
+    layout           "imagenet", ...: which features stand for image, label, ...
+    splits           {name: {"shards": [{"name", "records", "bytes", "crc32c"}, ...], "decoded_bytes": int}}
+    features         [Feature.to_json(), ...]
+    labels           the number of classes, or null; their names are in labels.txt
+    rejected         {reason: count}
+    options          the conversion's options that decide the bytes
+    source           {"input", "files", "bytes", "fingerprint", "ignored_files"}
+
+`crc32c` is the CRC-32C of the whole shard file as eight lower-case hexadecimal digits. There is no time stamp: the same
+inputs and options give the same bytes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from tpudata.errors import DatasetError
+from tpudata.format.features import Feature
+
+FORMAT_VERSION = 1
+MANIFEST_NAME = "manifest.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Shard:
+    """One TFRecord file of a split.
+
+    Attributes:
+        name: file name inside the dataset's folder, such as `train-00000-of-00012.tfrecord`.
+        records: number of records; never 0.
+        bytes: size of the file.
+        crc32c: CRC-32C of the file's bytes, as an unsigned 32-bit integer.
+    """
+
+    name: str
+    records: int
+    bytes: int
+    crc32c: int
+
+    def __post_init__(self) -> None:
+        if self.records <= 0 or self.bytes <= 0:
+            raise DatasetError(
+                f"Shard {self.name}: {self.records} records in {self.bytes} bytes; a shard is never empty."
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """A named part of a dataset, such as `train`.
+
+    Attributes:
+        shards: in order.
+        decoded_bytes: what all records take once decoded to tensors (images as uint8), for sizing caches.
+    """
+
+    shards: tuple[Shard, ...]
+    decoded_bytes: int = 0
+
+    @property
+    def records(self) -> int:
+        """Number of records in all shards."""
+        return sum(shard.records for shard in self.shards)
+
+    @property
+    def bytes(self) -> int:
+        """Size of all shards on disk, in bytes."""
+        return sum(shard.bytes for shard in self.shards)
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """What a dataset was made from.
+
+    Attributes:
+        input: the input as it was given.
+        files: number of input records found.
+        bytes: their size.
+        fingerprint: digest over the sorted (key, size) of every input record; equal for equal listings.
+        ignored_files: how many files were passed over by name (hidden files, `Thumbs.db`).
+    """
+
+    input: str
+    files: int
+    bytes: int
+    fingerprint: str
+    ignored_files: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest:
+    """What is in a dataset; the module's docstring says how it stands on disk.
+
+    Raises:
+        DatasetError: the parts do not fit each other.
+    """
+
+    layout: str
+    splits: Mapping[str, Split]
+    features: tuple[Feature, ...]
+    source: Source
+    created_by: str
+    labels: int | None = None
+    rejected: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    format_version: int = FORMAT_VERSION
+
+    def __post_init__(self) -> None:
+        if self.format_version != FORMAT_VERSION:
+            raise DatasetError(
+                f"Manifest of format version {self.format_version}; this tpudata reads version {FORMAT_VERSION}."
+                " Read it with the tpudata that wrote it, or convert again."
+            )
+        names = [shard.name for split in self.splits.values() for shard in split.shards]
+        if len(set(names)) != len(names):
+            raise DatasetError("The manifest names a shard twice.")
+        if len({feature.name for feature in self.features}) != len(self.features):
+            raise DatasetError("The manifest names a feature twice.")
+
+    @property
+    def records(self) -> int:
+        """Number of records in all splits."""
+        return sum(split.records for split in self.splits.values())
+
+    def split(self, name: str) -> Split:
+        """The split called `name`; DatasetError names the splits there are."""
+        try:
+            return self.splits[name]
+        except KeyError:
+            raise DatasetError(f"No split {name!r}; the dataset has {', '.join(self.splits)}.") from None
+
+    def feature(self, name: str) -> Feature:
+        """The feature called `name`; DatasetError names the features there are."""
+        for feature in self.features:
+            if feature.name == name:
+                return feature
+        raise DatasetError(f"No feature {name!r}; the dataset has {', '.join(f.name for f in self.features)}.")
+
+    def to_bytes(self) -> bytes:
+        """The manifest as it stands on disk."""
+        value = {
+            "format_version": self.format_version,
+            "created_by": self.created_by,
+            "layout": self.layout,
+            "splits": {name: _split_to_json(split) for name, split in self.splits.items()},
+            "features": [feature.to_json() for feature in self.features],
+            "labels": self.labels,
+            "rejected": dict(self.rejected),
+            "options": dict(self.options),
+            "source": dataclasses.asdict(self.source),
+        }
+        return (json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes, path: str = MANIFEST_NAME) -> Manifest:
+        """Parses what `to_bytes` wrote.
+
+        Args:
+            data: the file's bytes.
+            path: where they come from, for messages.
+
+        Raises:
+            DatasetError: not a manifest, or one of another format version.
+        """
+        try:
+            value = json.loads(data)
+            return cls(
+                format_version=value["format_version"],
+                created_by=value["created_by"],
+                layout=value["layout"],
+                splits={name: _split_from_json(split) for name, split in sorted(value["splits"].items())},
+                features=tuple(Feature.from_json(feature) for feature in value["features"]),
+                labels=value["labels"],
+                rejected=value["rejected"],
+                options=value["options"],
+                source=Source(**value["source"]),
+            )
+        except DatasetError as error:
+            raise DatasetError(f"{path}: {error}") from None
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DatasetError(
+                f"{path} is not a manifest ({type(error).__name__}: {error}). Convert the dataset again, or restore the file."
+            ) from None
+
+
+def _split_to_json(split: Split) -> dict[str, Any]:
+    shards = [{**dataclasses.asdict(shard), "crc32c": f"{shard.crc32c:08x}"} for shard in split.shards]
+    return {"shards": shards, "decoded_bytes": split.decoded_bytes}
+
+
+def _split_from_json(value: dict[str, Any]) -> Split:
+    shards = tuple(Shard(**{**shard, "crc32c": int(shard["crc32c"], 16)}) for shard in value["shards"])
+    return Split(shards=shards, decoded_bytes=value["decoded_bytes"])

@@ -1,0 +1,42 @@
+"""Writing what stands beside the shards. The manifest comes last: with it the dataset is complete."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tpudata.errors import DatasetError
+from tpudata.format import tfds
+from tpudata.format.layout import LABELS_NAME
+from tpudata.format.manifest import MANIFEST_NAME, Manifest
+from tpudata.storage import storage_for
+
+
+def write_metadata(folder: str, manifest: Manifest, labels: Sequence[str] | None = None) -> None:
+    """Writes labels.txt (where there are classes), the TFDS metadata, and then the manifest.
+
+    Args:
+        folder: the dataset's folder, which holds the manifest's shards already.
+        manifest: what is in the dataset.
+        labels: class names in the order of their labels; as many as `manifest.labels` says.
+
+    Raises:
+        DatasetError: labels and manifest differ, or a class name has a line break.
+        StorageError: a file could not be written.
+    """
+    if (None if labels is None else len(labels)) != manifest.labels:
+        raise DatasetError(f"{folder}: {len(labels or ())} class names for a manifest of {manifest.labels} classes.")
+    files = {}
+    if labels is not None:
+        broken = [name for name in labels if name.splitlines() != [name]]
+        if broken:
+            raise DatasetError(
+                f"Class name {broken[0]!r} is empty or has a line break, which {LABELS_NAME} cannot hold. Rename it."
+            )
+        files[LABELS_NAME] = "".join(f"{name}\n" for name in labels).encode()
+    files[tfds.DATASET_INFO_NAME] = tfds.dataset_info(manifest)
+    files[tfds.FEATURES_NAME] = tfds.features(manifest)
+    files[MANIFEST_NAME] = manifest.to_bytes()
+    storage = storage_for(folder)
+    for name, data in files.items():
+        with storage.create(storage.join(folder, name)) as file:
+            file.write(data)

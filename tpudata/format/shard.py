@@ -1,0 +1,48 @@
+"""Writing one shard: its records, then its index, each whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from tpudata.errors import DatasetError
+from tpudata.format.index import BLOCK_RECORDS, ShardIndex
+from tpudata.format.layout import index_name
+from tpudata.format.manifest import Shard
+from tpudata.format.tfrecord import RecordWriter
+from tpudata.storage import storage_for
+
+
+def write_shard(
+    folder: str,
+    name: str,
+    records: Iterable[bytes],
+    summary: Callable[[], Mapping[str, Any]] = dict,
+) -> Shard:
+    """Writes a shard and its index into a dataset's folder.
+
+    The shard appears under its name only when all records are written, and its index after it: a shard with a valid index is
+    complete. Memory holds one record and 8 bytes per record written.
+
+    Args:
+        folder: the dataset's folder.
+        name: the shard's file name, see `shard_name`.
+        records: serialised records, consumed once.
+        summary: called after the last record: what the index should say about them, a JSON object.
+
+    Raises:
+        DatasetError: there were no records; nothing was written.
+        StorageError: a file could not be written.
+    """
+    storage = storage_for(folder)
+    with storage.create(storage.join(folder, name)) as file:
+        writer = RecordWriter(file, BLOCK_RECORDS)
+        for record in records:
+            writer.write(record)
+        written = writer.written()
+        if len(written.offsets) == 1:
+            raise DatasetError(f"{name}: no records to write; a shard is never empty.")
+    index = ShardIndex.of(written, summary())
+    with storage.create(storage.join(folder, index_name(name))) as file:
+        file.write(index.to_bytes())
+    return Shard(name=name, records=index.records, bytes=index.shard_bytes, crc32c=index.shard_crc32c)

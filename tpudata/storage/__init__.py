@@ -1,0 +1,10 @@
+"""Files behind one small interface, wherever they are: list, read, ranged read, atomic write.
+
+Every path is a full path in the storage's own notation. `storage_for(path)` picks the storage by the path.
+"""
+
+from tpudata.storage._interface import Entry, Storage
+from tpudata.storage._select import storage_for
+from tpudata.storage.local import LocalStorage
+
+__all__ = ["Entry", "LocalStorage", "Storage", "storage_for"]

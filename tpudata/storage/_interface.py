@@ -1,0 +1,55 @@
+"""What a storage can do."""
+
+from __future__ import annotations
+
+import dataclasses
+from contextlib import AbstractContextManager
+from typing import BinaryIO, Protocol
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A file or a folder.
+
+    Attributes:
+        path: full path.
+        name: last part of the path.
+        size: bytes, 0 for a folder.
+        is_folder: whether it is a folder.
+    """
+
+    path: str
+    name: str
+    size: int
+    is_folder: bool
+
+
+class Storage(Protocol):
+    """A place that holds files. Implementations are safe to share between threads and raise StorageError."""
+
+    def join(self, base: str, *parts: str) -> str:
+        """The path of something below `base`."""
+
+    def list(self, folder: str) -> list[Entry]:
+        """What is directly inside a folder, sorted by name; StorageError where there is no such folder."""
+
+    def stat(self, path: str) -> Entry | None:
+        """The file or folder at a path, or None."""
+
+    def read(self, path: str) -> bytes:
+        """A whole file."""
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        """`length` bytes from `offset`; fewer only at the end of the file."""
+
+    def open(self, path: str) -> BinaryIO:
+        """A file opened for reading from start to end, buffered."""
+
+    def create(self, path: str) -> AbstractContextManager[BinaryIO]:
+        """Writes a file that appears under its name whole, when the context ends without an error, or not at all.
+
+        Folders on the way are made. An existing file is replaced.
+        """
+
+    def delete(self, path: str) -> None:
+        """Removes a file; no error where there is none."""

@@ -1,0 +1,41 @@
+"""Tables and sizes as a terminal shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+_UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
+
+
+def table(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
+    """Rows as lines of aligned columns, without trailing spaces.
+
+    Args:
+        rows: all of the same length; the first may be a heading.
+        right: numbers of the columns that are aligned at their right edge.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.rjust(width) if number in right else cell.ljust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def count_text(count: int) -> str:
+    """A count with thousands separated: 1,437."""
+    return f"{count:,}"
+
+
+def bytes_text(size: int) -> str:
+    """A size in decimal units (1 MB is 10^6 bytes), to three or four digits: 812 bytes, 37.5 kB, 1.28 GB."""
+    value, unit = float(size), 0
+    # 999.95 of a unit would print as 1000.0 of it.
+    while value >= 999.95 and unit < len(_UNITS) - 1:
+        value, unit = value / 1000, unit + 1
+    if unit == 0:
+        return f"{size} {'byte' if size == 1 else 'bytes'}"
+    return f"{value:.2f} {_UNITS[unit]}" if value < 10 else f"{value:.1f} {_UNITS[unit]}"
