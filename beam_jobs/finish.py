@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import apache_beam as beam
 
+from beam_jobs.labels import Labels
 from beam_jobs.options import ConvertOptions
 from beam_jobs.output import refuse_strays, remove_temporary_files
 from beam_jobs.plan import Plan
@@ -24,19 +25,17 @@ class WriteMetadata(beam.DoFn):  # type: ignore[misc]
         options: of the conversion.
         converter: made the records.
         layout: name of the feature layout.
-        labels: class names in the order of their labels, or None.
+        has_classes: whether the dataset has classes.
     """
 
-    def __init__(
-        self, options: ConvertOptions, converter: Converter, layout: str, labels: Sequence[str] | None
-    ) -> None:
+    def __init__(self, options: ConvertOptions, converter: Converter, layout: str, has_classes: bool) -> None:
         super().__init__()
         self._options = options
         self._converter = converter
         self._layout = layout
-        self._labels = labels
+        self._has_classes = has_classes
 
-    def process(self, results: Iterable[tuple[Any, ...]], plan: Plan, ignored: int) -> Iterator[None]:
+    def process(self, results: Iterable[tuple[Any, ...]], plan: Plan, labels: Labels, ignored: int) -> Iterator[None]:
         """Writes the metadata of one dataset; yields nothing."""
         total = self._converter.new_summary()
         decoded = dict.fromkeys(plan.splits, 0)
@@ -49,13 +48,13 @@ class WriteMetadata(beam.DoFn):  # type: ignore[misc]
         manifest = Manifest(
             layout=self._layout,
             splits={name: Split(tuple(shards[name]), decoded[name]) for name in sorted(shards)},
-            features=self._converter.features(total),
+            features=self._converter.features(total, labels),
             source=Source(self._options.input, plan.files, plan.bytes, plan.fingerprint, ignored),
             created_by=f"tpudata {__version__}",
-            labels=None if self._labels is None else len(self._labels),
+            labels=len(labels.names) if self._has_classes else None,
             options=self._options.deciding(),
         )
         refuse_strays(self._options.output, manifest)
         remove_temporary_files(self._options.output)
-        write_metadata(self._options.output, manifest, self._labels)
+        write_metadata(self._options.output, manifest, labels.names if self._has_classes else None)
         yield from ()

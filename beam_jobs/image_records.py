@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from beam_jobs.image_header import read_header
+from beam_jobs.labels import Labels
 from beam_jobs.reference import Reference, key_bytes
 from tpudata.errors import BadRecordError
 from tpudata.format import Feature, encode_example
@@ -67,11 +68,9 @@ class ImageConverter:
     """Turns images into records of the `imagenet` layout.
 
     Attributes:
-        labels: class names in the order of their labels.
         label_offset: label of the first class.
     """
 
-    labels: tuple[str, ...]
     label_offset: int = 0
 
     def new_summary(self) -> ImageSummary:
@@ -82,11 +81,12 @@ class ImageConverter:
         """The summary that `ImageSummary.to_json` wrote."""
         return ImageSummary.from_json(value)
 
-    def convert(self, reference: Reference, data: bytes, summary: ImageSummary) -> bytes:
+    def convert(self, reference: Reference, labels: Labels, data: bytes, summary: ImageSummary) -> bytes:
         """The record of one image.
 
         Args:
             reference: where the image comes from.
+            labels: the classes of the dataset.
             data: its encoded bytes.
             summary: counts the image.
 
@@ -99,6 +99,8 @@ class ImageConverter:
             raise BadRecordError(reference.path, str(error)) from None
         if header.components == 4:
             raise BadRecordError(reference.path, "a CMYK JPEG; save it as RGB")
+        (name,) = reference.labels
+        label = labels.number(name, reference.path)
         summary.add(header.height, header.width, header.components)
         return encode_example(
             {
@@ -108,13 +110,13 @@ class ImageConverter:
                 "image/width": header.width,
                 "image/colorspace": b"grayscale" if header.components == 1 else b"RGB",
                 "image/channels": header.components,
-                "image/class/label": reference.label + self.label_offset,
-                "image/class/text": key_bytes(self.labels[reference.label]),
+                "image/class/label": label + self.label_offset,
+                "image/class/text": key_bytes(name),
                 "image/filename": key_bytes(reference.key),
             }
         )
 
-    def features(self, summary: ImageSummary) -> tuple[Feature, ...]:
+    def features(self, summary: ImageSummary, labels: Labels) -> tuple[Feature, ...]:
         """The schema of a dataset whose images `summary` has counted."""
         shape = (_single(summary.heights), _single(summary.widths), (summary.channels or (3, 3))[1])
         return (
@@ -128,7 +130,7 @@ class ImageConverter:
                 "image/class/label",
                 "int64",
                 "int64",
-                num_classes=len(self.labels),
+                num_classes=len(labels.names),
                 label_offset=self.label_offset,
             ),
             _text("image/class/text"),

@@ -1,6 +1,6 @@
 """Converts images into a dataset: `python -m beam_jobs.images`, the same as `tpudata convert images`.
 
-    class folders -> references -> plan -> shards -> metadata
+    source -> references -> plan -> shards -> metadata
 
 References (path, key, label, size) travel; the bytes of an image are read by the worker that writes its shard, and nowhere else.
 """
@@ -20,13 +20,14 @@ from apache_beam.pvalue import AsSingleton, TaggedOutput
 from beam_jobs.finish import WriteMetadata
 from beam_jobs.flags import add_common_flags, common_options
 from beam_jobs.image_records import LAYOUT, RECORD_OVERHEAD, ImageConverter
+from beam_jobs.labels import CollectLabels
 from beam_jobs.options import ConvertOptions
 from beam_jobs.output import prepare_output
 from beam_jobs.plan import MakePlan, Plan
 from beam_jobs.reference import Reference
 from beam_jobs.runner import beam_flag_names, new_pipeline, pipeline_options, run_pipeline
 from beam_jobs.shards import WriteShards
-from beam_jobs.sources.class_folders import ClassFolder, ClassFolders, find_class_folders, list_references
+from beam_jobs.sources import Source, open_source
 from beam_jobs.table import plan_table, result_table
 from tpudata.flags import FlagParser
 from tpudata.format import open_dataset
@@ -59,8 +60,7 @@ def run(argv: Sequence[str], prog: str = "tpudata convert images") -> int:
     parser.refuse_unknown(unknown, beam_flag_names())
     options = common_options(flags)
     if flags.dry_run:
-        source = find_class_folders(options)
-        print(plan_table(plan_images(options, source), source.labels))
+        print(plan_table(plan_images(options)))
         return 0
     started = time.monotonic()
     convert_images(options, beam_options)
@@ -78,48 +78,56 @@ def convert_images(options: ConvertOptions, beam_options: PipelineOptions) -> No
     Raises:
         TpudataError: the input or the output is not as it should be, or a record was refused.
     """
-    source = find_class_folders(options)
+    source = open_source(options)
     prepare_output(options.output, resume=options.resume, overwrite=options.overwrite)
-    converter = ImageConverter(source.labels, options.label_offset)
+    converter = ImageConverter(options.label_offset)
     pipeline = new_pipeline(beam_options)
     listed = (
         pipeline
-        | "Folders" >> beam.Create(source.folders, reshuffle=True)
-        | "List" >> beam.ParDo(_ListFolder(options)).with_outputs(_IGNORED, main="references")
+        | "Units" >> beam.Create(source.units(), reshuffle=True)
+        | "List" >> beam.ParDo(_List(source)).with_outputs(_IGNORED, main="references")
     )
-    plan = AsSingleton(listed.references | "Plan" >> beam.CombineGlobally(MakePlan(options, RECORD_OVERHEAD)))
+    references = listed.references
+    plan = AsSingleton(references | "Plan" >> beam.CombineGlobally(MakePlan(options, RECORD_OVERHEAD)))
     ignored = AsSingleton(listed[_IGNORED] | "CountIgnored" >> beam.CombineGlobally(sum))
+    if source.labels is None:
+        names = references | "Names" >> beam.Map(lambda reference: Reference(*reference).labels)
+        labels = AsSingleton(names | "Labels" >> beam.CombineGlobally(CollectLabels(source.integer_labels)))
+    else:
+        labels = AsSingleton(pipeline | "Labels" >> beam.Create([source.labels]))
     (
-        listed.references
+        references
         | "Place" >> beam.Map(_place, plan)
         | "GroupByShard" >> beam.GroupByKey()
-        | "WriteShards" >> beam.ParDo(WriteShards(options.output, converter, options.resume), plan)
+        | "WriteShards" >> beam.ParDo(WriteShards(options.output, converter, options.resume), plan, labels)
         | "Collect" >> beam.combiners.ToList()
-        | "WriteMetadata" >> beam.ParDo(WriteMetadata(options, converter, LAYOUT, source.labels), plan, ignored)
+        | "WriteMetadata"
+        >> beam.ParDo(WriteMetadata(options, converter, LAYOUT, source.has_classes), plan, labels, ignored)
     )
     run_pipeline(pipeline)
 
 
-def plan_images(options: ConvertOptions, source: ClassFolders) -> Plan:
+def plan_images(options: ConvertOptions) -> Plan:
     """The plan of a conversion, made in this process; nothing is written."""
+    source = open_source(options)
     make = MakePlan(options, RECORD_OVERHEAD)
     tally = make.create_accumulator()
-    for folder in source.folders:
-        for reference in list_references(folder, options, []):
+    for unit in source.units():
+        for reference in source.references(unit, []):
             tally = make.add_input(tally, reference)
     return make.extract_output(tally)
 
 
-class _ListFolder(beam.DoFn):  # type: ignore[misc]
-    """Yields a reference to each file of a class folder, and aside how many were passed over."""
+class _List(beam.DoFn):  # type: ignore[misc]
+    """Yields a reference to each record of a unit of a source, and aside how many files were passed over."""
 
-    def __init__(self, options: ConvertOptions) -> None:
+    def __init__(self, source: Source) -> None:
         super().__init__()
-        self._options = options
+        self._source = source
 
-    def process(self, folder: ClassFolder) -> Iterator[Any]:
+    def process(self, unit: Any) -> Iterator[Any]:
         ignored: list[str] = []
-        for reference in list_references(folder, self._options, ignored):
+        for reference in self._source.references(unit, ignored):
             yield tuple(reference)
         yield TaggedOutput(_IGNORED, len(ignored))
 

@@ -20,19 +20,25 @@ class Reference(NamedTuple):
         position: 64-bit hash of seed and key; its place in the shuffled order of the split.
         key: the record's stable name, unique in the input: the path below the input, with `/`.
         split: name of the split.
-        label: the class, counted from 0, or -1 where there are none.
+        labels: names of its classes; one for most inputs, none where there are no classes.
         path: the file that holds it.
         offset: byte offset in the file, or WHOLE_FILE.
-        size: bytes.
+        size: bytes of the record in the file.
+        form: how its bytes are to be read; empty for a file that says so itself.
+        extra: a JSON object of further features, or empty.
+        data: the bytes themselves where the file has no addressable members (a compressed stream); else empty.
     """
 
     position: int
     key: str
     split: str
-    label: int
+    labels: tuple[str, ...]
     path: str
     offset: int
     size: int
+    form: str = ""
+    extra: str = ""
+    data: bytes = b""
 
 
 def key_bytes(key: str) -> bytes:

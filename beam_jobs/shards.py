@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import apache_beam as beam
 from apache_beam.metrics import Metrics
 
+from beam_jobs.labels import Labels
 from beam_jobs.plan import Plan
 from beam_jobs.reference import WHOLE_FILE, Reference, key_bytes
 from tpudata.errors import CorruptionError, SourceError
@@ -42,10 +43,10 @@ class Converter(Protocol):
     def summary_from_json(self, value: dict[str, Any]) -> Any:
         """The summary that `Summary.to_json` wrote."""
 
-    def convert(self, reference: Reference, data: bytes, summary: Any) -> bytes:
+    def convert(self, reference: Reference, labels: Labels, data: bytes, summary: Any) -> bytes:
         """The record of one input; BadRecordError where it is refused."""
 
-    def features(self, summary: Any) -> tuple[Feature, ...]:
+    def features(self, summary: Any, labels: Labels) -> tuple[Feature, ...]:
         """The schema of a dataset whose records `summary` has counted."""
 
 
@@ -91,13 +92,15 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
         self._shards_written = Metrics.counter("tpudata", "shards_written")
         self._shards_kept = Metrics.counter("tpudata", "shards_kept")
 
-    def process(self, element: tuple[tuple[str, int], Iterable[Any]], plan: Plan) -> Iterator[tuple[Any, ...]]:
+    def process(
+        self, element: tuple[tuple[str, int], Iterable[Any]], plan: Plan, labels: Labels
+    ) -> Iterator[tuple[Any, ...]]:
         """Writes one shard."""
         (split, number), references = element
         ordered = [Reference(*reference) for reference in sorted(references)]
         _refuse_duplicates(ordered)
         name = shard_name(split, number, plan.splits[split].count)
-        inputs = _inputs_digest(ordered, self._converter)
+        inputs = _inputs_digest(ordered, labels, self._converter)
         kept = self._finished(name, inputs) if self._resume else None
         if kept is not None:
             self._shards_kept.inc()
@@ -107,16 +110,16 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
         shard = write_shard(
             self._output,
             name,
-            self._records(ordered, summary),
+            self._records(ordered, labels, summary),
             lambda: {_INPUTS: inputs, _RECORDS: summary.to_json()},
         )
         self._shards_written.inc()
         yield (split, name, shard.records, shard.bytes, shard.crc32c, summary.to_json())
 
-    def _records(self, references: Iterable[Reference], summary: Any) -> Iterator[bytes]:
+    def _records(self, references: Iterable[Reference], labels: Labels, summary: Any) -> Iterator[bytes]:
         for reference in references:
             data = _read(reference)
-            yield self._converter.convert(reference, data, summary)
+            yield self._converter.convert(reference, labels, data, summary)
             self._bytes_read.inc(len(data))
             self._records_written.inc()
 
@@ -136,6 +139,8 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
 
 
 def _read(reference: Reference) -> bytes:
+    if reference.data:
+        return reference.data
     storage = storage_for(reference.path)
     if reference.offset == WHOLE_FILE:
         return storage.read(reference.path)
@@ -149,10 +154,12 @@ def _refuse_duplicates(ordered: list[Reference]) -> None:
             raise SourceError(f"{one.path} and {other.path} have the same key {one.key!r}. Every input needs its own.")
 
 
-def _inputs_digest(ordered: Iterable[Reference], converter: Converter) -> str:
-    """Digest of what decides a shard's bytes: the converter, and key, label and size of every input in order."""
+def _inputs_digest(ordered: Iterable[Reference], labels: Labels, converter: Converter) -> str:
+    """Digest of what decides a shard's bytes: the converter, the classes, and what is known of every input, in order."""
     fields = dataclasses.asdict(converter)  # type: ignore[call-overload]
-    digest = hashlib.blake2b(json.dumps([type(converter).__name__, fields], sort_keys=True).encode(), digest_size=16)
+    head = json.dumps([type(converter).__name__, fields, labels.names], sort_keys=True)
+    digest = hashlib.blake2b(head.encode(), digest_size=16)
     for reference in ordered:
-        digest.update(b"%s\0%d\0%d\n" % (key_bytes(reference.key), reference.label, reference.size))
+        known = (reference.key, *reference.labels, str(reference.size), reference.form, reference.extra)
+        digest.update(b"\0".join(key_bytes(part) for part in known) + b"\n")
     return digest.hexdigest()

@@ -11,7 +11,7 @@ from tpudata.tables import bytes_text, count_text, table
 _NUMBERS = (1, 2, 3, 4)
 
 
-def plan_table(plan: Plan, labels: Sequence[str] | None) -> str:
+def plan_table(plan: Plan) -> str:
     """The shards of a plan, a line for every split."""
     rows = [("split", "records", "shards", "bytes", "about each")]
     for name, split in plan.splits.items():
@@ -25,9 +25,7 @@ def plan_table(plan: Plan, labels: Sequence[str] | None) -> str:
                 bytes_text(size // split.count),
             )
         )
-    head = (
-        f"{count_text(plan.files)} files, {bytes_text(plan.bytes)}{_classes(None if labels is None else len(labels))}"
-    )
+    head = f"{count_text(plan.files)} files, {bytes_text(plan.bytes)}"
     return f"{head}\n{table(rows, right=_NUMBERS)}"
 
 

@@ -8,89 +8,86 @@ Labels count the class names in sorted order. Hidden files and those that operat
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-from beam_jobs.options import DEFAULT_SPLIT, ConvertOptions
-from beam_jobs.reference import WHOLE_FILE, Reference, shuffled_position
+from beam_jobs.labels import Labels
+from beam_jobs.options import ConvertOptions
+from beam_jobs.reference import Reference
+from beam_jobs.sources._source import make_reference
 from tpudata.errors import SourceError, UsageError
+from tpudata.format import Feature
 from tpudata.storage import Entry, storage_for
 
 SPLIT_FOLDERS = ("train", "validation", "test")
 _LEFT_BEHIND = ("Thumbs.db", "desktop.ini", "__MACOSX")
 
 
-@dataclasses.dataclass(frozen=True)
-class ClassFolder:
+class ClassFolder(NamedTuple):
     """One folder of one class.
 
     Attributes:
         path: the folder.
         key: its path below the input, with `/`.
         split: the split that its parent stands for, or nothing.
-        label: the class, counted from 0.
+        label: name of the class.
     """
 
     path: str
     key: str
     split: str
-    label: int
+    label: str
 
 
 @dataclasses.dataclass(frozen=True)
 class ClassFolders:
-    """The class folders of an input.
+    """The class folders of an input: a Source whose units are folders.
 
     Attributes:
-        folders: to be listed for files.
-        labels: class names in the order of their labels.
-    """
-
-    folders: tuple[ClassFolder, ...]
-    labels: tuple[str, ...]
-
-
-def find_class_folders(options: ConvertOptions) -> ClassFolders:
-    """Finds splits and classes of an input; lists folders, not the files in them.
-
-    Raises:
-        SourceError: there is no such folder, it has no subfolders, or files lie where only folders may.
-        UsageError: the options deal out splits, but the input has split folders.
-    """
-    root = options.input
-    storage = storage_for(root)
-    found = storage.stat(root)
-    if found is None or not found.is_folder:
-        raise SourceError(
-            f"{root} is {'not a folder' if found else 'not there'}. Name a folder whose subfolders are classes."
-        )
-    tops = _subfolders(root)
-    named_as_splits = bool(tops) and all(top.name in SPLIT_FOLDERS for top in tops)
-    inner = [(top, _subfolders(top.path)) for top in tops] if named_as_splits else []
-    if named_as_splits and all(classes for _, classes in inner):
-        if options.split:
-            names = ", ".join(top.name for top in tops)
-            raise UsageError(f"--split: {root} has split folders already ({names}). Leave the flag out.")
-        found_folders = [(entry, f"{top.name}/{entry.name}", top.name) for top, classes in inner for entry in classes]
-    else:
-        found_folders = [(entry, entry.name, "") for entry in tops]
-    labels = tuple(sorted({entry.name for entry, _, _ in found_folders}))
-    numbers = {name: number for number, name in enumerate(labels)}
-    folders = tuple(ClassFolder(entry.path, key, split, numbers[entry.name]) for entry, key, split in found_folders)
-    return ClassFolders(folders, labels)
-
-
-def list_references(folder: ClassFolder, options: ConvertOptions, ignored: list[str]) -> Iterator[Reference]:
-    """Yields a reference to every file of a class folder and of the folders in it.
-
-    Args:
-        folder: to be listed.
         options: deal out splits and seed the order.
-        ignored: gets the path of everything that was passed over by its name.
+        folders: to be listed for files.
+        labels: the classes, those of empty folders too.
     """
-    for entry, key in _files(folder.path, folder.key, ignored):
-        split = folder.split or (options.split.split_of(key) if options.split else DEFAULT_SPLIT)
-        position = shuffled_position(key, options.seed)
-        yield Reference(position, key, split, folder.label, entry.path, WHOLE_FILE, entry.size)
+
+    options: ConvertOptions
+    folders: tuple[ClassFolder, ...]
+    labels: Labels
+    has_classes: bool = True
+    integer_labels: bool = False
+    extra: tuple[Feature, ...] = ()
+
+    @classmethod
+    def find(cls, options: ConvertOptions) -> ClassFolders:
+        """Finds splits and classes of an input; lists folders, not the files in them.
+
+        Raises:
+            SourceError: the input has no subfolders, or files lie where only folders may.
+            UsageError: the options deal out splits, but the input has split folders.
+        """
+        tops = _subfolders(options.input)
+        if all(top.name in SPLIT_FOLDERS for top in tops):
+            if options.split:
+                names = ", ".join(top.name for top in tops)
+                raise UsageError(f"--split: {options.input} has split folders already ({names}). Leave the flag out.")
+            folders = tuple(
+                ClassFolder(entry.path, f"{top.name}/{entry.name}", top.name, entry.name)
+                for top in tops
+                for entry in _subfolders(top.path)
+            )
+        else:
+            folders = tuple(ClassFolder(entry.path, entry.name, "", entry.name) for entry in tops)
+        return cls(options, folders, Labels(tuple(sorted({folder.label for folder in folders}))))
+
+    def units(self) -> Sequence[ClassFolder]:
+        """The class folders."""
+        return self.folders
+
+    def references(self, unit: ClassFolder, ignored: list[str]) -> Iterator[Reference]:
+        """Yields a reference to every file of a class folder and of the folders in it."""
+        for entry, key in _files(unit.path, unit.key, ignored):
+            yield make_reference(
+                self.options, key, path=entry.path, size=entry.size, split=unit.split, labels=(unit.label,)
+            )
 
 
 def _subfolders(folder: str) -> list[Entry]:

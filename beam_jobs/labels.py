@@ -1,0 +1,63 @@
+"""Classes and their labels."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterable
+
+import apache_beam as beam
+
+from tpudata.errors import BadRecordError
+
+
+@dataclasses.dataclass(frozen=True)
+class Labels:
+    """The classes of a dataset.
+
+    Attributes:
+        names: class names; the label of a class is its place here, counted from 0.
+    """
+
+    names: tuple[str, ...]
+
+    @functools.cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.names)}
+
+    def number(self, name: str, source: str) -> int:
+        """The label of a class, counted from 0; BadRecordError, naming the record's `source`, where there is none."""
+        if name not in self._numbers:
+            raise BadRecordError(source, f"unknown label {name!r}; {len(self.names)} are known")
+        return self._numbers[name]
+
+
+class CollectLabels(beam.CombineFn):  # type: ignore[misc]
+    """Combines the class names of all references into Labels, in sorted order.
+
+    Args:
+        integers: the names are whole numbers that are the labels themselves; then the classes are 0 to the largest.
+    """
+
+    def __init__(self, integers: bool) -> None:
+        super().__init__()
+        self._integers = integers
+
+    def create_accumulator(self) -> set[str]:
+        """No names."""
+        return set()
+
+    def add_input(self, names: set[str], more: Iterable[str]) -> set[str]:
+        """Adds the names of one reference."""
+        names.update(more)
+        return names
+
+    def merge_accumulators(self, parts: Iterable[set[str]]) -> set[str]:
+        """All names."""
+        return set().union(*parts)
+
+    def extract_output(self, names: set[str]) -> Labels:
+        """The labels of the names."""
+        if self._integers and names:
+            return Labels(tuple(str(number) for number in range(max(int(name) for name in names) + 1)))
+        return Labels(tuple(sorted(names)))
