@@ -1,0 +1,377 @@
+"""The image job from end to end, on real files: `python -m beam_jobs.images`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from beam_jobs.images import run
+from tpudata.errors import BadRecordError, OutputError, SourceError, StorageError, UsageError
+from tpudata.format import open_dataset
+
+CLASSES = ("cat", "dog", "eel")
+
+
+def make_pictures(root: Path, count: int = 60, seed: int = 0) -> Path:
+    """Writes `count` pictures of noise, PNG and JPEG, grey and coloured, of many sizes, into three class folders."""
+    random = np.random.default_rng(seed)
+    for number in range(count):
+        folder = root / CLASSES[number % 3]
+        folder.mkdir(parents=True, exist_ok=True)
+        size = tuple(random.integers(8, 64, 2))
+        shape = size if number % 5 == 0 else (*size, 3)
+        picture = Image.fromarray(random.integers(0, 256, shape, dtype=np.uint8))
+        picture.save(folder / f"{number:03d}.{'png' if number % 2 else 'jpg'}")
+    return root
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_pictures(tmp_path_factory.mktemp("pictures"))
+
+
+def convert(source: Path, output: Path, *flags: str) -> int:
+    return run(["--input", str(source), "--output", str(output), *flags])
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """SHA-256 of every file below a folder, hidden ones too."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def test_every_file_is_in_exactly_one_record_with_its_bytes_and_label(pictures: Path, tmp_path: Path) -> None:
+    assert convert(pictures, tmp_path / "out", "--split", "train=0.7,validation=0.3", "--shard-size", "20kB") == 0
+    dataset = open_dataset(str(tmp_path / "out"))
+    assert dataset.labels() == CLASSES
+    found = {}
+    for split in ("train", "validation"):
+        for example in dataset.examples(split):
+            (key,) = example["image/filename"]
+            assert isinstance(key, bytes)
+            assert key.decode() not in found
+            found[key.decode()] = example
+    files = {str(path.relative_to(pictures)): path for path in pictures.rglob("*.*")}
+    assert found.keys() == files.keys()
+    for key, example in found.items():
+        data = files[key].read_bytes()
+        with Image.open(files[key]) as picture:
+            assert example == {
+                "image/encoded": [data],
+                "image/format": [str(picture.format).encode()],
+                "image/width": [picture.width],
+                "image/height": [picture.height],
+                "image/channels": [len(picture.getbands())],
+                "image/colorspace": [b"grayscale" if picture.mode == "L" else b"RGB"],
+                "image/class/label": [CLASSES.index(key.split("/")[0])],
+                "image/class/text": [key.split("/")[0].encode()],
+                "image/filename": [key.encode()],
+            }
+
+
+def test_manifest_agrees_with_what_is_on_disk(pictures: Path, tmp_path: Path) -> None:
+    convert(pictures, tmp_path / "out", "--shard-size", "15kB", "--seed", "3")
+    dataset = open_dataset(str(tmp_path / "out"))
+    split = dataset.manifest.split("train")
+    assert [shard.name for shard in split.shards] == sorted(path.name for path in (tmp_path / "out").glob("*.tfrecord"))
+    assert split.records == 60
+    for shard in split.shards:
+        assert (tmp_path / "out" / shard.name).stat().st_size == shard.bytes
+        assert dataset.index(shard).records == shard.records
+    decoded = 0
+    for path in pictures.rglob("*.*"):
+        with Image.open(path) as picture:
+            decoded += picture.width * picture.height * len(picture.getbands())
+    assert split.decoded_bytes == decoded
+    assert dataset.manifest.feature("image/encoded").shape == (None, None, 3)
+    assert dataset.manifest.options["seed"] == 3
+    assert dataset.manifest.source.bytes == sum(path.stat().st_size for path in pictures.rglob("*.*"))
+
+
+def test_pictures_of_one_size_have_a_static_shape(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / "in" / name).mkdir(parents=True)
+        Image.new("L", (7, 5)).save(tmp_path / "in" / name / "x.png")
+    convert(tmp_path / "in", tmp_path / "out")
+    assert open_dataset(str(tmp_path / "out")).manifest.feature("image/encoded").shape == (5, 7, 1)
+
+
+def test_shards_are_near_their_target_and_never_empty(tmp_path: Path) -> None:
+    make_pictures(tmp_path / "in", 400)
+    size = sum(path.stat().st_size for path in (tmp_path / "in").rglob("*.*"))
+    convert(tmp_path / "in", tmp_path / "out", "--shard-size", str(size // 20))
+    shards = open_dataset(str(tmp_path / "out")).manifest.split("train").shards
+    assert len(shards) >= 20
+    mean = sum(shard.bytes for shard in shards) / len(shards)
+    # A shard of 20 pictures cannot be cut finer than a picture, so the tolerance here is one of the largest of them.
+    assert all(abs(shard.bytes - mean) < 13_000 for shard in shards)
+
+
+def test_same_bytes_whatever_the_workers_and_the_order_of_the_disk(pictures: Path, tmp_path: Path) -> None:
+    # The second copy is written in another order, so that listing it raw would differ.
+    other = tmp_path / "copy"
+    for path in sorted(pictures.rglob("*.*"), reverse=True):
+        target = other / path.relative_to(pictures)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+    convert(pictures, tmp_path / "one", "--num-shards", "5")
+    convert(other, tmp_path / "two", "--num-shards", "5", "--workers", "2")
+    one, two = digests(tmp_path / "one"), digests(tmp_path / "two")
+    # The manifest names its input, which differs here on purpose.
+    assert one.pop("manifest.json") != two.pop("manifest.json")
+    assert one == two
+
+
+def test_seed_moves_records_but_never_between_splits(pictures: Path, tmp_path: Path) -> None:
+    order = {}
+    for seed in ("1", "2"):
+        convert(pictures, tmp_path / seed, "--split", "train=0.5,test=0.5", "--seed", seed)
+        dataset = open_dataset(str(tmp_path / seed))
+        order[seed] = {
+            split: [example["image/filename"][0] for example in dataset.examples(split)] for split in ("train", "test")
+        }
+    for split in ("train", "test"):
+        assert order["1"][split] != order["2"][split]
+        assert sorted(order["1"][split]) == sorted(order["2"][split])
+
+
+def test_split_folders_are_splits_and_share_their_labels(tmp_path: Path) -> None:
+    make_pictures(tmp_path / "in" / "train", 9)
+    make_pictures(tmp_path / "in" / "validation", 3, seed=1)
+    shutil.rmtree(tmp_path / "in" / "validation" / "cat")
+    convert(tmp_path / "in", tmp_path / "out")
+    dataset = open_dataset(str(tmp_path / "out"))
+    assert {name: split.records for name, split in dataset.manifest.splits.items()} == {"train": 9, "validation": 2}
+    assert {example["image/class/label"][0] for example in dataset.examples("validation")} == {1, 2}
+    with pytest.raises(UsageError, match="has split folders already"):
+        convert(tmp_path / "in", tmp_path / "other", "--split", "train=0.5,test=0.5")
+
+
+def test_label_offset(pictures: Path, tmp_path: Path) -> None:
+    convert(pictures, tmp_path / "out", "--label-offset", "1")
+    labels = {example["image/class/label"][0] for example in open_dataset(str(tmp_path / "out")).examples("train")}
+    assert labels == {1, 2, 3}
+
+
+# TFDS 4.9 reads protobuf descriptors in a way that protobuf 6 warns of.
+@pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated:DeprecationWarning")
+def test_tfds_reads_the_dataset(pictures: Path, tmp_path: Path) -> None:
+    tfds = pytest.importorskip("tensorflow_datasets")
+    convert(pictures, tmp_path / "out", "--split", "train=0.8,validation=0.2", "--num-shards", "3")
+    builder = tfds.builder_from_directory(str(tmp_path / "out"))
+    manifest = open_dataset(str(tmp_path / "out")).manifest
+    assert {name: split.num_examples for name, split in builder.info.splits.items()} == {
+        name: split.records for name, split in manifest.splits.items()
+    }
+    rows = list(builder.as_dataset("train"))
+    assert len(rows) == manifest.split("train").records
+    for row in rows[:5]:
+        key = row["image/filename"].numpy().decode()
+        with Image.open(pictures / key) as picture:
+            if picture.format == "PNG":
+                assert np.array_equal(row["image/encoded"].numpy(), np.asarray(picture.convert("RGB")))
+        assert row["image/class/label"].numpy() == CLASSES.index(key.split("/")[0])
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_bad_file_is_named_and_nothing_is_half_written(pictures: Path, tmp_path: Path, workers: str) -> None:
+    source = tmp_path / "in"
+    shutil.copytree(pictures, source)
+    (source / "dog" / "notes.jpg").write_bytes(b"hello")
+    with pytest.raises(BadRecordError) as caught:
+        convert(source, tmp_path / "out", "--workers", workers)
+    assert str(caught.value).startswith(f"{source / 'dog' / 'notes.jpg'}: refused: neither JPEG nor PNG")
+    assert [path.name for path in (tmp_path / "out").rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "the file is empty"),
+        (b"\xff\xd8\xff\xe0\x00\x10JFIF", "JPEG cut inside its header"),
+        (b"\x89PNG\r\n\x1a\n\0\0", "PNG cut inside its header"),
+        (b"GIF89a........", "neither JPEG nor PNG"),
+    ],
+)
+def test_reason_of_a_refusal(tmp_path: Path, data: bytes, reason: str) -> None:
+    (tmp_path / "in" / "a").mkdir(parents=True)
+    (tmp_path / "in" / "a" / "x.png").write_bytes(data)
+    with pytest.raises(BadRecordError, match=reason):
+        convert(tmp_path / "in", tmp_path / "out")
+
+
+@pytest.mark.parametrize("form", ["jpg", "png"])
+def test_cut_picture_is_refused_wherever_it_is_cut(tmp_path: Path, form: str) -> None:
+    (tmp_path / "in" / "a").mkdir(parents=True)
+    path = tmp_path / "in" / "a" / f"x.{form}"
+    random = np.random.default_rng(0)
+    Image.fromarray(random.integers(0, 256, (30, 20, 3), dtype=np.uint8)).save(path)
+    whole = path.read_bytes()
+    for length in range(0, len(whole) - 1, len(whole) // 4):
+        path.write_bytes(whole[:length])
+        with pytest.raises(BadRecordError, match="cut|empty|neither"):
+            convert(tmp_path / "in", tmp_path / f"out{length}")
+
+
+def test_hidden_files_are_passed_over_and_counted(pictures: Path, tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    shutil.copytree(pictures, source)
+    (source / "cat" / ".DS_Store").write_bytes(b"x")
+    (source / "cat" / "Thumbs.db").write_bytes(b"x")
+    convert(source, tmp_path / "out")
+    manifest = open_dataset(str(tmp_path / "out")).manifest
+    assert (manifest.records, manifest.source.ignored_files) == (60, 2)
+
+
+def test_output_that_is_not_empty_is_refused(pictures: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    for flags in ((), ("--resume",), ("--overwrite",)):
+        with pytest.raises(OutputError, match=r"thesis\.txt|no manifest\.json"):
+            convert(pictures, tmp_path / "mine", *flags)
+    assert (tmp_path / "mine" / "thesis.txt").read_text() == "years of work"
+    convert(pictures, tmp_path / "out")
+    with pytest.raises(OutputError, match="holds a dataset. Say --overwrite"):
+        convert(pictures, tmp_path / "out")
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(OutputError, match="is a file"):
+        convert(pictures, tmp_path / "file")
+
+
+def test_overwrite_removes_what_the_manifest_lists_and_nothing_else(pictures: Path, tmp_path: Path) -> None:
+    convert(pictures, tmp_path / "out", "--num-shards", "7")
+    (tmp_path / "out" / "notes.txt").write_text("mine")
+    convert(pictures, tmp_path / "out", "--num-shards", "2", "--overwrite")
+    (tmp_path / "out" / "notes.txt").unlink()
+    convert(pictures, tmp_path / "fresh", "--num-shards", "2")
+    assert digests(tmp_path / "out") == digests(tmp_path / "fresh")
+
+
+def test_resume_writes_only_what_is_missing_or_broken(pictures: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    convert(pictures, output, "--num-shards", "6")
+    whole = digests(output)
+    times = {path.name: path.stat().st_mtime_ns for path in output.glob("*.tfrecord")}
+    # As a killed run leaves it: no manifest, a shard without an index, one missing, one cut, an unfinished file.
+    (output / "manifest.json").unlink()
+    (output / "index" / "train-00001-of-00006.index").unlink()
+    (output / "train-00002-of-00006.tfrecord").unlink()
+    shard = output / "train-00003-of-00006.tfrecord"
+    shard.write_bytes(shard.read_bytes()[:-10])
+    (output / "index" / "train-00004-of-00006.index").write_bytes(b"TPUDIDX1 and then nothing")
+    (output / ".tpudata-train-00005-of-00006.tfrecord.0123").write_bytes(b"half")
+    convert(pictures, output, "--num-shards", "6", "--resume")
+    assert digests(output) == whole
+    kept = {path.name for path in output.glob("*.tfrecord") if path.stat().st_mtime_ns == times[path.name]}
+    assert kept == {"train-00000-of-00006.tfrecord", "train-00005-of-00006.tfrecord"}
+
+
+def test_resume_with_another_plan_is_refused(pictures: Path, tmp_path: Path) -> None:
+    convert(pictures, tmp_path / "out", "--num-shards", "6")
+    (tmp_path / "out" / "manifest.json").unlink()
+    with pytest.raises(OutputError, match="6 shards of another run"):
+        convert(pictures, tmp_path / "out", "--num-shards", "5", "--resume")
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_resume_notices_that_an_input_changed(pictures: Path, tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    shutil.copytree(pictures, source)
+    convert(source, tmp_path / "out", "--num-shards", "3")
+    (tmp_path / "out" / "manifest.json").unlink()
+    Image.new("RGB", (9, 9), "red").save(source / "cat" / "000.jpg")
+    convert(source, tmp_path / "out", "--num-shards", "3", "--resume")
+    data = {
+        example["image/filename"][0]: example["image/encoded"][0]
+        for example in open_dataset(str(tmp_path / "out")).examples("train")
+    }
+    assert data[b"cat/000.jpg"] == (source / "cat" / "000.jpg").read_bytes()
+
+
+def test_input_that_is_not_there_or_has_no_classes(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="is not there"):
+        convert(tmp_path / "nothing", tmp_path / "out")
+    (tmp_path / "flat").mkdir()
+    with pytest.raises(SourceError, match="has no subfolders"):
+        convert(tmp_path / "flat", tmp_path / "out")
+    (tmp_path / "flat" / "class").mkdir()
+    with pytest.raises(SourceError, match="has no files to convert"):
+        convert(tmp_path / "flat", tmp_path / "out")
+    (tmp_path / "flat" / "x.png").write_bytes(b"")
+    with pytest.raises(SourceError, match=r"such as x\.png, which belong to no class"):
+        convert(tmp_path / "flat", tmp_path / "out")
+    with pytest.raises(StorageError, match="no storage for s3://"):
+        run(["--input", "s3://bucket/x", "--output", str(tmp_path / "out")])
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--shard-sise=1MB"], "did you mean --shard-size"),
+        (["--runer=X"], "did you mean --runner"),
+        (["--shard-size=1XB"], "'1XB' is not a size"),
+        (["--split=train=0.5"], "add up to 0.5"),
+        (["--split=train"], "is not NAME=SHARE"),
+        (["--split=tr-ain=1"], "split name 'tr-ain'"),
+        (["--num-shards=61"], "fills at most 60 shards"),
+        (["--resume", "--overwrite"], "choose one"),
+        (["--runner=NoSuchRunner"], "Unexpected pipeline runner"),
+        (["--workers=2", "--runner=PrismRunner"], "--workers is for the local runner"),
+        (["--label-offset=-1"], "--label-offset is -1"),
+        (["extra"], "unexpected argument 'extra'"),
+    ],
+)
+def test_wrong_usage_says_what_is_right(pictures: Path, tmp_path: Path, flags: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        convert(pictures, tmp_path / "out", *flags)
+    assert not list((tmp_path / "out").rglob("*.tfrecord"))
+
+
+def test_dry_run_prints_the_plan_and_writes_nothing(
+    pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    convert(pictures, tmp_path / "out", "--num-shards", "4", "--dry-run")
+    assert capsys.readouterr().out.splitlines()[2].split()[:3] == ["train", "60", "4"]
+    assert not (tmp_path / "out").exists()
+
+
+def test_as_a_module_errors_are_one_line_and_exit_codes_are_right(pictures: Path, tmp_path: Path) -> None:
+    def job(*flags: str) -> subprocess.CompletedProcess[str]:
+        command = [
+            sys.executable,
+            "-m",
+            "beam_jobs.images",
+            "--input",
+            str(pictures),
+            "--output",
+            str(tmp_path / "out"),
+        ]
+        return subprocess.run([*command, *flags], capture_output=True, text=True, check=False)
+
+    done = job("--num_shards=2")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "60 records, 3 classes" in done.stdout
+    refused = job()
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("tpudata: error: --output ")
+    assert refused.stderr.count("\n") == 1
+    assert job("--no-such-flag").returncode == 2
+
+
+def test_same_manifest_for_the_same_run(pictures: Path, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        convert(pictures, tmp_path / name)
+    assert digests(tmp_path / "one") == digests(tmp_path / "two")
+    assert json.loads((tmp_path / "one" / "manifest.json").read_bytes())["format_version"] == 1
