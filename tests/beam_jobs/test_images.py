@@ -58,10 +58,10 @@ def test_every_file_is_in_exactly_one_record_with_its_bytes_and_label(pictures: 
     found = {}
     for split in ("train", "validation"):
         for example in dataset.examples(split):
-            (key,) = example["image/filename"]
-            assert isinstance(key, bytes)
-            assert key.decode() not in found
-            found[key.decode()] = example
+            (name,) = example["image/filename"]
+            assert isinstance(name, bytes)
+            assert name.decode() not in found
+            found[name.decode()] = example
     files = {str(path.relative_to(pictures)): path for path in pictures.rglob("*.*")}
     assert found.keys() == files.keys()
     for key, example in found.items():
@@ -220,7 +220,7 @@ def test_cut_picture_is_refused_wherever_it_is_cut(tmp_path: Path, form: str) ->
     whole = path.read_bytes()
     for length in range(0, len(whole) - 1, len(whole) // 4):
         path.write_bytes(whole[:length])
-        with pytest.raises(BadRecordError, match="cut|empty|neither"):
+        with pytest.raises(BadRecordError, match=r"cut|empty|neither"):
             convert(tmp_path / "in", tmp_path / f"out{length}")
 
 
@@ -242,7 +242,7 @@ def test_output_that_is_not_empty_is_refused(pictures: Path, tmp_path: Path) -> 
             convert(pictures, tmp_path / "mine", *flags)
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "years of work"
     convert(pictures, tmp_path / "out")
-    with pytest.raises(OutputError, match="holds a dataset. Say --overwrite"):
+    with pytest.raises(OutputError, match=r"holds a dataset\. Say --overwrite"):
         convert(pictures, tmp_path / "out")
     (tmp_path / "file").write_text("x")
     with pytest.raises(OutputError, match="is a file"):
@@ -292,10 +292,8 @@ def test_resume_notices_that_an_input_changed(pictures: Path, tmp_path: Path) ->
     (tmp_path / "out" / "manifest.json").unlink()
     Image.new("RGB", (9, 9), "red").save(source / "cat" / "000.jpg")
     convert(source, tmp_path / "out", "--num-shards", "3", "--resume")
-    data = {
-        example["image/filename"][0]: example["image/encoded"][0]
-        for example in open_dataset(str(tmp_path / "out")).examples("train")
-    }
+    examples = open_dataset(str(tmp_path / "out")).examples("train")
+    data = {example["image/filename"][0]: example["image/encoded"][0] for example in examples}
     assert data[b"cat/000.jpg"] == (source / "cat" / "000.jpg").read_bytes()
 
 
