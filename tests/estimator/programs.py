@@ -1,0 +1,100 @@
+"""Small programs that the estimator's tests train: a linear model whose every number can be followed."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tpudata.estimator import CrossShardOptimizer, ModeKeys, RunConfig, TPUConfig, TPUEstimator, TPUEstimatorSpec
+
+v1 = tf.compat.v1
+
+_rng = np.random.default_rng(7)
+X = _rng.normal(size=(40, 3)).astype(np.float32)
+Y = (X @ np.array([[1.0], [-2.0], [0.5]]) + 0.3).astype(np.float32)[:, 0]
+W0 = np.array([[0.1], [0.2], [-0.3]], np.float32)
+
+
+def linear(x: Any) -> Any:
+    with v1.variable_scope("linear"):
+        w = v1.get_variable("w", initializer=tf.constant(W0))
+        b = v1.get_variable("b", [1], initializer=v1.zeros_initializer())
+    return tf.matmul(x, w)[:, 0] + b
+
+
+def metric_fn(labels: Any, outputs: Any, weights: Any) -> dict[str, Any]:
+    return {"mae": v1.metrics.mean_absolute_error(labels, outputs, weights=weights)}
+
+
+def make_model_fn(
+    optimizer: Callable[[], Any] = lambda: v1.train.GradientDescentOptimizer(0.1), calls: list[str] | None = None
+) -> Callable[..., TPUEstimatorSpec]:
+    """A v1-style linear regression; `calls` gathers the modes in which it is called."""
+
+    def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> TPUEstimatorSpec:
+        if calls is not None:
+            calls.append(mode)
+        x = features["x"] if isinstance(features, dict) else features
+        outputs = linear(x)
+        if mode == ModeKeys.PREDICT:
+            return TPUEstimatorSpec(mode, predictions={"outputs": outputs, "inputs": x})
+        weights = features.get("weights") if isinstance(features, dict) else None
+        weights = tf.ones_like(labels) if weights is None else weights
+        loss = tf.reduce_sum(weights * (outputs - labels) ** 2) / tf.reduce_sum(weights)
+        if mode == ModeKeys.TRAIN:
+            step = v1.train.get_global_step()
+            train_op = CrossShardOptimizer(optimizer()).minimize(loss, global_step=step)
+            return TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+        return TPUEstimatorSpec(mode, loss=loss, eval_metrics=(metric_fn, [labels, outputs, weights]))
+
+    return model_fn
+
+
+def train_input_fn(params: dict[str, Any]) -> Any:
+    """Endless batches in order."""
+    return tf.data.Dataset.from_tensor_slices(({"x": X}, Y)).repeat().batch(params["batch_size"], drop_remainder=True)
+
+
+def finite_input_fn(rows: int) -> Callable[..., Any]:
+    """The first rows, once, with the short last batch."""
+
+    def input_fn(params: dict[str, Any]) -> Any:
+        return tf.data.Dataset.from_tensor_slices(({"x": X[:rows]}, Y[:rows])).batch(params["batch_size"])
+
+    return input_fn
+
+
+def make_estimator(
+    model_dir: Path, model_fn: Any = None, batch_size: int = 8, iterations: Any = 4, **config: Any
+) -> Any:
+    config.setdefault("tf_random_seed", 1)
+    return TPUEstimator(
+        model_fn or make_model_fn(),
+        model_dir=str(model_dir),
+        config=RunConfig(TPUConfig(iterations_per_loop=iterations), **config),
+        use_tpu=False,
+        train_batch_size=batch_size,
+        eval_batch_size=batch_size,
+        predict_batch_size=batch_size,
+    )
+
+
+def read_events(folder: Path) -> list[tuple[int, dict[str, float]]]:
+    """Read the scalars of a folder's event files, by TensorFlow's own reader of v1 event files."""
+    found = []
+    for path in sorted(folder.glob("events.out.tfevents.*")):
+        for record in tf.data.TFRecordDataset(str(path)):
+            event = v1.Event.FromString(record.numpy())
+            if event.HasField("summary"):
+                found.append((int(event.step), {value.tag: value.simple_value for value in event.summary.value}))
+    return found
+
+
+def losses(folder: Path) -> list[float]:
+    return [values["loss"] for _, values in read_events(folder)]
+
+
+def variables(estimator: TPUEstimator) -> dict[str, Any]:
+    return {name: estimator.get_variable_value(name) for name in estimator.get_variable_names()}

@@ -1,0 +1,278 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.estimator import programs
+from tests.estimator.programs import X, Y, finite_input_fn, make_estimator, make_model_fn, train_input_fn, v1
+from tpudata.estimator import EstimatorSpec, ModeKeys, TPUEstimatorSpec
+
+
+def padded_input_fn(rows: int, extra_batches: int = 0) -> Callable[..., Any]:
+    """The first rows, the last batch padded with garbage of weight 0."""
+
+    def input_fn(params: dict[str, Any]) -> Any:
+        size = params["batch_size"]
+        padding = -rows % size + extra_batches * size
+        x = np.concatenate([X[:rows], np.full((padding, 3), 1e3, np.float32)])
+        y = np.concatenate([Y[:rows], np.full(padding, -1e3, np.float32)])
+        weights = np.concatenate([np.ones(rows, np.float32), np.zeros(padding, np.float32)])
+        dataset = tf.data.Dataset.from_tensor_slices(({"x": x, "weights": weights}, y))
+        return dataset.batch(size, drop_remainder=True)
+
+    return input_fn
+
+
+def outputs_of(estimator: Any, rows: int) -> Any:
+    w, b = estimator.get_variable_value("linear/w"), estimator.get_variable_value("linear/b")
+    return (X[:rows].astype(np.float64) @ w)[:, 0] + b
+
+
+@pytest.mark.parametrize("input_of", [finite_input_fn, padded_input_fn])
+@pytest.mark.parametrize(("rows", "batch"), [(40, 8), (37, 8), (5, 16)])
+def test_equals_a_plain_loop(input_of: Callable[..., Any], rows: int, batch: int, tmp_path: Path) -> None:
+    estimator = make_estimator(tmp_path, batch_size=batch)
+    estimator.train(train_input_fn, steps=3)
+    result = estimator.evaluate(input_of(rows))
+    outputs = outputs_of(estimator, rows)
+    batches = [np.mean((outputs - Y[:rows])[i : i + batch] ** 2) for i in range(0, rows, batch)]
+    assert set(result) == {"mae", "loss", "global_step"}
+    assert result["mae"] == pytest.approx(np.mean(np.abs(outputs - Y[:rows])), rel=1e-5)
+    assert result["loss"] == pytest.approx(np.mean(batches), rel=1e-5)
+    assert result["global_step"] == 3
+
+
+def test_metrics_start_anew_and_nothing_is_rebuilt(tmp_path: Path) -> None:
+    calls: list[str] = []
+    estimator = make_estimator(tmp_path, make_model_fn(calls=calls))
+    estimator.train(train_input_fn, steps=2)
+    first = estimator.evaluate(padded_input_fn(20))
+    ragged = estimator.evaluate(finite_input_fn(20))
+    built = len(calls)
+    for rows in (37, 3, 8):
+        estimator.evaluate(finite_input_fn(rows))
+    assert estimator.evaluate(finite_input_fn(20)) == ragged
+    assert estimator.evaluate(padded_input_fn(20)) == first
+    assert estimator.evaluate(padded_input_fn(37)) != first
+    estimator.train(train_input_fn, steps=2)
+    later = estimator.evaluate(padded_input_fn(20))
+    assert later["global_step"] == 4
+    assert later["loss"] != first["loss"]
+    assert len(calls) == built
+
+
+def test_steps_cut_the_pass_and_may_exceed_it(tmp_path: Path) -> None:
+    estimator = make_estimator(tmp_path)
+    estimator.train(train_input_fn, steps=2)
+    assert estimator.evaluate(train_input_fn, steps=3) == estimator.evaluate(finite_input_fn(24))
+    assert estimator.evaluate(finite_input_fn(24), steps=99) == estimator.evaluate(finite_input_fn(24))
+
+
+def test_evaluation_steps_do_not_depend_on_iterations_per_loop(tmp_path: Path) -> None:
+    results = [
+        make_estimator(tmp_path / str(iterations), iterations=iterations).evaluate(train_input_fn, steps=3)
+        for iterations in (1, 100)
+    ]
+    assert results[0] == results[1]
+
+
+def test_untrained_and_empty(tmp_path: Path) -> None:
+    estimator = make_estimator(tmp_path)
+    result = estimator.evaluate(finite_input_fn(40))
+    assert result["global_step"] == 0
+    assert result["mae"] == pytest.approx(np.mean(np.abs(X @ programs.W0[:, 0] - Y)), rel=1e-5)
+    empty = estimator.evaluate(finite_input_fn(0))
+    assert (empty["loss"], empty["mae"]) == (0, 0)
+
+
+def test_another_checkpoint(tmp_path: Path) -> None:
+    estimator = make_estimator(tmp_path, save_checkpoints_steps=4)
+    estimator.train(train_input_fn, steps=4)
+    at_four = estimator.evaluate(finite_input_fn(40))
+    estimator.train(train_input_fn, steps=4)
+    at_eight = estimator.evaluate(finite_input_fn(40))
+    assert estimator.evaluate(finite_input_fn(40), checkpoint_path=str(tmp_path / "model.ckpt-4")) == at_four
+    assert estimator.evaluate(finite_input_fn(40)) == at_eight
+    # Training goes on from the newest one, slots and all, whatever was evaluated in between.
+    estimator.evaluate(finite_input_fn(40), checkpoint_path=str(tmp_path / "model.ckpt-4"))
+    estimator.train(train_input_fn, steps=1)
+    assert estimator.get_variable_value("global_step") == 9
+
+
+def test_evaluating_an_old_checkpoint_does_not_disturb_slots(tmp_path: Path) -> None:
+    def momentum() -> Any:
+        return v1.train.MomentumOptimizer(0.05, 0.9)
+
+    estimator = make_estimator(tmp_path / "a", make_model_fn(momentum), save_checkpoints_steps=4)
+    estimator.train(train_input_fn, max_steps=4)
+    estimator.train(train_input_fn, max_steps=8)
+    estimator.evaluate(finite_input_fn(40), checkpoint_path=str(tmp_path / "a" / "model.ckpt-4"))
+    estimator.train(train_input_fn, max_steps=12)
+    other = make_estimator(tmp_path / "b", make_model_fn(momentum))
+    for limit in (4, 8, 12):
+        other.train(train_input_fn, max_steps=limit)
+    for key, value in programs.variables(other).items():
+        np.testing.assert_array_equal(estimator.get_variable_value(key), value, err_msg=key)
+
+
+def test_a_checkpoint_written_anew_under_its_old_name(tmp_path: Path) -> None:
+    """Another process may have trained into the folder."""
+    reader = make_estimator(tmp_path)
+    make_estimator(tmp_path).train(train_input_fn, steps=3)
+    first = reader.evaluate(finite_input_fn(40))
+    for path in tmp_path.glob("*"):
+        if path.is_file():
+            path.unlink()
+    other = make_model_fn(lambda: v1.train.GradientDescentOptimizer(0.01))
+    make_estimator(tmp_path, other).train(train_input_fn, steps=3)
+    assert reader.evaluate(finite_input_fn(40)) != first
+
+
+def test_no_such_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"no checkpoint at .*model\.ckpt-7"):
+        make_estimator(tmp_path).evaluate(finite_input_fn(8), checkpoint_path=str(tmp_path / "model.ckpt-7"))
+
+
+def test_endless_data_needs_steps(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="steps"):
+        make_estimator(tmp_path).evaluate(train_input_fn)
+
+
+@pytest.mark.parametrize(("steps", "error"), [(0, ValueError), (-1, ValueError), (1.5, TypeError)])
+def test_bad_steps(steps: Any, error: type[Exception], tmp_path: Path) -> None:
+    with pytest.raises(error, match="steps"):
+        make_estimator(tmp_path).evaluate(finite_input_fn(8), steps=steps)
+
+
+@pytest.mark.parametrize("name", [None, "held_out"])
+def test_summaries(name: str | None, tmp_path: Path) -> None:
+    estimator = make_estimator(tmp_path)
+    estimator.train(train_input_fn, steps=2)
+    result = estimator.evaluate(finite_input_fn(40), name=name)
+    folder = tmp_path / ("eval" if name is None else f"eval_{name}")
+    assert estimator.eval_dir(name) == str(folder)
+    (step, values) = programs.read_events(folder)[0]
+    assert step == 2
+    assert values == pytest.approx({key: float(result[key]) for key in ("mae", "loss")})
+
+
+def eval_model_fn(metrics: Callable[..., Any], tensors: Callable[..., Any]) -> Callable[..., TPUEstimatorSpec]:
+    def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
+        outputs = programs.linear(features["x"])
+        loss = tf.reduce_mean((outputs - labels) ** 2)
+        return TPUEstimatorSpec(mode, loss=loss, eval_metrics=(metrics, tensors(labels, outputs)))
+
+    return model_fn
+
+
+EXPECTED = float(np.mean(np.abs(X[:37] @ programs.W0[:, 0] - Y[:37])))
+
+
+def test_eval_metrics_by_keyword(tmp_path: Path) -> None:
+    model_fn = eval_model_fn(
+        lambda *, outputs, labels: {"mae": v1.metrics.mean_absolute_error(labels, outputs)},
+        lambda labels, outputs: {"labels": labels, "outputs": outputs},
+    )
+    assert make_estimator(tmp_path, model_fn).evaluate(finite_input_fn(37))["mae"] == pytest.approx(EXPECTED, rel=1e-5)
+
+
+def test_v1_metrics_with_many_variables(tmp_path: Path) -> None:
+    def metrics(labels: Any, outputs: Any) -> dict[str, Any]:
+        probabilities = tf.sigmoid(outputs)
+        with tf.name_scope("auc"):  # a scope that the metric itself uses, too
+            return {
+                "auc": v1.metrics.auc(labels > 0, probabilities),
+                "precision": v1.metrics.precision(labels > 0, outputs > 0),
+                "recall": v1.metrics.recall(labels > 0, outputs > 0),
+            }
+
+    estimator = make_estimator(tmp_path, eval_model_fn(metrics, lambda *tensors: list(tensors)))
+    result = estimator.evaluate(finite_input_fn(37))
+    positive, found = Y[:37] > 0, (X[:37] @ programs.W0)[:, 0] > 0
+    assert result["precision"] == pytest.approx((positive & found).sum() / found.sum())
+    assert result["recall"] == pytest.approx((positive & found).sum() / positive.sum())
+    outputs = (X[:37] @ programs.W0)[:, 0]
+    pairs = outputs[positive][:, None] - outputs[~positive][None]
+    assert result["auc"] == pytest.approx((pairs > 0).mean(), abs=0.02)
+
+
+def test_a_value_made_before_its_update_counts_the_last_batch(tmp_path: Path) -> None:
+    def metrics(labels: Any, outputs: Any) -> dict[str, Any]:
+        total = v1.get_variable("rows", [], initializer=v1.zeros_initializer(), collections=["local_variables"])
+        value = tf.identity(total)
+        return {"rows": (value, total.assign_add(tf.cast(tf.shape(labels)[0], tf.float32)))}
+
+    estimator = make_estimator(tmp_path, eval_model_fn(metrics, lambda *tensors: tensors))
+    assert estimator.evaluate(finite_input_fn(37))["rows"] == 37
+    assert estimator.evaluate(finite_input_fn(20))["rows"] == 20
+
+
+@pytest.mark.parametrize("library", ["tf_keras", "keras"])
+def test_keras_metrics(library: str, tmp_path: Path) -> None:
+    metric_class = pytest.importorskip(library).metrics.Mean
+
+    def metrics(labels: Any, outputs: Any) -> dict[str, Any]:
+        mae = metric_class(name="mae")
+        mae.update_state(tf.abs(labels - outputs))
+        first = metric_class(name="first")
+        first.update_state(labels)
+        return {"mae": mae, "first": first}
+
+    estimator = make_estimator(tmp_path, eval_model_fn(metrics, lambda *tensors: tensors))
+    for _ in range(2):
+        result = estimator.evaluate(finite_input_fn(37))
+        assert result["mae"] == pytest.approx(EXPECTED, rel=1e-5)
+        assert result["first"] == pytest.approx(np.mean(Y[:37]), rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["v1", "tf_keras", "keras"])
+def test_estimator_spec(kind: str, tmp_path: Path) -> None:
+    def model_fn(features: Any, labels: Any, mode: str) -> EstimatorSpec:
+        outputs = programs.linear(features["x"])
+        if mode == ModeKeys.PREDICT:
+            return EstimatorSpec(mode, predictions=outputs)
+        loss = tf.reduce_mean((outputs - labels) ** 2)
+        if mode == ModeKeys.TRAIN:
+            optimizer = v1.train.GradientDescentOptimizer(0.1)
+            return EstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss, v1.train.get_global_step()))
+        if kind == "v1":
+            return EstimatorSpec(
+                mode, loss=loss, eval_metric_ops={"mae": v1.metrics.mean_absolute_error(labels, outputs)}
+            )
+        metric = pytest.importorskip(kind).metrics.MeanAbsoluteError()
+        metric.update_state(labels[:, None], outputs[:, None])
+        return EstimatorSpec(mode, loss=loss, eval_metric_ops={"mae": metric})
+
+    estimator = make_estimator(tmp_path, model_fn)
+    for _ in range(2):
+        assert estimator.evaluate(finite_input_fn(37))["mae"] == pytest.approx(EXPECTED, rel=1e-5)
+    estimator.train(train_input_fn, steps=2)
+    result = estimator.evaluate(finite_input_fn(37))
+    assert result["mae"] == pytest.approx(np.mean(np.abs(outputs_of(estimator, 37) - Y[:37])), rel=1e-5)
+    assert set(estimator.get_variable_names()) == {"global_step", "linear/w", "linear/b"}
+    rows = list(estimator.predict(finite_input_fn(37)))
+    np.testing.assert_allclose(rows, outputs_of(estimator, 37), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "error"),
+    [
+        (lambda labels, _: {"loss": v1.metrics.mean(labels)}, ValueError),
+        (lambda labels, _: {"global_step": v1.metrics.mean(labels)}, ValueError),
+        (lambda labels, _: [v1.metrics.mean(labels)], TypeError),
+        (lambda labels, _: {"mean": labels}, TypeError),
+    ],
+)
+def test_bad_metrics(metrics: Callable[..., Any], error: type[Exception], tmp_path: Path) -> None:
+    with pytest.raises(error, match="metric"):
+        make_estimator(tmp_path, eval_model_fn(metrics, lambda *tensors: tensors)).evaluate(finite_input_fn(8))
+
+
+def test_no_metrics(tmp_path: Path) -> None:
+    def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
+        return TPUEstimatorSpec(mode, loss=tf.reduce_mean(programs.linear(features["x"])))
+
+    assert set(make_estimator(tmp_path, model_fn).evaluate(finite_input_fn(8))) == {"loss", "global_step"}

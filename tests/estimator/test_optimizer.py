@@ -1,0 +1,49 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.estimator import programs
+from tests.estimator.programs import make_estimator, train_input_fn, v1
+from tpudata.estimator import CrossShardOptimizer, TPUEstimatorSpec
+
+Reduction = v1.losses.Reduction
+
+
+@pytest.mark.parametrize("reduction", [Reduction.MEAN, Reduction.SUM])
+def test_on_one_device_it_changes_nothing(reduction: str, tmp_path: Path) -> None:
+    def model_fn(wrap: bool) -> Any:
+        def inner(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
+            loss = tf.reduce_mean((programs.linear(features["x"]) - labels) ** 2)
+            optimizer = v1.train.AdamOptimizer(0.1)
+            if wrap:
+                optimizer = CrossShardOptimizer(optimizer, reduction=reduction)
+            step = v1.train.get_global_step()
+            pairs = optimizer.compute_gradients(loss)
+            train_op = optimizer.apply_gradients([(tf.clip_by_norm(g, 1.0), v) for g, v in pairs], global_step=step)
+            if wrap:
+                assert optimizer.get_slot_names() == ["m", "v"]
+                assert optimizer.get_slot(pairs[0][1], "m") is not None
+                assert len(optimizer.variables()) == 6
+            return TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+        return inner
+
+    for name, wrap in (("plain", False), ("wrapped", True)):
+        make_estimator(tmp_path / name, model_fn(wrap)).train(train_input_fn, steps=6)
+    plain = programs.variables(make_estimator(tmp_path / "plain"))
+    wrapped = programs.variables(make_estimator(tmp_path / "wrapped"))
+    assert sorted(plain) == sorted(wrapped)
+    for key, value in plain.items():
+        np.testing.assert_array_equal(wrapped[key], value, err_msg=key)
+
+
+def test_what_it_refuses() -> None:
+    import tf_keras
+
+    with pytest.raises(TypeError, match="Keras optimizer"):
+        CrossShardOptimizer(tf_keras.optimizers.SGD())
+    with pytest.raises(ValueError, match="reduction"):
+        CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.1), reduction=Reduction.NONE)

@@ -1,0 +1,170 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.estimator import programs
+from tests.estimator.programs import X, Y, finite_input_fn, make_estimator, make_model_fn, train_input_fn
+from tpudata.estimator import ModeKeys, TPUEstimator, TPUEstimatorSpec
+
+
+def features_only(rows: int) -> Callable[..., Any]:
+    return lambda params: tf.data.Dataset.from_tensor_slices({"x": X[:rows]}).batch(params["batch_size"])
+
+
+def bare(rows: int) -> Callable[..., Any]:
+    return lambda params: tf.data.Dataset.from_tensor_slices(X[:rows]).batch(params["batch_size"])
+
+
+@settings(max_examples=6, deadline=None)
+@given(rows=st.integers(0, 40), batch=st.integers(1, 17))
+def test_n_rows_in_n_rows_out(tmp_path_factory: pytest.TempPathFactory, rows: int, batch: int) -> None:
+    estimator = make_estimator(tmp_path_factory.mktemp("m"), batch_size=batch)
+    found = list(estimator.predict(finite_input_fn(rows)))
+    assert len(found) == rows
+    if rows:
+        np.testing.assert_array_equal([row["inputs"] for row in found], X[:rows])
+        np.testing.assert_allclose([row["outputs"] for row in found], (X[:rows] @ programs.W0)[:, 0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("input_of", [finite_input_fn, features_only, bare])
+def test_with_and_without_labels(input_of: Callable[..., Any], tmp_path: Path) -> None:
+    found = list(make_estimator(tmp_path).predict(input_of(19)))
+    np.testing.assert_array_equal([row["inputs"] for row in found], X[:19])
+
+
+def test_the_model_sees_static_shapes(tmp_path: Path) -> None:
+    shapes = []
+
+    def model_fn(features: Any, mode: str) -> TPUEstimatorSpec:
+        shapes.append(tuple(features["x"].shape))
+        return TPUEstimatorSpec(mode, predictions={"outputs": programs.linear(features["x"])})
+
+    list(make_estimator(tmp_path, model_fn).predict(features_only(19)))
+    assert set(shapes) == {(8, 3)}
+
+
+def test_without_a_batch_size(tmp_path: Path) -> None:
+    def input_fn(params: dict[str, Any]) -> Any:
+        assert "batch_size" not in params
+        return features_only(19)({"batch_size": 5})
+
+    estimator = TPUEstimator(make_model_fn(), model_dir=str(tmp_path), use_tpu=False)
+    found = list(estimator.predict(input_fn))
+    np.testing.assert_array_equal([row["inputs"] for row in found], X[:19])
+
+
+def test_rows_of_weight_zero_are_dropped(tmp_path: Path) -> None:
+    def input_fn(params: dict[str, Any]) -> Any:
+        weights = (np.arange(40) % 5 != 1).astype(np.float32)
+        return tf.data.Dataset.from_tensor_slices({"x": X, "weights": weights}).batch(8, drop_remainder=True)
+
+    estimator = make_estimator(tmp_path)
+    found = [row["inputs"] for row in estimator.predict(input_fn)]
+    np.testing.assert_array_equal(found, X[np.arange(40) % 5 != 1])
+    batches = list(estimator.predict(input_fn, yield_single_examples=False))
+    assert sum(len(batch["inputs"]) for batch in batches) == 32
+
+
+def test_whole_batches(tmp_path: Path) -> None:
+    batches = list(make_estimator(tmp_path).predict(finite_input_fn(19), yield_single_examples=False))
+    assert [len(batch["outputs"]) for batch in batches] == [8, 8, 3]
+    np.testing.assert_array_equal(np.concatenate([batch["inputs"] for batch in batches]), X[:19])
+
+
+def test_predict_keys(tmp_path: Path) -> None:
+    estimator = make_estimator(tmp_path)
+    assert set(next(estimator.predict(finite_input_fn(8)))) == {"outputs", "inputs"}
+    for keys in (["outputs"], "outputs", ["outputs", "no_such"]):
+        assert set(next(estimator.predict(finite_input_fn(8), predict_keys=keys))) == {"outputs"}
+    with pytest.raises(ValueError, match="selects nothing"):
+        next(estimator.predict(finite_input_fn(8), predict_keys=["no_such"]))
+
+
+def test_nothing_is_rebuilt(tmp_path: Path) -> None:
+    calls: list[str] = []
+    estimator = make_estimator(tmp_path, make_model_fn(calls=calls))
+    list(estimator.predict(finite_input_fn(19)))
+    built = len(calls)
+    for rows in (40, 3, 19):
+        assert len(list(estimator.predict(finite_input_fn(rows)))) == rows
+    assert len(calls) == built == 2
+
+
+def test_one_trace_without_a_batch_size(tmp_path: Path) -> None:
+    calls: list[str] = []
+    estimator = TPUEstimator(make_model_fn(calls=calls), model_dir=str(tmp_path), use_tpu=False)
+    for rows in (19, 7, 40):
+        assert len(list(estimator.predict(lambda params, rows=rows: bare(rows)({"batch_size": 6, **params})))) == rows
+    assert len(calls) == 2
+
+
+def test_predictions_are_those_of_the_newest_checkpoint(tmp_path: Path) -> None:
+    estimator = make_estimator(tmp_path, save_checkpoints_steps=4)
+    for _ in range(2):
+        estimator.train(train_input_fn, steps=4)
+        w, b = estimator.get_variable_value("linear/w"), estimator.get_variable_value("linear/b")
+        found = [row["outputs"] for row in estimator.predict(finite_input_fn(19))]
+        np.testing.assert_allclose(found, (X[:19] @ w)[:, 0] + b, rtol=1e-4, atol=1e-5)
+    old = str(tmp_path / "model.ckpt-4")
+    w, b = tf.train.load_variable(old, "linear/w"), tf.train.load_variable(old, "linear/b")
+    found = [row["outputs"] for row in estimator.predict(finite_input_fn(19), checkpoint_path=old)]
+    np.testing.assert_allclose(found, (X[:19] @ w)[:, 0] + b, rtol=1e-4, atol=1e-5)
+
+
+def test_training_in_between_does_not_change_a_prediction_under_way(tmp_path: Path) -> None:
+    estimator = make_estimator(tmp_path)
+    estimator.train(train_input_fn, steps=2)
+    expected = [row["outputs"] for row in estimator.predict(finite_input_fn(40))]
+    under_way = estimator.predict(finite_input_fn(40))
+    first = next(under_way)
+    estimator.train(train_input_fn, steps=6)
+    found = [first["outputs"], *(row["outputs"] for row in under_way)]
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_features_of_other_types(tmp_path: Path) -> None:
+    def model_fn(features: Any, mode: str) -> TPUEstimatorSpec:
+        predictions = {"key": features["key"], "count": features["count"] + 1, "flag": features["flag"]}
+        return TPUEstimatorSpec(mode, predictions=predictions)
+
+    def input_fn(params: dict[str, Any]) -> Any:
+        rows = {"key": [b"a", b"bb", b""], "count": np.arange(3), "flag": [True, False, True]}
+        return tf.data.Dataset.from_tensor_slices(rows).batch(2)
+
+    found = list(make_estimator(tmp_path, model_fn, batch_size=2).predict(input_fn))
+    assert [row["key"] for row in found] == [b"a", b"bb", b""]
+    assert [row["count"] for row in found] == [1, 2, 3]
+    assert [row["flag"] for row in found] == [True, False, True]
+
+
+def test_a_prediction_without_a_row_for_each(tmp_path: Path) -> None:
+    def model_fn(features: Any, mode: str) -> TPUEstimatorSpec:
+        return TPUEstimatorSpec(mode, predictions={"mean": tf.reduce_mean(features["x"]), "x": features["x"]})
+
+    with pytest.raises(ValueError, match=r"predictions\['mean'\] has shape \(\)"):
+        next(make_estimator(tmp_path, model_fn).predict(features_only(8)))
+
+
+def test_batches_larger_than_announced(tmp_path: Path) -> None:
+    def input_fn(params: dict[str, Any]) -> Any:
+        return tf.data.Dataset.from_tensor_slices(({"x": X}, Y)).batch(16)
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="predict_batch_size=8"):
+        list(make_estimator(tmp_path).predict(input_fn))
+
+
+def test_an_unbatched_dataset(tmp_path: Path) -> None:
+    def input_fn(params: dict[str, Any]) -> Any:
+        return tf.data.Dataset.from_tensor_slices(np.arange(3.0))
+
+    def model_fn(features: Any, mode: str) -> TPUEstimatorSpec:
+        return TPUEstimatorSpec(ModeKeys.PREDICT, predictions={"x": features})
+
+    with pytest.raises(ValueError, match="batch"):
+        list(make_estimator(tmp_path, model_fn).predict(input_fn))

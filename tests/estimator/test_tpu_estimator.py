@@ -1,0 +1,326 @@
+import collections
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tpudata.estimator
+from tests.estimator.programs import X, Y, finite_input_fn, make_estimator, make_model_fn, train_input_fn, v1
+from tpudata.errors import UsageError
+from tpudata.estimator import ModeKeys, RunConfig, TPUConfig, TPUEstimator, TPUEstimatorSpec
+
+
+def test_public_names() -> None:
+    assert tpudata.estimator.__all__ == sorted(tpudata.estimator.__all__)
+    for name in tpudata.estimator.__all__:
+        assert getattr(tpudata.estimator, name).__doc__
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"config": object()}, TypeError, "RunConfig"),
+        ({"params": {"batch_size": 8}}, ValueError, "'batch_size'"),
+        ({"params": {"context": 8}}, ValueError, "'context'"),
+        ({"params": [1]}, TypeError, "params"),
+        ({"train_batch_size": 0}, ValueError, "train_batch_size"),
+        ({"eval_batch_size": -8}, ValueError, "eval_batch_size"),
+        ({"predict_batch_size": 8.0}, TypeError, "predict_batch_size"),
+        ({"train_batch_size": "8"}, TypeError, "train_batch_size"),
+        ({"train_batch_size": True}, TypeError, "train_batch_size"),
+        ({"use_tpu": True}, ValueError, "train_batch_size"),
+        ({"use_tpu": True, "train_batch_size": 8}, UsageError, "use_tpu=False"),
+        ({"model_dir": "a", "config": RunConfig(model_dir="b")}, ValueError, "differs"),
+        ({"model_fn": 3}, TypeError, "callable"),
+        ({"model_fn": lambda labels, mode: (labels, mode)}, ValueError, "features"),
+        ({"model_fn": lambda features, other: (features, other)}, ValueError, r"unknown arguments \['other'\]"),
+    ],
+)
+def test_the_constructor_refuses(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        TPUEstimator(**{"model_fn": make_model_fn(), "use_tpu": False, **arguments})
+
+
+def test_not_in_a_graph() -> None:
+    with tf.Graph().as_default(), pytest.raises(UsageError, match="disable_v2_behavior"):
+        TPUEstimator(make_model_fn(), use_tpu=False)
+
+
+def test_where_the_model_dir_comes_from(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = str(tmp_path)
+    for estimator in (
+        TPUEstimator(make_model_fn(), model_dir=folder, use_tpu=False),
+        TPUEstimator(make_model_fn(), model_dir=tmp_path, use_tpu=False),  # type: ignore[arg-type]
+        TPUEstimator(make_model_fn(), config=RunConfig(model_dir=folder), use_tpu=False),
+        TPUEstimator(make_model_fn(), model_dir=folder, config=RunConfig(model_dir=folder), use_tpu=False),
+    ):
+        assert estimator.model_dir == estimator.config.model_dir == folder
+    temporary = Path(TPUEstimator(make_model_fn(), use_tpu=False).model_dir)
+    assert temporary.is_dir()
+    assert str(temporary) in caplog.text
+    temporary.rmdir()
+
+
+def test_session_config(tmp_path: Path) -> None:
+    config = RunConfig(session_config=v1.ConfigProto(allow_soft_placement=True), model_dir=str(tmp_path))
+    before = tf.config.get_soft_device_placement()
+    try:
+        tf.config.set_soft_device_placement(False)
+        TPUEstimator(make_model_fn(), config=config, use_tpu=False)
+        assert tf.config.get_soft_device_placement()
+    finally:
+        tf.config.set_soft_device_placement(before)
+    for bad, error in (
+        (v1.ConfigProto(operation_timeout_in_ms=5), ValueError),
+        (v1.ConfigProto(inter_op_parallelism_threads=3), ValueError),  # the devices run already
+        ({"allow_soft_placement": True}, TypeError),
+    ):
+        with pytest.raises(error, match="session_config"):
+            TPUEstimator(make_model_fn(), config=RunConfig(session_config=bad), use_tpu=False)
+
+
+def test_what_the_functions_are_given(tmp_path: Path) -> None:
+    seen: dict[str, Any] = {}
+    config = RunConfig(model_dir=str(tmp_path))
+
+    def input_fn(params: dict[str, Any], mode: str, config: RunConfig, input_context: Any) -> Any:
+        seen[f"input_{mode}"] = copy.deepcopy(params)
+        assert config.model_dir == str(tmp_path)
+        assert (input_context.num_input_pipelines, input_context.num_replicas_in_sync) == (1, 1)
+        params["nested"]["key"] = "changed"
+        return finite_input_fn(8)({"batch_size": 8})
+
+    def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any], config: RunConfig) -> TPUEstimatorSpec:
+        seen[f"model_{mode}"] = copy.deepcopy(params)
+        assert config.model_dir == str(tmp_path)
+        return make_model_fn()(features, labels, mode, params)
+
+    user = {"nested": {"key": "value"}, "rate": 0.5}
+    estimator = TPUEstimator(
+        model_fn, config=config, params=user, use_tpu=False, train_batch_size=8, eval_batch_size=16
+    )
+    estimator.train(input_fn)
+    estimator.evaluate(input_fn)
+    list(estimator.predict(input_fn))
+    assert seen["input_train"] == {"nested": {"key": "value"}, "rate": 0.5, "batch_size": 8}
+    assert seen["model_train"] == {**seen["input_train"], "use_tpu": False}
+    assert seen["input_eval"]["batch_size"] == 16
+    assert "batch_size" not in seen["input_infer"]
+    assert seen["model_infer"] == {**seen["input_infer"], "use_tpu": False}
+    assert user == estimator.params == {"nested": {"key": "value"}, "rate": 0.5}
+
+
+def test_a_user_s_own_use_tpu_is_accepted(tmp_path: Path) -> None:
+    estimator = TPUEstimator(make_model_fn(), model_dir=str(tmp_path), params={"use_tpu": 1}, use_tpu=False)
+    assert estimator.params == {"use_tpu": 1}
+
+
+def dataset() -> Any:
+    return tf.data.Dataset.from_tensor_slices(({"x": X}, Y)).batch(8)
+
+
+def takes_nothing() -> Any:
+    return dataset()
+
+
+def tensors(params: dict[str, Any]) -> Any:
+    return tf.constant(X), tf.constant(Y)
+
+
+def three_parts(params: dict[str, Any]) -> Any:
+    return tf.data.Dataset.from_tensors((X, Y, Y))
+
+
+def sparse(params: dict[str, Any]) -> Any:
+    return dataset().map(lambda f, y: ({"x": tf.sparse.from_dense(f["x"])}, y))
+
+
+def unknown_shape(params: dict[str, Any]) -> Any:
+    def parse(features: Any, labels: Any) -> Any:
+        x = tf.numpy_function(lambda value: value, [features["x"]], tf.float32)
+        return {"x": x}, labels
+
+    return dataset().map(parse)
+
+
+@pytest.mark.parametrize(
+    ("input_fn", "error", "message"),
+    [
+        (3, TypeError, "callable"),
+        (takes_nothing, ValueError, "params"),
+        (tensors, TypeError, r"tf\.data\.Dataset"),
+        (three_parts, ValueError, "3 parts"),
+        (sparse, TypeError, r"features\['x'\] is a SparseTensorSpec"),
+        (unknown_shape, ValueError, r"features\['x'\] has an unknown shape"),
+    ],
+)
+@pytest.mark.parametrize("mode", ["train", "evaluate", "predict"])
+def test_bad_input(mode: str, input_fn: Any, error: type[Exception], message: str, tmp_path: Path) -> None:
+    estimator = make_estimator(tmp_path)
+    with pytest.raises(error, match=message):
+        list(getattr(estimator, mode)(input_fn))
+
+
+def test_labels_for_a_model_fn_without(tmp_path: Path) -> None:
+    def model_fn(features: Any, mode: str) -> TPUEstimatorSpec:
+        raise AssertionError
+
+    with pytest.raises(ValueError, match="labels"):
+        make_estimator(tmp_path, model_fn).train(train_input_fn, steps=1)
+
+
+@pytest.mark.parametrize(
+    ("result", "error", "message"),
+    [
+        (lambda _: None, TypeError, "NoneType"),
+        (lambda _: TPUEstimatorSpec("eval", loss=tf.constant(1.0)), ValueError, "'train'.*'eval'"),
+    ],
+)
+def test_bad_results_of_model_fn(result: Any, error: type[Exception], message: str, tmp_path: Path) -> None:
+    def model_fn(features: Any, labels: Any, mode: str) -> Any:
+        return result(mode)
+
+    with pytest.raises(error, match=message):
+        make_estimator(tmp_path, model_fn).train(train_input_fn, steps=1)
+
+
+Pair = collections.namedtuple("Pair", ["left", "right"])
+
+
+@pytest.mark.parametrize(
+    ("pack", "unpack"),
+    [
+        (lambda a, b: {"a": a, "b": {"c": b}}, lambda f: (f["a"], f["b"]["c"])),
+        (lambda a, b: (a, b), lambda f: (f[0], f[1])),
+        (lambda a, b: Pair(a, b), lambda f: (f.left, f.right)),
+    ],
+)
+def test_nested_features_keep_their_structure(
+    pack: Callable[..., Any], unpack: Callable[..., Any], tmp_path: Path
+) -> None:
+    def input_fn(params: dict[str, Any], mode: str) -> Any:
+        data = tf.data.Dataset.from_tensor_slices((X, Y))
+        return data.map(lambda x, y: (pack(x, y), {"y": y})).batch(8)
+
+    def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
+        x, y = unpack(features)
+        if mode == ModeKeys.PREDICT:
+            assert labels is None
+            return TPUEstimatorSpec(mode, predictions={"x": x, "y": y})
+        return make_model_fn()(x, labels["y"], mode, {})
+
+    estimator = make_estimator(tmp_path, model_fn)
+    estimator.train(input_fn)
+    assert estimator.evaluate(input_fn)["global_step"] == 5
+    np.testing.assert_array_equal([row["y"] for row in estimator.predict(input_fn)], Y)
+
+
+def test_callable_objects_and_partials(tmp_path: Path) -> None:
+    import functools
+
+    class Model:
+        def __call__(self, features: Any, labels: Any, mode: str, params: dict[str, Any]) -> TPUEstimatorSpec:
+            return make_model_fn()(features, labels, mode, params)
+
+    def input_fn(rows: int, params: dict[str, Any]) -> Any:
+        return finite_input_fn(rows)(params)
+
+    estimator = make_estimator(tmp_path, Model())
+    estimator.train(functools.partial(input_fn, 16))
+    assert estimator.get_variable_value("global_step") == 2
+
+
+def test_two_estimators_do_not_meet(tmp_path: Path) -> None:
+    first, second = make_estimator(tmp_path / "a"), make_estimator(tmp_path / "b")
+    first.train(train_input_fn, steps=4)
+    second.train(train_input_fn, steps=1)
+    first.train(train_input_fn, steps=1)
+    assert first.get_variable_value("global_step") == 5
+    assert second.get_variable_value("global_step") == 1
+    assert not v1.get_default_graph().get_collection(v1.GraphKeys.GLOBAL_VARIABLES)
+
+
+def test_a_program_that_reuses_variables(tmp_path: Path) -> None:
+    def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
+        with v1.variable_scope("net", reuse=v1.AUTO_REUSE):
+            a = v1.get_variable("w", [3], initializer=v1.ones_initializer())
+            b = v1.get_variable("w", [3])
+        assert a is b
+        plain = [tf.Variable(0.5, name="twice"), tf.Variable(0.25, name="twice")]
+        outputs = tf.linalg.matvec(features["x"], a) * plain[0] + plain[1]
+        assert len(v1.trainable_variables()) == 3
+        loss = tf.reduce_mean((outputs - labels) ** 2)
+        step = v1.train.get_global_step()
+        train_op = v1.train.GradientDescentOptimizer(0.01).minimize(loss, global_step=step)
+        return TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    estimator = make_estimator(tmp_path, model_fn)
+    estimator.train(train_input_fn, steps=3)
+    assert estimator.get_variable_names() == ["global_step", "net/w", "twice", "twice_1"]
+    assert make_estimator(tmp_path, model_fn).train(train_input_fn, max_steps=5).get_variable_value("twice") != 0.5
+
+
+def test_a_model_that_changes_its_variables(tmp_path: Path) -> None:
+    names = iter("abc")
+
+    def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
+        v1.get_variable(next(names), [3])
+        return make_model_fn()(features, labels, mode, {})
+
+    with pytest.raises(RuntimeError, match=r"'b'.*same variables"):
+        make_estimator(tmp_path, model_fn).train(train_input_fn, steps=1)
+
+
+def test_only_training_trains(tmp_path: Path) -> None:
+    """Programs of the time make their train_op in every mode."""
+
+    def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
+        w = v1.get_variable("w", [3], initializer=v1.ones_initializer())
+        outputs = tf.linalg.matvec(features["x"], w)
+        targets = tf.zeros_like(outputs) if labels is None else labels
+        loss = tf.reduce_mean((outputs - targets) ** 2)
+        optimizer = v1.train.MomentumOptimizer(0.1, 0.9)
+        train_op = optimizer.minimize(loss, global_step=v1.train.get_global_step())
+        return TPUEstimatorSpec(
+            mode,
+            predictions={"outputs": outputs},
+            loss=loss,
+            train_op=train_op,
+            eval_metrics=(lambda outputs: {"mean": v1.metrics.mean(outputs)}, [outputs]),
+        )
+
+    estimator = make_estimator(tmp_path, model_fn)
+    estimator.train(train_input_fn, steps=3)
+    w = estimator.get_variable_value("w")
+    expected = X @ w
+    for _ in range(2):
+        result = estimator.evaluate(finite_input_fn(40))
+        assert result["global_step"] == 3
+        assert result["mean"] == pytest.approx(expected.mean(), rel=1e-4)
+        found = [row["outputs"] for row in estimator.predict(finite_input_fn(40))]
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_update_ops(tmp_path: Path) -> None:
+    def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
+        average = v1.get_variable("average", [], initializer=v1.zeros_initializer(), trainable=False)
+        batch_mean = tf.reduce_mean(labels)
+        v1.add_to_collection(v1.GraphKeys.UPDATE_OPS, average.assign_add(batch_mean))
+        loss = tf.reduce_mean((v1.get_variable("w", [], initializer=v1.ones_initializer()) - labels) ** 2)
+        with tf.control_dependencies(v1.get_collection(v1.GraphKeys.UPDATE_OPS)):
+            optimizer = v1.train.GradientDescentOptimizer(0.1)
+            train_op = optimizer.minimize(loss, global_step=v1.train.get_global_step())
+        return TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    estimator = make_estimator(tmp_path, model_fn)
+    estimator.train(train_input_fn, steps=5)
+    assert estimator.get_variable_value("average") == pytest.approx(5 * Y.mean(), rel=1e-5)
+
+
+def test_the_original_tpu_config_travels() -> None:
+    estimator = TPUEstimator(make_model_fn(), model_dir="d", config=RunConfig(TPUConfig(7)), use_tpu=False)
+    assert estimator.config.tpu_config.iterations_per_loop == 7

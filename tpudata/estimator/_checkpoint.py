@@ -1,0 +1,140 @@
+"""Checkpoints in TensorFlow's name-based format, the one that v1 programs wrote.
+
+`model.ckpt-STEP.index` and `.data-*` hold every variable under its graph name (`dense/kernel`, `dense/kernel/Momentum`,
+`global_step`), so that `tf.train.load_checkpoint` lists them and checkpoints travel in both directions. The state file
+`checkpoint` names the newest one, by paths relative to its folder, so that the folder can be moved.
+"""
+
+import dataclasses
+import difflib
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+_GLOBAL_STEP = "global_step"
+_STATE_FILE = "checkpoint"
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """One checkpoint, told apart from another that was later written under its name.
+
+    Attributes:
+        prefix: path without the `.index` and `.data-*` endings.
+        digest: of its index file, which holds a checksum of every variable. Times would not do: TensorFlow tells
+            them to the second.
+    """
+
+    prefix: str
+    digest: bytes
+
+    @classmethod
+    def open(cls, prefix: str) -> "Checkpoint":
+        """Return the checkpoint at `prefix`.
+
+        Raises:
+            ValueError: there is none.
+        """
+        try:
+            with tf.io.gfile.GFile(f"{prefix}.index", "rb") as file:
+                return cls(prefix, hashlib.blake2b(file.read(), digest_size=16).digest())
+        except tf.errors.NotFoundError:
+            raise ValueError(
+                f"There is no checkpoint at {prefix}: {prefix}.index does not exist. Give a path as "
+                "tf.train.latest_checkpoint returns it."
+            ) from None
+
+    def step(self) -> int:
+        """Return its global step; 0 where it has none."""
+        reader = tf.train.load_checkpoint(self.prefix)
+        return int(reader.get_tensor(_GLOBAL_STEP)) if reader.has_tensor(_GLOBAL_STEP) else 0
+
+    def read(self, variables: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values (NumPy arrays) of `variables`, by name.
+
+        Raises:
+            ValueError: it lacks one of them or has it in another shape or dtype.
+        """
+        reader = tf.train.load_checkpoint(self.prefix)
+        shapes = reader.get_variable_to_shape_map()
+        dtypes = reader.get_variable_to_dtype_map()
+        for name, variable in variables.items():
+            if name not in shapes:
+                near = difflib.get_close_matches(name, shapes, n=1)
+                hint = f" The nearest name that it has is {near[0]!r}." if near else ""
+                raise ValueError(
+                    f"{self.prefix} lacks the variable {name!r} that model_fn makes.{hint} Was it written by another "
+                    "model? Use another model_dir, or the model that wrote it."
+                )
+            if not variable.shape.is_compatible_with(shapes[name]) or dtypes[name] != variable.dtype:
+                raise ValueError(
+                    f"{self.prefix} has the variable {name!r} as {dtypes[name].name}{tuple(shapes[name])}, model_fn "
+                    f"makes it as {variable.dtype.name}{tuple(variable.shape)}. Use another model_dir, or the model "
+                    "that wrote it."
+                )
+        return {name: reader.get_tensor(name) for name in variables}
+
+
+def latest(model_dir: str) -> Checkpoint | None:
+    """Return the newest checkpoint of a folder, or None."""
+    prefix = tf.train.latest_checkpoint(model_dir)
+    return None if prefix is None else Checkpoint.open(prefix)
+
+
+def save(model_dir: str, step: int, variables: Mapping[str, Any], keep_max: int | None) -> Checkpoint:
+    """Write `model.ckpt-STEP`, make it the newest and delete the oldest beyond `keep_max`.
+
+    A checkpoint counts only once the state file names it, which is replaced in one piece.
+
+    Args:
+        model_dir: folder, local or gs://; made where it is missing.
+        step: the global step.
+        variables: by name.
+        keep_max: how many to keep; None or 0 keeps all.
+
+    Returns:
+        The checkpoint.
+    """
+    tf.io.gfile.makedirs(model_dir)
+    base = f"model.ckpt-{step}"
+    prefix = tf.io.gfile.join(model_dir, base)
+    with tf.device("CPU:0"):
+        tf.raw_ops.SaveV2(
+            prefix=prefix,
+            tensor_names=list(variables),
+            shape_and_slices=[""] * len(variables),
+            tensors=[variable.read_value() for variable in variables.values()],
+        )
+    state = tf.train.get_checkpoint_state(model_dir)
+    known = [_relative(model_dir, path) for path in state.all_model_checkpoint_paths] if state else []
+    known = [path for path in known if path != base]
+    surplus = known[: max(0, len(known) + 1 - keep_max)] if keep_max else []
+    _write_state(model_dir, [*known[len(surplus) :], base])
+    for path in surplus:
+        _delete(model_dir, path)
+    return Checkpoint.open(prefix)
+
+
+def _relative(model_dir: str, path: str) -> str:
+    prefix = model_dir.rstrip("/") + "/"
+    return path.removeprefix(prefix)
+
+
+def _write_state(model_dir: str, paths: list[str]) -> None:
+    state = tf.compat.v1.train.generate_checkpoint_state_proto(".", paths[-1], paths)
+    target = tf.io.gfile.join(model_dir, _STATE_FILE)
+    temporary = f"{target}.tmp"
+    with tf.io.gfile.GFile(temporary, "w") as file:
+        file.write(str(state))
+    tf.io.gfile.rename(temporary, target, overwrite=True)
+
+
+def _delete(model_dir: str, path: str) -> None:
+    """Delete the files of a checkpoint that lies in model_dir; one elsewhere was not written here."""
+    if "/" in path:
+        return
+    for name in tf.io.gfile.listdir(model_dir):
+        if name.startswith(f"{path}."):
+            tf.io.gfile.remove(tf.io.gfile.join(model_dir, name))

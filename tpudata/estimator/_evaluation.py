@@ -1,0 +1,69 @@
+"""One evaluation: a pass over the data, its metrics, and their summaries."""
+
+import logging
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tpudata.estimator import _checkpoint
+from tpudata.estimator._events import EventWriter
+from tpudata.estimator._metrics import EvalProgram
+from tpudata.estimator._mode_keys import ModeKeys
+from tpudata.estimator._runtime import Runtime
+from tpudata.estimator._signature import split_element
+from tpudata.estimator._training import require_steps
+
+_log = logging.getLogger("tpudata")
+
+
+def evaluate(
+    runtime: Runtime, input_fn: Any, steps: int | None, checkpoint_path: str | None, events_dir: str
+) -> dict[str, Any]:
+    """Evaluate as `TPUEstimator.evaluate` says."""
+    require_steps("evaluate", "steps", steps)
+    checkpoint = find_checkpoint(runtime, checkpoint_path)
+    dataset = runtime.dataset(input_fn, ModeKeys.EVAL)
+    if steps is None and dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
+        raise ValueError("evaluate(steps=None) needs a dataset that ends: give steps, or leave out repeat().")
+    program: EvalProgram = runtime.program(ModeKeys.EVAL, dataset.element_spec)
+    runtime.store.load(program.blueprint, program.saved, checkpoint)
+    program.reset()
+    total, batches = 0.0, 0
+    for element in dataset if steps is None else dataset.take(steps):
+        total += float(program.run(*split_element(element)))
+        batches += 1
+    result: dict[str, Any] = program.values()
+    result["loss"] = np.float32(total / batches if batches else 0.0)
+    result["global_step"] = program.global_step
+    _log.info("Evaluated %d batches: %s", batches, ", ".join(f"{name} = {result[name]}" for name in sorted(result)))
+    _write(events_dir, result)
+    return result
+
+
+def find_checkpoint(runtime: Runtime, checkpoint_path: str | None) -> _checkpoint.Checkpoint | None:
+    """Return the checkpoint at `checkpoint_path`, or the newest of model_dir, or None where there is none yet.
+
+    Raises:
+        ValueError: there is none at the given path.
+    """
+    if checkpoint_path is not None:
+        return _checkpoint.Checkpoint.open(str(checkpoint_path))
+    newest = _checkpoint.latest(runtime.model_dir)
+    if newest is None:
+        _log.warning("There is no checkpoint in %s: using initial values.", runtime.model_dir)
+    return newest
+
+
+def _write(folder: str, result: dict[str, Any]) -> None:
+    scalars = {}
+    for name, value in result.items():
+        if name == "global_step":
+            continue
+        if np.ndim(value) == 0 and np.issubdtype(np.asarray(value).dtype, np.number):
+            scalars[name] = float(value)
+        else:
+            _log.warning("The metric %r is no number: it gets no summary.", name)
+    events = EventWriter(folder)
+    events.scalars(result["global_step"], scalars)
+    events.close()

@@ -1,0 +1,123 @@
+"""What input_fn and model_fn take, and what input_fn gives."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+_MODEL_FN_ARGUMENTS = ("features", "labels", "mode", "params", "config")
+
+
+def _argument_names(function: Callable[..., Any]) -> tuple[str, ...]:
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return tuple(name for name, item in inspect.signature(function).parameters.items() if item.kind in kinds)
+
+
+def check_model_fn(model_fn: Any) -> None:
+    """Check that model_fn can be called by an estimator.
+
+    Raises:
+        TypeError: not callable.
+        ValueError: it does not take `features`, or takes an argument that nobody fills.
+    """
+    if not callable(model_fn):
+        raise TypeError(f"model_fn must be callable, got {type(model_fn).__name__}.")
+    names = _argument_names(model_fn)
+    if "features" not in names:
+        raise ValueError(f"model_fn must take an argument named features, got {names}.")
+    defaults = inspect.signature(model_fn).parameters
+    unknown = [
+        name for name in names if name not in _MODEL_FN_ARGUMENTS and defaults[name].default is inspect.Parameter.empty
+    ]
+    if unknown:
+        raise ValueError(f"model_fn takes the unknown arguments {unknown}: allowed are {_MODEL_FN_ARGUMENTS}.")
+
+
+def call_model_fn(
+    model_fn: Callable[..., Any], features: Any, labels: Any, mode: str, params: Mapping[str, Any], config: Any
+) -> Any:
+    """Call model_fn with those of its arguments that it names.
+
+    Raises:
+        ValueError: there are labels, but model_fn takes none.
+    """
+    names = _argument_names(model_fn)
+    given: dict[str, Any] = {"mode": mode, "params": dict(params), "config": config, "labels": labels}
+    if labels is not None and "labels" not in names:
+        raise ValueError(
+            "input_fn returned labels, but model_fn takes no argument named labels. Return the features alone, or add "
+            "the argument."
+        )
+    return model_fn(features=features, **{name: value for name, value in given.items() if name in names})
+
+
+def call_input_fn(input_fn: Any, mode: str, params: Mapping[str, Any], config: Any) -> Any:
+    """Call input_fn and check its result.
+
+    Args:
+        input_fn: takes `params`, and any of `config`, `mode` and `input_context` (a `tf.distribute.InputContext`).
+        mode: a value of ModeKeys.
+        params: goes in as a copy.
+        config: the RunConfig.
+
+    Returns:
+        The `tf.data.Dataset` that input_fn returned.
+
+    Raises:
+        TypeError: input_fn is not callable or returned something else.
+        ValueError: input_fn does not take `params`, or its elements are neither features nor (features, labels).
+    """
+    if not callable(input_fn):
+        raise TypeError(f"input_fn must be callable, got {type(input_fn).__name__}.")
+    names = _argument_names(input_fn)
+    if "params" not in names:
+        raise ValueError(f"input_fn must take an argument named params, got {names}: it holds the batch_size.")
+    given = {"config": config, "mode": mode, "input_context": tf.distribute.InputContext()}
+    dataset = input_fn(params=dict(params), **{name: value for name, value in given.items() if name in names})
+    if not isinstance(dataset, tf.data.Dataset):
+        raise TypeError(
+            f"input_fn must return a tf.data.Dataset of features or of (features, labels), got {type(dataset).__name__}."
+            " Return the dataset itself instead of an iterator's tensors."
+        )
+    for path, spec in leaves(split_element(dataset.element_spec)):
+        if not isinstance(spec, tf.TensorSpec):
+            raise TypeError(f"input_fn: {path} is a {type(spec).__name__}; only dense tensors are taken: densify it.")
+        if spec.shape.rank is None:
+            raise ValueError(
+                f"input_fn: {path} has an unknown shape. Give it one in the dataset's map with set_shape or reshape."
+            )
+    return dataset
+
+
+def split_element(element: Any) -> tuple[Any, Any]:
+    """Split a dataset's element into (features, labels); a named tuple or anything but a tuple is all features.
+
+    Raises:
+        ValueError: a tuple that has not two parts.
+    """
+    if isinstance(element, tuple) and not hasattr(element, "_fields"):
+        if len(element) != 2:
+            raise ValueError(f"input_fn: an element must be features or (features, labels), got {len(element)} parts.")
+        return element
+    return element, None
+
+
+def leaves(element: tuple[Any, Any]) -> list[tuple[str, Any]]:
+    """Return the (path, leaf) pairs of (features, labels), with paths such as "features['image']"."""
+    found: list[tuple[str, Any]] = []
+
+    def walk(path: str, value: Any) -> None:
+        if isinstance(value, Mapping):
+            for key, item in value.items():
+                walk(f"{path}[{key!r}]", item)
+        elif isinstance(value, tuple | list):
+            fields = getattr(value, "_fields", range(len(value)))
+            for field, item in zip(fields, value, strict=True):
+                walk(f"{path}[{field!r}]", item)
+        elif value is not None:
+            found.append((path, value))
+
+    walk("features", element[0])
+    walk("labels", element[1])
+    return found

@@ -1,0 +1,144 @@
+"""What a model_fn returns."""
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.estimator._mode_keys import MODES, ModeKeys
+
+RESERVED_METRICS = ("loss", "global_step")
+
+
+def _check_common(spec: "TPUEstimatorSpec | EstimatorSpec") -> None:
+    owner = type(spec).__name__
+    if spec.mode not in MODES:
+        raise ValueError(f"{owner}(mode=...) must be one of {', '.join(MODES)}, got {spec.mode!r}.")
+    if spec.mode in (ModeKeys.TRAIN, ModeKeys.EVAL):
+        if spec.loss is None:
+            raise ValueError(f"{owner} has no loss: it is required in mode {spec.mode!r}.")
+        loss = tf.convert_to_tensor(spec.loss)
+        # A loss of shape [1] was accepted where models ran without a TPU.
+        if loss.shape.rank is not None and loss.shape.rank > 0 and loss.shape != [1]:
+            raise ValueError(f"{owner}(loss=...) must be a scalar, got shape {loss.shape}: reduce it, e.g. by a mean.")
+        if not loss.dtype.is_floating:
+            raise TypeError(f"{owner}(loss=...) must be of a floating dtype, got {loss.dtype.name}.")
+    if spec.mode == ModeKeys.TRAIN and spec.train_op is None:
+        raise ValueError(f"{owner} has no train_op: it is required in mode {spec.mode!r}.")
+    if spec.mode == ModeKeys.PREDICT and spec.predictions is None:
+        raise ValueError(f"{owner} has no predictions: they are required in mode {spec.mode!r}.")
+
+
+@dataclasses.dataclass(frozen=True)
+class TPUEstimatorSpec:
+    """What a model_fn returns, on every device.
+
+    Attributes:
+        mode: a value of ModeKeys.
+        predictions: dict from name to tensor [batch, ...]; required in PREDICT.
+        loss: floating scalar; required in TRAIN and EVAL.
+        train_op: the operation (or tensor) that does one step and adds 1 to the global step; required in TRAIN.
+        eval_metrics: (metric_fn, tensors) with a list or tuple of tensors, given to metric_fn by position, or a dict,
+            given by keyword. metric_fn returns a dict from name to a (value, update_op) pair of v1 metrics or to a
+            Keras metric whose update_state was called.
+
+    Raises:
+        TypeError: a value of another type.
+        ValueError: something required is missing, or eval_metrics is not as above.
+    """
+
+    mode: str
+    predictions: Mapping[str, Any] | None = None
+    loss: Any = None
+    train_op: Any = None
+    eval_metrics: tuple[Callable[..., Mapping[str, Any]], Sequence[Any] | Mapping[str, Any]] | None = None
+
+    def __post_init__(self) -> None:
+        _check_common(self)
+        if self.predictions is not None and not isinstance(self.predictions, Mapping):
+            raise TypeError(
+                "TPUEstimatorSpec(predictions=...) must be a dict from name to tensor, got "
+                f"{type(self.predictions).__name__}."
+            )
+        if self.eval_metrics is not None:
+            _check_eval_metrics(self.eval_metrics)
+
+
+@dataclasses.dataclass(frozen=True)
+class EstimatorSpec:
+    """What a model_fn of the plain Estimator returns; accepted where `use_tpu=False`.
+
+    Attributes:
+        mode: a value of ModeKeys.
+        predictions: a tensor [batch, ...] or a dict from name to such tensors; required in PREDICT.
+        loss: floating scalar; required in TRAIN and EVAL.
+        train_op: as in TPUEstimatorSpec.
+        eval_metric_ops: dict from name to a (value, update_op) pair or an updated Keras metric, made in model_fn.
+
+    Raises:
+        TypeError: a value of another type.
+        ValueError: something required is missing.
+    """
+
+    mode: str
+    predictions: Any = None
+    loss: Any = None
+    train_op: Any = None
+    eval_metric_ops: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        _check_common(self)
+        if self.eval_metric_ops is not None:
+            check_metrics(self.eval_metric_ops, "EstimatorSpec(eval_metric_ops=...)")
+
+
+def _check_eval_metrics(eval_metrics: Any) -> None:
+    allowed = "(metric_fn, tensors) with a callable and a list, tuple or dict of tensors"
+    if not isinstance(eval_metrics, tuple | list) or len(eval_metrics) != 2:
+        raise ValueError(f"TPUEstimatorSpec(eval_metrics=...) must be {allowed}, got {eval_metrics!r}.")
+    metric_fn, tensors = eval_metrics
+    if not callable(metric_fn):
+        raise TypeError(f"TPUEstimatorSpec(eval_metrics=...) must be {allowed}: {metric_fn!r} is not callable.")
+    if not isinstance(tensors, list | tuple | Mapping):
+        raise TypeError(
+            f"TPUEstimatorSpec(eval_metrics=...) must be {allowed}: the second part is a {type(tensors).__name__}."
+        )
+    try:
+        signature = inspect.signature(metric_fn)
+    except (TypeError, ValueError):  # some builtins have none; the call itself will tell
+        return
+    try:
+        if isinstance(tensors, Mapping):
+            signature.bind(**tensors)
+        else:
+            signature.bind(*tensors)
+    except TypeError as error:
+        given = sorted(tensors) if isinstance(tensors, Mapping) else f"{len(tensors)} tensors"
+        raise ValueError(
+            f"TPUEstimatorSpec(eval_metrics=...): metric_fn{signature} does not take {given}: {error}."
+        ) from None
+
+
+def check_metrics(metrics: Any, where: str) -> None:
+    """Check a dict of metrics.
+
+    Args:
+        metrics: from name to a (value, update_op) pair or a Keras metric.
+        where: what the dict came from, for the messages.
+
+    Raises:
+        TypeError: not a dict, or an entry that is neither a pair nor a metric.
+        ValueError: an entry has a name that evaluate uses itself.
+    """
+    if not isinstance(metrics, Mapping):
+        raise TypeError(f"{where} must be a dict from name to metric, got {type(metrics).__name__}.")
+    for name, metric in metrics.items():
+        if name in RESERVED_METRICS:
+            raise ValueError(f"{where} names a metric {name!r}: evaluate reports that itself, choose another name.")
+        is_pair = isinstance(metric, tuple | list) and len(metric) == 2
+        if not is_pair and not callable(getattr(metric, "result", None)):
+            raise TypeError(
+                f"{where}: the metric {name!r} must be a (value, update_op) pair or a Keras metric, got {metric!r}."
+            )

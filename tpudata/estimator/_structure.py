@@ -1,0 +1,64 @@
+"""Nested structures as the flat lists of tensors that functions of graphs take."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import tensorflow as tf
+
+
+class Structure:
+    """The nesting of a function's arguments.
+
+    Args:
+        arguments: nested structures of tensors or of their specs; None stands for an argument that is not there.
+    """
+
+    def __init__(self, arguments: tuple[Any, ...]) -> None:
+        self._arguments = arguments
+        self._flat = tf.nest.flatten(arguments)
+        self.specs = [tf.TensorSpec(item.shape, item.dtype) for item in self._flat if item is not None]
+
+    def flatten(self, arguments: tuple[Any, ...]) -> list[Any]:
+        """Return the tensors of `arguments`, without the Nones."""
+        tf.nest.assert_same_structure(self._arguments, arguments)
+        return [tf.convert_to_tensor(item) for item in tf.nest.flatten(arguments) if item is not None]
+
+    def pack(self, tensors: Iterable[Any]) -> Any:
+        """Return the arguments that hold `tensors`."""
+        rest = iter(tensors)
+        return tf.nest.pack_sequence_as(self._arguments, [None if item is None else next(rest) for item in self._flat])
+
+
+def batch_function(function: Callable[..., Any], specs: tuple[Any, ...]) -> Callable[..., Any]:
+    """Make a tf.function with one trace for all batches that fit `specs`, the short last one among them.
+
+    Args:
+        function: takes an argument per entry of `specs`.
+        specs: nested structures of `tf.TensorSpec`; None stays None.
+    """
+    structure = Structure(specs)
+
+    def traced(*tensors: Any) -> Any:
+        return function(*structure.pack(tensors))
+
+    compiled = tf.function(traced, input_signature=structure.specs, autograph=False)
+    return lambda *arguments: compiled(*structure.flatten(arguments))
+
+
+def fetch_only(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Run of a function's operations only those that its results need.
+
+    A tf.function runs every operation that changes state. v1 programs make their train_op in all modes and count on
+    it that only what is fetched runs.
+
+    Args:
+        function: takes `arguments`.
+        arguments: nested structures of tensors; None stays None.
+
+    Returns:
+        Its results.
+    """
+    structure = Structure(arguments)
+    wrapped = tf.compat.v1.wrap_function(lambda *tensors: function(*structure.pack(tensors)), structure.specs)
+    pruned = wrapped.prune(wrapped.inputs[: len(structure.specs)], wrapped.structured_outputs)
+    return pruned(*structure.flatten(arguments))
