@@ -1,0 +1,97 @@
+"""Small real datasets on disk for tests: written with the public writers, pictures through Pillow."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from tpudata.format import Feature, Manifest, Source, Split, encode_example, shard_name, write_metadata, write_shard
+
+LABEL = Feature("image/class/label", "int64", "int64", num_classes=10)
+FILENAME = Feature("image/filename", "bytes", "string", encoding="utf8")
+
+
+@dataclasses.dataclass(frozen=True)
+class Written:
+    """A dataset and what was put into it, by split in the dataset's order."""
+
+    path: str
+    images: Mapping[str, list[npt.NDArray[np.uint8]]]
+    labels: Mapping[str, list[int]]
+
+
+def encode_image(pixels: npt.NDArray[np.uint8], file_format: str = "PNG") -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(pixels.squeeze(-1) if pixels.shape[-1] == 1 else pixels).save(buffer, file_format)
+    return buffer.getvalue()
+
+
+def write_dataset(
+    folder: str,
+    splits: Mapping[str, Sequence[Mapping[str, Any]]],
+    features: Sequence[Feature],
+    *,
+    layout: str,
+    shards: int = 3,
+    classes: int | None = None,
+) -> str:
+    """Writes records, as evenly as they go, into `shards` shards per split."""
+    written = {}
+    for name, records in splits.items():
+        bounds = [round(i * len(records) / shards) for i in range(shards + 1)]
+        parts = [
+            write_shard(
+                folder,
+                shard_name(name, number, shards),
+                [encode_example(record) for record in records[bounds[number] : bounds[number + 1]]],
+            )
+            for number in range(shards)
+        ]
+        written[name] = Split(tuple(parts))
+    count = sum(len(records) for records in splits.values())
+    manifest = Manifest(
+        layout=layout,
+        splits=written,
+        features=tuple(features),
+        source=Source("memory", count, 0, "0"),
+        created_by="tests",
+        labels=classes,
+    )
+    write_metadata(folder, manifest, None if classes is None else [f"class {i}" for i in range(classes)])
+    return folder
+
+
+def write_images(
+    folder: str,
+    images: Mapping[str, Sequence[npt.NDArray[np.uint8]]],
+    labels: Mapping[str, Sequence[int]],
+    *,
+    shape: tuple[int | None, int | None, int],
+    layout: str = "imagenet",
+    shards: int = 3,
+) -> Written:
+    """Writes pictures as PNG in the layout imagenet, or as raw bytes."""
+    if layout == "imagenet":
+        features = [Feature("image/encoded", "bytes", "uint8", shape, "image"), LABEL, FILENAME]
+    else:
+        features = [
+            Feature("image_raw", "bytes", "uint8", shape, "raw"),
+            Feature("label", "int64", "int64", num_classes=10),
+        ]
+
+    def record(split: str, number: int) -> dict[str, Any]:
+        pixels, label = images[split][number], int(labels[split][number])
+        if layout == "imagenet":
+            name = f"{split}/{number}.png"
+            return {"image/encoded": encode_image(pixels), "image/class/label": label, "image/filename": name}
+        return {"image_raw": pixels.tobytes(), "label": label}
+
+    records = {split: [record(split, number) for number in range(len(images[split]))] for split in images}
+    write_dataset(folder, records, features, layout=layout, shards=shards, classes=10)
+    return Written(folder, {k: list(v) for k, v in images.items()}, {k: [int(x) for x in v] for k, v in labels.items()})

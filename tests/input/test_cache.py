@@ -1,0 +1,140 @@
+"""Where decoded records are kept, and that they are not read twice."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from tests.datasets import Written
+from tpudata import UsageError, make_input_fn, open_dataset
+from tpudata.format import Shard, Split
+from tpudata.input import cache as cache_module
+from tpudata.input.cache import CachePlan, free_memory, plan_cache
+from tpudata.input.fields import select_fields
+
+
+def labels(dataset: tf.data.Dataset) -> list[int]:
+    return [int(label) for _, batch in dataset.as_numpy_iterator() for label in batch]
+
+
+@pytest.fixture
+def copy(digits: Written, tmp_path: Path) -> str:
+    return str(shutil.copytree(digits.path, tmp_path / "copy"))
+
+
+def remove_shards(folder: str) -> None:
+    for path in Path(folder).glob("*.tfrecord"):
+        path.unlink()
+
+
+@pytest.mark.parametrize("cache", [True, "auto"])
+def test_in_memory_the_second_dataset_reads_no_file(copy: str, digits: Written, cache: Any) -> None:
+    input_fn = make_input_fn(copy, "test", training=False, cache=cache)
+    assert labels(input_fn({"batch_size": 101})) == digits.labels["test"]
+    remove_shards(copy)
+    assert labels(input_fn({"batch_size": 101})) == digits.labels["test"]
+
+
+def test_without_a_cache_the_files_are_read_again(copy: str) -> None:
+    input_fn = make_input_fn(copy, "test", training=False)
+    labels(input_fn({"batch_size": 101}))
+    remove_shards(copy)
+    with pytest.raises(tf.errors.NotFoundError):
+        labels(input_fn({"batch_size": 101}))
+
+
+def test_on_disk_another_input_fn_reads_the_cache_alone(copy: str, digits: Written, tmp_path: Path) -> None:
+    folder = str(tmp_path / "not" / "there yet")
+    assert (
+        labels(make_input_fn(copy, "test", training=False, cache=folder)({"batch_size": 101})) == digits.labels["test"]
+    )
+    second = make_input_fn(Path(copy), "test", training=False, cache=Path(folder))
+    train = make_input_fn(copy, "test", training=True, cache=folder)
+    remove_shards(copy)
+    assert labels(second({"batch_size": 101})) == digits.labels["test"]
+    got = labels(train({"batch_size": 101}).take(2))
+    assert sorted(got[:101]) == sorted(got[101:]) == sorted(digits.labels["test"])
+
+
+def test_on_disk_other_records_or_sizes_have_other_files(digits: Written, tmp_path: Path) -> None:
+    def files(split: str, **options: Any) -> set[str]:
+        labels(make_input_fn(digits.path, split, training=False, cache=str(tmp_path), **options)({"batch_size": 101}))
+        return {path.name for path in tmp_path.glob("*.index")}
+
+    assert len(files("test")) == 1
+    assert len(files("test")) == 1
+    assert len(files("train")) == 2
+    assert len(files("test", image_size=(4, 4))) == 3
+    assert len(files("test", extra_features=("image/filename",))) == 4
+    assert len(files("test", dtype="float32")) == 4  # Cast after the cache.
+
+
+def test_what_does_not_fit_is_refused_with_numbers(digits: Written, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_module, "free_memory", lambda: 100_000)
+    # 300 records of 64 + 4 bytes and two tensors each.
+    with pytest.raises(UsageError, match=r"take 0\.000174 GB, more than 80% of the free memory of 0\.0001 GB"):
+        make_input_fn(digits.path, "train", training=True, cache=True)
+    make_input_fn(digits.path, "test", training=True, cache=True)
+    make_input_fn(digits.path, "train", training=True, cache="auto")
+
+
+def test_what_does_not_fit_the_disk_is_refused_with_numbers(
+    digits: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=50))
+    with pytest.raises(UsageError, match=r"0\.000174 GB, and 5e-08 GB are free there"):
+        make_input_fn(digits.path, "train", training=True, cache=str(tmp_path / "cache"))
+    assert not (tmp_path / "cache").exists()
+
+
+def test_auto_takes_a_quarter_of_the_free_memory(digits: Written, monkeypatch: pytest.MonkeyPatch) -> None:
+    manifest = open_dataset(digits.path).manifest
+    fields = select_fields(manifest)
+    split = manifest.split("train")
+    size = 300 * (64 + 4 + 2 * 256)
+    monkeypatch.setattr(cache_module, "free_memory", lambda: 4 * size)
+    plan = plan_cache("auto", "train", split, fields)
+    assert isinstance(plan, CachePlan)
+    assert plan.folder is None
+    monkeypatch.setattr(cache_module, "free_memory", lambda: 4 * size - 4)
+    assert plan_cache("auto", "train", split, fields) is None
+    assert plan_cache(True, "train", split, fields) is not None
+    # A system that does not tell: "auto" stays out, True is the user's word.
+    monkeypatch.setattr(cache_module, "free_memory", lambda: None)
+    assert plan_cache("auto", "train", split, fields) is None
+    assert plan_cache(True, "train", split, fields) is not None
+    assert plan_cache(False, "train", split, fields) is None
+
+
+def test_strings_are_estimated_by_the_records_that_hold_them(digits: Written) -> None:
+    manifest = open_dataset(digits.path).manifest
+    split = Split((Shard("a", 10, 5000, 0),))
+    assert select_fields(manifest).record_bytes(split) == 64 + 4
+    assert select_fields(manifest, extra=("image/filename",)).record_bytes(split) == 64 + 4 + 500
+
+
+def test_free_memory_is_the_least_of_machine_and_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal:       8000 kB\nMemAvailable:   5000 kB\n")
+    monkeypatch.setattr(cache_module, "_MEMINFO", meminfo)
+    monkeypatch.setattr(cache_module, "_CGROUP", tmp_path)
+    assert free_memory() == 5000 * 1024
+    (tmp_path / "memory.max").write_text("max\n")
+    (tmp_path / "memory.current").write_text("1000\n")
+    assert free_memory() == 5000 * 1024
+    (tmp_path / "memory.max").write_text("3000\n")
+    assert free_memory() == 2000
+    (tmp_path / "memory.current").write_text("4000\n")
+    assert free_memory() == 0
+    meminfo.unlink()
+    assert free_memory() == 0
+
+
+def test_free_memory_of_this_machine_is_plausible() -> None:
+    free = free_memory()
+    assert free is None or 0 <= free < 2**50

@@ -1,0 +1,420 @@
+"""make_input_fn as its users call it: what is in the batches, and what is refused."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras as keras
+
+import tpudata
+from tests.datasets import Written, write_dataset
+from tpudata import CorruptionError, DatasetError, FeatureError, UsageError, make_input_fn
+from tpudata.format import Feature, open_dataset
+
+
+def batches(dataset: tf.data.Dataset, count: int) -> list[Any]:
+    return list(dataset.take(count).as_numpy_iterator())
+
+
+def key(image: Any) -> bytes:
+    return bytes(image.tobytes())
+
+
+@pytest.mark.parametrize(
+    ("layout", "batch_size"),
+    [("digits", 100), ("raw_digits", 1), ("raw_digits", 7), ("raw_digits", 101), ("digits", 128)],
+)
+def test_evaluation_is_one_exact_pass_in_order_with_weights(
+    layout: str, batch_size: int, request: pytest.FixtureRequest
+) -> None:
+    data: Written = request.getfixturevalue(layout)
+    dataset = make_input_fn(data.path, "test", training=False)({"batch_size": batch_size})
+    images, labels, weights = [], [], []
+    for features, label in dataset.as_numpy_iterator():
+        assert features["image"].shape == (batch_size, 8, 8, 1)
+        assert features["image"].dtype == np.uint8
+        assert label.shape == features["weights"].shape == (batch_size,)
+        assert label.dtype == np.int32
+        assert features["weights"].dtype == np.float32
+        images.append(features["image"])
+        labels.append(label)
+        weights.append(features["weights"])
+    assert len(dataset) == len(weights) == -(-101 // batch_size)
+    weight = np.concatenate(weights)
+    assert weight.tolist() == [1.0] * 101 + [0.0] * (len(weight) - 101)
+    np.testing.assert_array_equal(np.concatenate(images)[:101], np.stack(data.images["test"]))
+    assert np.concatenate(labels)[:101].tolist() == data.labels["test"]
+
+
+def test_padding_repeats_the_last_record(raw_digits: Written) -> None:
+    dataset = make_input_fn(raw_digits.path, "test", training=False)({"batch_size": 64})
+    features, labels = list(dataset.as_numpy_iterator())[-1]
+    assert (features["image"][37:] == raw_digits.images["test"][-1]).all()
+    assert set(labels[37:]) == {raw_digits.labels["test"][-1]}
+
+
+@pytest.mark.parametrize("cache", [False, True])
+def test_a_training_epoch_has_every_record_once_and_each_epoch_another_order(raw_digits: Written, cache: bool) -> None:
+    dataset = make_input_fn(raw_digits.path, "train", training=True, seed=3, cache=cache)({"batch_size": 60})
+    assert dataset.cardinality().numpy() == tf.data.INFINITE_CARDINALITY
+    assert dataset.element_spec == (
+        {"image": tf.TensorSpec([60, 8, 8, 1], tf.uint8)},
+        tf.TensorSpec([60], tf.int32),
+    )
+    rows = [
+        (key(image), int(label))
+        for features, labels in batches(dataset, 15)
+        for image, label in zip(features["image"], labels, strict=True)
+    ]
+    epochs = [rows[i : i + 300] for i in (0, 300, 600)]
+    everything = sorted(
+        (key(image), label) for image, label in zip(raw_digits.images["train"], raw_digits.labels["train"], strict=True)
+    )
+    assert all(sorted(epoch) == everything for epoch in epochs)
+    assert all(first != second for first, second in itertools.combinations(epochs, 2))
+    assert [image for image, _ in epochs[0]] != [key(image) for image in raw_digits.images["train"]]
+
+
+def test_batches_run_across_the_ends_of_epochs(raw_digits: Written) -> None:
+    dataset = make_input_fn(raw_digits.path, "train", training=True)({"batch_size": 70})
+    labels = np.concatenate([labels for _, labels in batches(dataset, 30)])
+    counts = np.bincount(labels[: 7 * 300], minlength=10)
+    np.testing.assert_array_equal(counts, 7 * np.bincount(raw_digits.labels["train"], minlength=10))
+
+
+def test_a_batch_may_be_larger_than_the_split(raw_digits: Written) -> None:
+    ((features, _),) = batches(make_input_fn(raw_digits.path, "test", training=True)({"batch_size": 250}), 1)
+    seen = {key(image) for image in features["image"]}
+    assert seen == {key(image) for image in raw_digits.images["test"]}
+
+
+def test_the_seed_decides_the_batches(raw_digits: Written) -> None:
+    def labels(seed: int | None, cache: bool = False) -> list[Any]:
+        input_fn = make_input_fn(raw_digits.path, "train", training=True, seed=seed, cache=cache)
+        return [y.tolist() for _, y in batches(input_fn({"batch_size": 50}), 13)]
+
+    five = labels(5)
+    assert labels(5) == five
+    assert labels(6) != five
+    assert labels(None) != labels(None)
+    assert labels(5, cache=True) == labels(5, cache=True)
+
+
+def test_without_a_window_only_the_shards_change_places(raw_digits: Written) -> None:
+    input_fn = make_input_fn(raw_digits.path, "train", training=True, seed=1, shuffle_buffer=1)
+    rows = [key(image) for features, _ in batches(input_fn({"batch_size": 100}), 3) for image in features["image"]]
+    shards = [[key(image) for image in raw_digits.images["train"][i : i + 100]] for i in (0, 100, 200)]
+    places = {image: (shard, place) for shard, images in enumerate(shards) for place, image in enumerate(images)}
+    for shard in range(3):
+        order = [places[image][1] for image in rows if places[image][0] == shard]
+        assert order == sorted(order)
+
+
+@pytest.mark.parametrize(("dtype", "expected"), [("float32", tf.float32), (tf.bfloat16, tf.bfloat16)])
+@pytest.mark.parametrize("cache", [False, True])
+def test_dtype_scales_images_to_one(digits: Written, dtype: Any, expected: tf.DType, cache: bool) -> None:
+    dataset = make_input_fn(digits.path, "test", training=False, dtype=dtype, cache=cache)({"batch_size": 101})
+    (features, _) = next(iter(dataset))
+    assert features["image"].dtype == expected
+    want = (np.stack(digits.images["test"]).astype(np.float32) / 255).astype(expected.as_numpy_dtype)
+    np.testing.assert_array_equal(features["image"].numpy(), want)
+
+
+def test_extra_features_keep_their_names(digits: Written) -> None:
+    input_fn = make_input_fn(digits.path, "test", training=False, extra_features=("image/filename",))
+    features, _ = next(iter(input_fn({"batch_size": 4})))
+    assert sorted(features) == ["image", "image/filename", "weights"]
+    assert features["image/filename"].numpy().tolist() == [f"test/{i}.png".encode() for i in range(4)]
+
+
+def test_pictures_are_resized_to_image_size(pictures: Written) -> None:
+    input_fn = make_input_fn(pictures.path, "train", training=False, image_size=(16, 24))
+    features, labels = next(iter(input_fn({"batch_size": 7})))
+    assert labels.numpy().tolist() == list(range(7))
+    assert features["image"].dtype == tf.uint8
+    for got, source in zip(features["image"].numpy(), pictures.images["train"], strict=True):
+        want = tf.image.resize(source, (16, 24), antialias=True).numpy()
+        np.testing.assert_allclose(got, want, atol=0.51)
+
+
+def test_varying_sizes_without_image_size_name_the_feature_and_the_mend(pictures: Written) -> None:
+    with pytest.raises(FeatureError, match=r"'image/encoded'.*\(None, None, 3\).*image_size=\(height, width\)"):
+        make_input_fn(pictures.path, "train", training=True)
+
+
+def test_transform_takes_single_records(digits: Written) -> None:
+    shapes = []
+
+    def transform(features: Any, labels: Any) -> Any:
+        shapes.append((features["image"].shape, labels.shape))
+        return {"flat": tf.reshape(features["image"], [64]), "odd": labels % 2}, tf.one_hot(labels, 10)
+
+    dataset = make_input_fn(digits.path, "test", training=False, transform=transform)({"batch_size": 101})
+    assert shapes == [((8, 8, 1), ())]
+    features, labels = next(iter(dataset))
+    np.testing.assert_array_equal(features["flat"], np.stack(digits.images["test"]).reshape(101, 64))
+    assert features["odd"].numpy().tolist() == [label % 2 for label in digits.labels["test"]]
+    assert labels.numpy().argmax(axis=1).tolist() == digits.labels["test"]
+    assert features["weights"].numpy().sum() == 101
+
+
+def test_transform_may_branch_on_tensors(raw_digits: Written) -> None:
+    def transform(features: Any, labels: Any) -> Any:
+        if labels > 4:
+            labels = labels - 5
+        return features, labels
+
+    dataset = make_input_fn(raw_digits.path, "test", training=False, transform=transform)({"batch_size": 101})
+    assert next(iter(dataset))[1].numpy().tolist() == [label % 5 for label in raw_digits.labels["test"]]
+
+
+def test_transform_sees_the_cast_image_and_the_cache_comes_before_it(raw_digits: Written) -> None:
+    def transform(features: Any, labels: Any) -> Any:
+        return {"image": features["image"] + tf.random.uniform([])}, labels
+
+    input_fn = make_input_fn(raw_digits.path, "test", training=False, transform=transform, dtype="float32", cache=True)
+    dataset = input_fn({"batch_size": 101})
+    first, second = (next(iter(dataset))[0]["image"].numpy() for _ in range(2))
+    assert first.dtype == np.float32
+    assert np.abs(first - second).max() > 0  # Drawn anew, so not cached.
+
+
+def test_transform_int64_leaves_as_int32(raw_digits: Written) -> None:
+    def transform(features: Any, labels: Any) -> Any:
+        return {"brightest": tf.argmax(tf.reshape(features["image"], [64]))}, tf.cast(labels, tf.int64)
+
+    spec = make_input_fn(raw_digits.path, "test", training=True, transform=transform)({"batch_size": 5}).element_spec
+    assert spec == ({"brightest": tf.TensorSpec([5], tf.int32)}, tf.TensorSpec([5], tf.int32))
+
+
+def test_transform_of_no_static_shape_is_refused(raw_digits: Written) -> None:
+    def transform(features: Any, labels: Any) -> Any:
+        return {"bright": tf.boolean_mask(features["image"], features["image"] > 9)}, labels
+
+    input_fn = make_input_fn(raw_digits.path, "test", training=True, transform=transform)
+    with pytest.raises(FeatureError, match=r"\['bright'\].*not static.*tf.ensure_shape"):
+        input_fn({"batch_size": 5})
+
+
+def test_transform_of_a_ragged_tensor_is_refused(raw_digits: Written) -> None:
+    def transform(features: Any, labels: Any) -> Any:
+        return {"rows": tf.RaggedTensor.from_tensor(features["image"][..., 0], padding=0)}, labels
+
+    input_fn = make_input_fn(raw_digits.path, "test", training=True, transform=transform)
+    with pytest.raises(FeatureError, match=r"\['rows'\] is RaggedTensorSpec.*not static"):
+        input_fn({"batch_size": 5})
+
+
+def test_transform_that_returns_nothing_is_refused(raw_digits: Written) -> None:
+    def transform(features: Any, labels: Any) -> None:
+        features["image"] = features["image"] // 2
+
+    input_fn = make_input_fn(raw_digits.path, "test", training=True, transform=transform)
+    with pytest.raises(UsageError, match="transform returned None"):
+        input_fn({"batch_size": 5})
+
+
+def test_transform_may_return_python_and_numpy_values(raw_digits: Written) -> None:
+    def transform(features: Any, labels: Any) -> Any:
+        return {"one": 1, "two": np.arange(2)}, labels
+
+    spec = make_input_fn(raw_digits.path, "test", training=True, transform=transform)({"batch_size": 5}).element_spec
+    assert spec[0] == {"one": tf.TensorSpec([5], tf.int32), "two": tf.TensorSpec([5, 2], tf.int32)}
+
+
+def test_transform_that_loses_the_labels_is_refused(raw_digits: Written) -> None:
+    input_fn = make_input_fn(raw_digits.path, "test", training=True, transform=lambda features, _: features)
+    with pytest.raises(UsageError, match="return features, labels"):
+        input_fn({"batch_size": 5})
+
+
+def test_a_bare_tensor(raw_digits: Written) -> None:
+    train = make_input_fn(raw_digits.path, "train", training=True, features="image")({"batch_size": 8})
+    assert train.element_spec == (tf.TensorSpec([8, 8, 8, 1], tf.uint8), tf.TensorSpec([8], tf.int32))
+    evaluate = make_input_fn(raw_digits.path, "train", training=False, features="image")
+    rows = np.concatenate([image for image, _ in evaluate({"batch_size": 100}).as_numpy_iterator()])
+    np.testing.assert_array_equal(rows, np.stack(raw_digits.images["train"]))
+    with pytest.raises(UsageError, match=r"300 records in batches of 128.*sample_weight"):
+        evaluate({"batch_size": 128})
+
+
+def test_keras_fit_and_evaluate_take_it(raw_digits: Written) -> None:
+    options: Any = {"features": "image", "dtype": "float32", "weights": "sample_weight"}
+    train = make_input_fn(raw_digits.path, "train", training=True, seed=1, **options)({"batch_size": 50})
+    test = make_input_fn(raw_digits.path, "test", training=False, **options)({"batch_size": 40})
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(10)])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("adam", loss, metrics=["accuracy"], weighted_metrics=["accuracy"])
+    model.fit(train, steps_per_epoch=6, epochs=2, verbose=0)
+    result = model.evaluate(test, verbose=0)
+    logits = model(np.stack(raw_digits.images["test"]).astype(np.float32) / 255).numpy()
+    assert result[2] == pytest.approx(np.mean(logits.argmax(1) == raw_digits.labels["test"]), abs=1e-6)
+
+
+def test_sample_weight_in_training_is_a_pair(raw_digits: Written) -> None:
+    input_fn = make_input_fn(raw_digits.path, "train", training=True, weights="sample_weight")
+    assert len(input_fn({"batch_size": 8}).element_spec) == 2
+
+
+def test_text_without_labels_yields_features_alone(tmp_path: Path) -> None:
+    lines = [f"line {i} ä" for i in range(10)]
+    text = Feature("text", "bytes", "string", encoding="utf8")
+    path = write_dataset(str(tmp_path), {"train": [{"text": line} for line in lines]}, [text], layout="text")
+    dataset = make_input_fn(path, "train", training=False)({"batch_size": 4})
+    rows = [row.decode() for features in dataset.as_numpy_iterator() for row in features["text"]]
+    assert rows == [*lines, lines[-1], lines[-1]]
+    assert make_input_fn(path, "train", training=True)({"batch_size": 4}).element_spec == {
+        "text": tf.TensorSpec([4], tf.string)
+    }
+    lengths = make_input_fn(path, "train", training=False, transform=lambda f: tf.strings.length(f["text"]))
+    with pytest.raises(UsageError, match="have no place for its weights"):
+        lengths({"batch_size": 4})
+    assert len(lengths({"batch_size": 5})) == 2
+    with pytest.raises(UsageError, match="needs labels"):
+        make_input_fn(path, "train", training=False, weights="sample_weight")
+
+
+def test_tokens_and_other_features_keep_their_shapes(tmp_path: Path) -> None:
+    features = [
+        Feature("input_ids", "int64", "int64", (4,)),
+        Feature("score", "float", "float32", (2,)),
+        Feature("signal", "bytes", "int16", (3,), "raw"),
+    ]
+    records = [
+        {"input_ids": [i, -i, 2, 3], "score": [i / 2, -1.0], "signal": np.array([i, -1, 300], "<i2").tobytes()}
+        for i in range(5)
+    ]
+    path = write_dataset(str(tmp_path), {"train": records}, features, layout="tokens", shards=1)
+    extra = ("score", "signal")
+    (batch,) = make_input_fn(path, "train", training=False, extra_features=extra)({"batch_size": 5}).as_numpy_iterator()
+    assert batch["input_ids"].dtype == np.int32
+    assert batch["input_ids"].tolist() == [[i, -i, 2, 3] for i in range(5)]
+    assert batch["score"].tolist() == [[i / 2, -1.0] for i in range(5)]
+    assert batch["signal"].dtype == np.int16
+    assert batch["signal"].tolist() == [[i, -1, 300] for i in range(5)]
+
+
+def test_large_images_are_decoded_in_parts_and_put_together(tmp_path: Path) -> None:
+    features = [Feature("image_raw", "bytes", "uint8", (1500, 1500, 3), "raw"), Feature("label", "int64", "int64")]
+    records = [{"image_raw": bytes([i]) * (1500 * 1500 * 3), "label": i} for i in range(5)]
+    path = write_dataset(str(tmp_path), {"train": records}, features, layout="raw", shards=2)
+    first, second = make_input_fn(path, "train", training=False)({"batch_size": 4}).as_numpy_iterator()
+    assert first[0]["image"].shape == second[0]["image"].shape == (4, 1500, 1500, 3)
+    assert first[0]["image"][:, 0, 0, 0].tolist() == [0, 1, 2, 3]
+    assert second[0]["image"][:, -1, -1, -1].tolist() == [4, 4, 4, 4]
+    ((train, labels),) = batches(make_input_fn(path, "train", training=True)({"batch_size": 4}), 1)
+    assert train["image"][:, 7, 7, 1].tolist() == labels.tolist()
+
+
+def test_distribute_and_a_graph_function_take_it(raw_digits: Written) -> None:
+    input_fn = make_input_fn(raw_digits.path, "test", training=False)
+    strategy = tf.distribute.get_strategy()
+    distributed = strategy.distribute_datasets_from_function(lambda context: input_fn({"batch_size": 25}, context))
+
+    def total_weight(dataset: Any) -> tf.Tensor:
+        total = tf.constant(0.0)
+        for features, _ in dataset:
+            total += tf.reduce_sum(features["weights"])
+        return total
+
+    count = tf.function(total_weight)
+    assert count(distributed).numpy() == count(input_fn({"batch_size": 25})).numpy() == 101
+
+
+def test_a_v1_graph_takes_it(raw_digits: Written) -> None:
+    input_fn = make_input_fn(raw_digits.path, "train", training=True, cache=True)
+    input_fn({"batch_size": 3})
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        batch = tf.compat.v1.data.make_one_shot_iterator(input_fn({"batch_size": 10})).get_next()
+        features, labels = session.run(batch)
+    assert features["image"].shape == (10, 8, 8, 1)
+    assert labels.shape == (10,)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({}, 'no "batch_size"'),
+        ({"batch_size": 0}, "is 0"),
+        ({"batch_size": True}, "is True"),
+        ({"batch_size": 8.0}, "is 8.0"),
+        ({"batch_size": "8"}, "is '8'"),
+        (8, "params is 8; pass a dict"),
+    ],
+)
+def test_batch_sizes_that_cannot_be_used(raw_digits: Written, params: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        make_input_fn(raw_digits.path, "train", training=True)(params)
+
+
+def test_several_hosts_are_refused_not_ignored(raw_digits: Written) -> None:
+    class TwoHosts:
+        num_hosts = 2
+
+    input_fn = make_input_fn(raw_digits.path, "train", training=True)
+    with pytest.raises(UsageError, match="4 input pipelines"):
+        input_fn({"batch_size": 8}, tf.distribute.InputContext(num_input_pipelines=4))
+    with pytest.raises(UsageError, match="2 input pipelines"):
+        input_fn({"batch_size": 8, "context": TwoHosts()})
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"split": "valid"}, DatasetError, "No split 'valid'.*test, train"),
+        ({"features": "text"}, FeatureError, "features='text'.*image"),
+        ({"extra_features": ("image/width",)}, FeatureError, "No feature 'image/width'"),
+        ({"extra_features": ("image/encoded",)}, UsageError, "is read anyway"),
+        ({"features": "image", "extra_features": ("image/filename",)}, UsageError, "no place for extra_features"),
+        ({"image_size": (0, 4)}, UsageError, "1 or more"),
+        ({"image_size": 4}, UsageError, r"pass \(height, width\)"),
+        ({"dtype": "int32"}, UsageError, "uint8, float32, bfloat16, float16"),
+        ({"dtype": "floaty"}, UsageError, "dtype='floaty'"),
+        ({"shuffle_buffer": 0}, UsageError, "1 or more"),
+        ({"training": False, "shuffle_buffer": 10}, UsageError, "in order"),
+        ({"seed": -1}, UsageError, "seed=-1"),
+        ({"weights": "mask"}, UsageError, "sample_weight"),
+        ({"cache": "gs://bucket/cache"}, UsageError, "local folder"),
+        ({"cache": None}, UsageError, "cache=None"),
+        ({"cache": ""}, UsageError, "cache=''"),
+        ({"extra_features": "image/filename"}, UsageError, r"\('image/filename',\)"),
+    ],
+)
+def test_arguments_out_of_range(digits: Written, options: dict[str, Any], error: type, message: str) -> None:
+    arguments: dict[str, Any] = {"split": "train", "training": True, **options}
+    with pytest.raises(error, match=message):
+        make_input_fn(digits.path, **arguments)
+
+
+def test_options_of_images_on_a_dataset_without_any(tmp_path: Path, raw_digits: Written) -> None:
+    text = Feature("text", "bytes", "string")
+    path = write_dataset(str(tmp_path), {"train": [{"text": "a"}]}, [text], layout="text", shards=1)
+    with pytest.raises(UsageError, match="dtype=float32"):
+        make_input_fn(path, "train", training=True, dtype="float32")
+    with pytest.raises(UsageError, match="no encoded images"):
+        make_input_fn(raw_digits.path, "train", training=True, image_size=(4, 4))
+
+
+def test_a_folder_that_is_no_dataset(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match="not a complete dataset"):
+        make_input_fn(str(tmp_path), "train", training=True)
+    assert issubclass(CorruptionError, DatasetError)
+
+
+def test_a_manifest_of_an_unknown_layout_feeds_all_but_the_label(tmp_path: Path) -> None:
+    features = [Feature("a", "int64", "int64"), Feature("b", "float", "float32"), Feature("label", "int64", "int64")]
+    records = [{"a": i, "b": float(i), "label": i % 2} for i in range(4)]
+    path = write_dataset(str(tmp_path), {"train": records}, features, layout="table", shards=1)
+    assert json.loads((tmp_path / "manifest.json").read_text())["layout"] == "table"
+    ((batch, labels),) = make_input_fn(path, "train", training=False)({"batch_size": 4}).as_numpy_iterator()
+    assert sorted(batch) == ["a", "b", "weights"]
+    assert labels.tolist() == [0, 1, 0, 1]
+    assert open_dataset(path).manifest.records == 4
+    assert "make_input_fn" in dir(tpudata)

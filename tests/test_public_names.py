@@ -1,0 +1,68 @@
+"""The public surface: complete, sorted, and light to import."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tpudata
+import tpudata.format
+import tpudata.input
+import tpudata.storage
+from tpudata import errors
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize("module", [tpudata, tpudata.format, tpudata.input, tpudata.storage])
+def test_names_are_sorted_importable_and_documented(module: object) -> None:
+    names = module.__all__  # type: ignore[attr-defined]
+    assert list(names) == sorted(set(names))
+    for name in names:
+        value = getattr(module, name)
+        if name != "__version__":
+            assert inspect.getdoc(value), f"{name} has no docstring"
+    assert set(names) <= set(dir(module))
+
+
+def test_every_error_is_public() -> None:
+    kinds = {name for name, kind in vars(errors).items() if inspect.isclass(kind)}
+    assert kinds <= set(tpudata.__all__)
+
+
+def test_the_lazy_name_is_the_real_one() -> None:
+    assert tpudata.make_input_fn is tpudata.input.make_input_fn
+    with pytest.raises(AttributeError, match="no attribute 'make_input_fm'"):
+        tpudata.make_input_fm  # noqa: B018
+
+
+def python(program: str) -> str:
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_nothing_but_the_reader_and_the_trainer_loads_tensorflow() -> None:
+    program = """
+import sys
+import tpudata, tpudata.errors, tpudata.format, tpudata.storage, beam_jobs, beam_jobs.images
+dir(tpudata)
+print(sorted({name.split(".")[0] for name in sys.modules} & {"tensorflow", "tf_keras", "keras", "tensorflow_datasets"}))
+"""
+    assert python(program) == "[]"
+
+
+def test_without_tensorflow_the_reader_says_which_extra_to_install() -> None:
+    program = """
+import sys
+sys.modules["tensorflow"] = None  # As if it were not installed.
+import tpudata
+try:
+    tpudata.make_input_fn
+except tpudata.MissingExtraError as error:
+    print(error)
+"""
+    assert "pip install 'tpudata[tensorflow]'" in python(program)

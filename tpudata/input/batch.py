@@ -1,0 +1,98 @@
+"""Batches of one static shape: the last one padded, with weights that say which rows are real."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.errors import FeatureError
+
+WEIGHTS = "weights"
+
+
+def pad_batch(batch: Any, batch_size: int) -> tuple[Any, tf.Tensor]:
+    """Pads a batch to `batch_size` rows.
+
+    Padding repeats the last real row rather than adding zeros: no model can make a NaN of it that real data would not make,
+    and NaN times weight 0 would still be NaN.
+
+    Args:
+        batch: a structure of tensors [n, ...] with 1 <= n <= batch_size.
+        batch_size: rows wanted.
+
+    Returns:
+        The structure with tensors [batch_size, ...], and float32 [batch_size]: 1 for a real row, 0 for padding.
+    """
+    rows = tf.shape(tf.nest.flatten(batch)[0])[0]
+    index = tf.range(batch_size)
+
+    def repeat_last() -> Any:
+        source = tf.minimum(index, rows - 1)
+        return tf.nest.map_structure(lambda tensor: tf.gather(tensor, source), batch)
+
+    padded = tf.cond(rows == batch_size, lambda: batch, repeat_last)
+    return with_rows(padded, batch_size), tf.cast(index < rows, tf.float32)
+
+
+def with_rows(batch: Any, batch_size: int) -> Any:
+    """The same tensors, with `batch_size` rows in their static shapes."""
+    return tf.nest.map_structure(lambda tensor: tf.ensure_shape(tensor, (batch_size, *tensor.shape[1:])), batch)
+
+
+def has_room(spec: Any) -> bool:
+    """Whether elements of a dataset's `element_spec` have a place for weights: features in a dict.
+
+    Raises:
+        FeatureError: the place is taken by another feature.
+    """
+    features = spec[0] if isinstance(spec, tuple) else spec
+    if not isinstance(features, dict):
+        return False
+    if WEIGHTS in features:
+        raise FeatureError(f"Feature {WEIGHTS!r}: evaluation puts the weights of padding there. Give it another name.")
+    return True
+
+
+def with_weights(element: Any, weights: tf.Tensor) -> Any:
+    """(features, labels), or features alone, with `features["weights"]`."""
+    if isinstance(element, tuple):
+        return ({**element[0], WEIGHTS: weights}, *element[1:])
+    return {**element, WEIGHTS: weights}
+
+
+def named_leaves(structure: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Yields (name as in `features['image']`, leaf) of dicts, tuples and lists in one another."""
+    if isinstance(structure, Mapping):
+        for key in sorted(structure):  # As tf.nest orders them.
+            yield from named_leaves(structure[key], f"{name}[{key!r}]")
+    elif isinstance(structure, (tuple, list)):
+        for number, value in enumerate(structure):
+            yield from named_leaves(value, f"{name}[{number}]")
+    else:
+        yield name, structure
+
+
+def map_named(function: Callable[[str, Any], Any], structure: Any, name: str) -> Any:
+    """The structure with `function(name, leaf)` in place of each leaf."""
+    leaves = [function(leaf_name, leaf) for leaf_name, leaf in named_leaves(structure, name)]
+    return tf.nest.pack_sequence_as(structure, leaves)
+
+
+def check_static(spec: Any, name: str) -> None:
+    """Checks that every tensor has a static shape.
+
+    Args:
+        spec: a dataset's `element_spec`, or a part of it.
+        name: what it is called in the message.
+
+    Raises:
+        FeatureError: a dimension is unknown; names the tensor.
+    """
+    for leaf_name, leaf in named_leaves(spec, name):
+        if not isinstance(leaf, tf.TensorSpec) or not leaf.shape.is_fully_defined():
+            raise FeatureError(
+                f"{leaf_name} is {leaf}: its shape is not static, and a TPU takes no other. In `transform`, fix it with"
+                " tf.ensure_shape or tf.reshape, or leave it out."
+            )

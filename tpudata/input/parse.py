@@ -1,0 +1,70 @@
+"""From serialised Examples to tensors, a whole batch at a time: one op for the batch, not one per record."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from tpudata.input.fields import Field
+from tpudata.input.image import decode_images
+
+_STORED = {"bytes": tf.string, "int64": tf.int64, "float": tf.float32}
+
+
+def parse_batch(serialized: tf.Tensor, fields: Sequence[Field]) -> dict[str, tf.Tensor]:
+    """Parses and decodes a batch of records.
+
+    Args:
+        serialized: string [n], each a serialised `tf.train.Example`.
+        fields: what to read.
+
+    Returns:
+        By feature name as stored, a tensor [n, *field.shape]; int64 as int32.
+    """
+    spec = {
+        field.feature.name: tf.io.FixedLenFeature(_stored_shape(field), _STORED[field.feature.kind]) for field in fields
+    }
+    stored = tf.io.parse_example(serialized, spec)
+    return {field.feature.name: _decode(stored[field.feature.name], field) for field in fields}
+
+
+def to_int32(name: str, value: tf.Tensor) -> tf.Tensor:
+    """An int64 tensor as int32, which is what a TPU takes; another tensor as it is.
+
+    A value that does not fit fails at run time with `tf.errors.InvalidArgumentError`, which names the feature.
+    """
+    if not isinstance(value, tf.Tensor) or value.dtype != tf.int64:
+        return value
+    narrow = tf.cast(value, tf.int32)
+    # Without quotes: TensorFlow would print them with backslashes.
+    message = (
+        f"Feature {name}: a value does not fit int32, which is what a TPU takes. Leave the feature out, or store"
+        " smaller numbers."
+    )
+    with tf.control_dependencies([tf.debugging.assert_equal(tf.cast(narrow, tf.int64), value, message)]):
+        return tf.identity(narrow)
+
+
+def _stored_shape(field: Field) -> tuple[int, ...]:
+    return () if field.feature.encoding in ("image", "raw") else field.shape
+
+
+def _decode(stored: tf.Tensor, field: Field) -> tf.Tensor:
+    if field.feature.encoding == "image":
+        return decode_images(stored, field)
+    if field.feature.encoding == "raw":
+        stored = _decode_raw(stored, field)
+    return to_int32(field.feature.name, stored)
+
+
+def _decode_raw(stored: tf.Tensor, field: Field) -> tf.Tensor:
+    dtype = tf.as_dtype(field.feature.dtype)
+    size = math.prod(field.shape) * dtype.size
+    message = (
+        f"Feature {field.feature.name}: a record does not have the {size} bytes of {field.shape} {dtype.name} values."
+    )
+    with tf.control_dependencies([tf.debugging.assert_equal(tf.strings.length(stored), size, message)]):
+        values = tf.io.decode_raw(tf.identity(stored), dtype)
+    return tf.reshape(values, (-1, *field.shape))
