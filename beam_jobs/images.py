@@ -55,7 +55,7 @@ def run(argv: Sequence[str], prog: str = "tpudata convert images") -> int:
     """
     parser = FlagParser(prog, "Convert JPEG and PNG images into TFRecord shards.", _LAYOUTS)
     add_common_flags(parser)
-    flags, rest = parser.parse_with_rest(argv)
+    flags, rest = parser.parse_with_rest(argv, beam_flag_names())
     beam_options, unknown = pipeline_options(rest, flags.workers)
     parser.refuse_unknown(unknown, beam_flag_names())
     options = common_options(flags)

@@ -6,6 +6,8 @@
     ├── SourceError               the input cannot be read as it was described
     │   └── BadRecordError        one input record was refused
     ├── OutputError               the output cannot be written where it was asked for
+    ├── estimator.NonFiniteError  training met NaN or Inf; in tpudata.estimator, because it is TensorFlow's
+    │                             NanLossDuringTrainingError as well
     ├── StorageError              a file or object could not be read, listed or written
     └── DatasetError              a dataset on disk is not what it should be
         ├── CorruptionError       bytes differ from what was written; names file and offset

@@ -49,13 +49,25 @@ class FlagParser(argparse.ArgumentParser):
         Raises:
             UsageError: a flag is unknown, a value does not fit or a required flag is missing.
         """
-        flags, rest = self.parse_with_rest(argv)
+        flags, rest = self.parse_with_rest(argv, also_known=())
         self.refuse_unknown(rest)
         return flags
 
-    def parse_with_rest(self, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-        """Parses what is known, and returns the rest of `argv` for another parser."""
-        return super().parse_known_args([_dashed(word, self.flag_names()) for word in argv])
+    def parse_with_rest(
+        self, argv: Sequence[str], also_known: Iterable[str] | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Parses what is known, and returns the rest of `argv` for another parser.
+
+        Args:
+            argv: the words after the command.
+            also_known: names of flags that the other parser takes; with it, flags that neither knows are refused.
+        """
+        words = [_dashed(word, self.flag_names()) for word in argv]
+        if also_known is not None:
+            # Looked at first: a misspelt flag is a better message than that the one it stands for is missing.
+            known = {*self.flag_names(), *also_known}
+            self.refuse_unknown([w for w in words if w.startswith("--") and w.split("=", 1)[0] not in known], known)
+        return super().parse_known_args(words)
 
     def refuse_unknown(self, rest: Sequence[str], also_known: Iterable[str] = ()) -> None:
         """Raises UsageError for the first word that nobody knows, with the nearest flag.

@@ -52,6 +52,18 @@ def test_equals_a_session_loop(name: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(ours[key], value, rtol=2e-5, atol=1e-6, err_msg=key)
 
 
+def test_what_a_program_left_outside_the_estimator_is_not_the_models(tmp_path: Path) -> None:
+    # Made eagerly, a global step stays in a collection that every later function's graph begins with.
+    outside = v1.train.get_or_create_global_step()
+    try:
+        estimator = make_estimator(tmp_path)
+        estimator.train(train_input_fn, max_steps=3)
+        assert estimator.get_variable_value("global_step") == 3
+        assert int(outside) == 0
+    finally:
+        v1.get_default_graph().clear_collection(v1.GraphKeys.GLOBAL_STEP)
+
+
 @pytest.mark.parametrize("iterations", [3, 100])
 def test_the_loop_size_changes_nothing(iterations: int, tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path, iterations=iterations)

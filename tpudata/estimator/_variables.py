@@ -17,8 +17,9 @@ import tensorflow as tf
 Key = tuple[str, int]
 _Keys = tf.compat.v1.GraphKeys
 _LOCAL = (_Keys.LOCAL_VARIABLES, _Keys.METRIC_VARIABLES)
-# A function's graph shares these lists with the graph around it, down to the one of the whole process. The last two
-# hold the state of get_variable and of variable_scope, under names that TensorFlow does not publish.
+# A function's graph shares these lists with the graph around it, down to the one of the whole process; of every other
+# collection it begins with a copy. The last two hold the state of get_variable and of variable_scope, under names that
+# TensorFlow does not publish.
 _SHARED_COLLECTIONS: tuple[Any, ...] = (
     _Keys.GLOBAL_VARIABLES,
     _Keys.LOCAL_VARIABLES,
@@ -180,7 +181,9 @@ def _creator(answer: Callable[[Key, Callable[..., Any], Mapping[str, Any]], Any]
 @contextlib.contextmanager
 def _own_collections(graph: Any) -> Iterator[None]:
     """Give this trace empty collections, and the process its own back afterwards."""
-    references = [graph.get_collection_ref(key) for key in _SHARED_COLLECTIONS]
+    # What a program left outside, such as a global step that it made eagerly, is none of the model's.
+    keys = [*_SHARED_COLLECTIONS, *(key for key in graph.get_all_collection_keys() if key not in _SHARED_COLLECTIONS)]
+    references = [graph.get_collection_ref(key) for key in keys]
     saved = [list(reference) for reference in references]
     for reference in references:
         reference.clear()

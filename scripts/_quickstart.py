@@ -1,0 +1,117 @@
+"""The work of scripts/quickstart: digits to PNG files, to TFRecord shards, to a trained model, to predictions.
+
+Everything is made below one folder. Run again, each step keeps what is whole and does what is missing; nothing is deleted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+from sklearn.datasets import load_digits
+
+from tpudata.format import open_dataset
+from tpudata.tables import bytes_text, count_text, table
+
+ASKED_ACCURACY = 0.97
+TRAIN_STEPS = 600
+PREDICTIONS = 8
+
+
+def main() -> int:
+    """Runs the steps and prints what was made; 0 where the model is as good as it should be."""
+    parser = argparse.ArgumentParser(prog="scripts/quickstart", description=__doc__)
+    parser.add_argument(
+        "folder", nargs="?", default="quickstart", help="where everything is made (default: %(default)s)"
+    )
+    folder = Path(parser.parse_args().folder)
+    digits, dataset, model = folder / "digits", folder / "dataset", folder / "model"
+
+    print(f"== Pictures: {digits}")
+    print(f"{write_digits(digits)} PNG files written")
+    tpudata = os.path.relpath(Path(sys.executable).with_name("tpudata"))
+    train = [tpudata, "train", "--model", "mnist_cnn", "--data", str(dataset), "--model-dir", str(model)]
+    convert = [tpudata, "convert", "images", "--input", str(digits), "--output", str(dataset)]
+    # --resume: an interrupted conversion is carried on, and a complete one stays as it is.
+    convert += ["--split", "train=0.8,validation=0.2", "--resume"]
+    commands = {
+        "Convert": convert,
+        "Train and evaluate": [*train, "--train-steps", str(TRAIN_STEPS)],
+        "Predict": [*train, "--mode", "predict", "--num-predictions", str(PREDICTIONS)],
+    }
+    for title, command in commands.items():
+        print(f"\n== {title}: {shlex.join(command)}", flush=True)
+        code = subprocess.run(command, check=False).returncode
+        if code:
+            print(f"quickstart: the command above failed with exit code {code}.", file=sys.stderr)
+            return code
+    accuracy = report(digits, dataset, model)
+    print("\nThe three commands that did the work; for your own pictures, change --input and the folders:\n")
+    for command in commands.values():
+        print(f"  {shlex.join(command)}")
+    if accuracy < ASKED_ACCURACY:
+        print(f"\nquickstart: held-out accuracy {accuracy:.2%} is below {ASKED_ACCURACY:.0%}.", file=sys.stderr)
+        return 1
+    return 0
+
+
+def write_digits(folder: Path) -> int:
+    """Writes scikit-learn's digits as 8x8 grey PNG files, `<class>/<number>.png`, where they are missing; returns how many."""
+    data = load_digits()
+    pixels = (data.images * (255 / 16)).round().astype(np.uint8)
+    written = 0
+    for number, (image, label) in enumerate(zip(pixels, data.target, strict=True)):
+        path = folder / str(label) / f"{number:04d}.png"
+        if path.exists():
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Hidden until it is whole, so that an interrupted run leaves no half picture.
+        temporary = path.with_name(f".{path.name}")
+        Image.fromarray(image).save(temporary, "PNG")
+        temporary.replace(path)
+        written += 1
+    return written
+
+
+def report(digits: Path, dataset: Path, model: Path) -> float:
+    """Prints what was made and how good it is; returns the accuracy on the held-out split."""
+    manifest = open_dataset(str(dataset)).manifest
+    metrics = json.loads((model / "evaluation.json").read_bytes())
+    accuracy = float(metrics["accuracy"])
+    shards = [shard for split in manifest.splits.values() for shard in split.shards]
+    splits = ", ".join(f"{name} {count_text(split.records)}" for name, split in manifest.splits.items())
+    print("\n== What was made")
+    rows = [
+        (
+            "pictures",
+            str(digits),
+            f"{count_text(manifest.source.files)} PNG files, {bytes_text(manifest.source.bytes)}",
+        ),
+        ("records", str(dataset), f"{count_text(manifest.records)} ({splits})"),
+        ("shards", "", f"{len(shards)} TFRecord files, {bytes_text(sum(shard.bytes for shard in shards))}"),
+        ("model", str(model), f"mnist_cnn after {count_text(metrics['global_step'])} steps of training"),
+        (
+            "held out",
+            "",
+            f"accuracy {accuracy:.2%} on {count_text(metrics['records'])} records, cross-entropy {metrics['cross_entropy']:.4f}",
+        ),
+    ]
+    print(table(rows))
+    lines = [json.loads(line) for line in (model / "predictions.jsonl").read_bytes().splitlines()]
+    predictions = [("picture", "is a", "predicted", "probability")]
+    for line in lines:
+        best = max(line["predictions"]["probabilities"])
+        predictions.append((line["filename"], line["label_name"], line["class_name"], f"{best:.1%}"))
+    print(f"\n{table(predictions, right=[3])}")
+    return accuracy
+
+
+if __name__ == "__main__":
+    sys.exit(main())

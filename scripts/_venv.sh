@@ -1,0 +1,75 @@
+# Sourced by the scripts beside it: finds a Python that fits and keeps a virtual environment up to date.
+
+# The Python versions that setup.py allows.
+readonly PYTHON_FIRST=10 PYTHON_LAST=12
+
+fail() {
+  echo "${0##*/}: $*" >&2
+  exit 1
+}
+
+# python_fits COMMAND: whether it runs and is of a version that fits. A command may be there and still not run (pyenv's shims).
+python_fits() {
+  "$1" -c "import sys; sys.exit(not (3, $PYTHON_FIRST) <= sys.version_info[:2] <= (3, $PYTHON_LAST))" >/dev/null 2>&1
+}
+
+# Prints the Python to use: $PYTHON where it is set, else python3 or one with its version in its name.
+find_python() {
+  local wanted="Python 3.$PYTHON_FIRST to 3.$PYTHON_LAST" candidate
+  if [ -n "${PYTHON:-}" ]; then
+    python_fits "$PYTHON" || fail "PYTHON=$PYTHON is not $wanted, or does not run"
+    echo "$PYTHON"
+    return
+  fi
+  for candidate in python3 python3.12 python3.11 python3.10; do
+    if python_fits "$candidate"; then
+      echo "$candidate"
+      return
+    fi
+  done
+  local found
+  found=$(python3 --version 2>/dev/null) || found="no python3"
+  fail "$wanted is needed, and there is $found. Install one, or name it: PYTHON=/path/to/python3.12 $0"
+}
+
+# ensure_venv FOLDER EXTRAS: makes the virtual environment where it is missing, and installs this project with these extras where
+# what is to be installed changed since. The file tpudata-installed in it says what was, a line for each set of extras, and that
+# the environment was made here.
+ensure_venv() {
+  local venv=$1 extras=$2 stamp="$1/tpudata-installed" python wanted
+  if ! { python_fits "$venv/bin/python" && "$venv/bin/python" -m pip --version >/dev/null 2>&1; }; then
+    # Only what this function has made, and what was interrupted or lost its Python since, is removed.
+    if [ -e "$venv" ] && ! grep -qsx made "$stamp"; then
+      fail "$venv is there, and is no virtual environment with Python 3.$PYTHON_FIRST to 3.$PYTHON_LAST and pip." \
+        "Move it away, or choose another folder: VENV=/path/to/venv $0"
+    fi
+    python=$(find_python) || exit 1
+    "$python" -c "import venv, ensurepip" >/dev/null 2>&1 ||
+      fail "$python has no working venv module. On Debian and Ubuntu: apt-get install python3-venv"
+    echo "Making the virtual environment $venv with $("$python" --version)"
+    rm -rf "$venv"
+    mkdir -p "$venv"
+    echo made >"$stamp"
+    "$python" -m venv "$venv" || fail "$python could not make $venv; see above"
+  elif [ -n "${PYTHON:-}" ]; then
+    python=$(find_python) || exit 1
+    [ "$("$python" --version)" = "$("$venv/bin/python" --version)" ] ||
+      fail "PYTHON=$PYTHON is $("$python" --version), and $venv has $("$venv/bin/python" --version)." \
+        "Choose another folder: VENV=/path/to/venv $0"
+  fi
+  wanted=$("$venv/bin/python" - "$extras" <<'PYTHON'
+import hashlib, sys
+digest = hashlib.sha256(" ".join([sys.version, *sys.argv[1:]]).encode())
+for name in ("setup.py", "tpudata/_version.py"):
+    with open(name, "rb") as file:
+        digest.update(file.read())
+print(digest.hexdigest())
+PYTHON
+  ) || fail "$venv/bin/python does not run; remove $venv and start again"
+  if ! grep -qsx "$wanted" "$stamp"; then
+    echo "Installing tpudata[$extras] and what it needs into $venv (some minutes the first time)"
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable ".[$extras]" ||
+      fail "the installation failed; see above"
+    echo "$wanted" >>"$stamp"
+  fi
+}

@@ -1,0 +1,80 @@
+"""How tpudata is built and installed.
+
+It stays a setup.py: Dataflow builds the package on its workers from the file that `--setup_file` names.
+"""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+ROOT = Path(__file__).resolve().parent
+
+
+def read(name: str) -> str:
+    """A file beside this one, or nothing where a source distribution went without it."""
+    path = ROOT / name
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
+
+
+def version() -> str:
+    """The version, read from the source: importing the package here would need what it depends on."""
+    match = re.search(r'^__version__ = "([^"]+)"$', read("tpudata/_version.py"), re.MULTILINE)
+    if match is None:
+        raise RuntimeError('tpudata/_version.py has no line `__version__ = "..."`')
+    return match[1]
+
+
+BASE = [
+    "apache-beam>=2.76,<3",  # 2.67 to 2.75 leak memory on workers (apache/beam#39406)
+    "google-cloud-storage>=2.18.2,<4",  # the range that apache-beam[gcp] takes
+    "google-crc32c>=1.5,<2",
+    "numpy>=1.26,<3",
+    "pillow>=10.3,<13",
+    "tqdm>=4.66,<5",
+]
+
+# TensorBoard is no dependency of TensorFlow any more, and reading the training curves needs it.
+TENSORFLOW = ["tensorflow>=2.20,<2.22", "tf_keras>=2.20,<2.22", "tensorboard>=2.20,<2.22"]
+
+# tensorflow-tpu is another distribution of the module `tensorflow`. tf_keras depends on the distribution called `tensorflow`,
+# which would be installed over it; where it is wanted on a TPU machine: pip install --no-deps "tf_keras==2.20.*"
+TPU = ["tensorflow-tpu==2.20.*", "tensorboard==2.20.*"]
+
+# What Beam needs for Dataflow.
+GCP = ["apache-beam[gcp]>=2.76,<3"]
+
+# scikit-learn brings the 1,797 digits that scripts/quickstart learns.
+QUICKSTART = [*TENSORFLOW, "scikit-learn>=1.4,<2"]
+
+TEST = [
+    "hypothesis>=6.100,<7",
+    "mypy>=1.15,<3",
+    "pytest>=8.2,<10",
+    # The formatter's style changes between minor versions, and scripts/lint checks it.
+    "ruff==0.17.*",
+    "scikit-learn>=1.4,<2",
+    "tensorflow-datasets>=4.9.7,<5",
+]
+
+setup(
+    name="tpudata",
+    version=version(),
+    description="Turns folders of images into TFRecord shards and feeds them to TPUs",
+    long_description=read("README.md"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.10,<3.13",
+    packages=find_packages(include=["tpudata", "tpudata.*", "beam_jobs", "beam_jobs.*"]),
+    package_data={"tpudata": ["py.typed"], "beam_jobs": ["py.typed"]},
+    install_requires=BASE,
+    extras_require={
+        "tensorflow": TENSORFLOW,
+        "tpu": TPU,
+        "gcp": GCP,
+        "quickstart": QUICKSTART,
+        "test": TEST,
+        "all": sorted({*TENSORFLOW, *GCP, *TEST}),
+    },
+    entry_points={"console_scripts": ["tpudata = tpudata.cli:main"]},
+)

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.digits import write_digits
+from tpudata.cli import main
+from tpudata.format import Feature, Manifest, Source, Split, encode_example, write_metadata, write_shard
+
+
+def _json(folder: Path, capsys: pytest.CaptureFixture[str], *flags: str) -> Any:
+    assert main(["inspect", str(folder), "--json", *flags]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_json_says_what_is_on_disk(digits_dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = _json(digits_dataset, capsys)
+    shards = sorted(digits_dataset.glob("*.tfrecord"))
+    assert shown["records"] == 290
+    assert shown["bytes"] == sum(shard.stat().st_size for shard in shards)
+    assert {name: split["records"] for name, split in shown["splits"].items()} == {"train": 200, "validation": 90}
+    listed = [shard for split in shown["splits"].values() for shard in split["shards"]]
+    assert {shard["name"]: shard["bytes"] for shard in listed} == {shard.name: shard.stat().st_size for shard in shards}
+    manifest = json.loads((digits_dataset / "manifest.json").read_bytes())
+    for key in ("layout", "format_version", "created_by", "features", "rejected", "options", "source"):
+        assert shown[key] == manifest[key], key
+    assert shown["labels"] == [str(digit) for digit in range(10)]
+    assert shown["rejects"] == []
+
+
+def test_json_shows_the_first_records(digits_dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    splits = _json(digits_dataset, capsys, "--records=3")["splits"]
+    assert [example["image/filename"] for example in splits["train"]["examples"]] == [
+        "0000.png",
+        "0001.png",
+        "0002.png",
+    ]
+    assert [example["image/class/label"] for example in splits["train"]["examples"]] == [0, 1, 2]
+    assert splits["validation"]["examples"][0]["image/filename"] == "0200.png"
+    image = splits["train"]["examples"][0]["image/encoded"]
+    assert image["first"] == "89 50 4e 47 0d 0a 1a 0a"  # how every PNG file begins
+    assert 60 < image["bytes"] < 300
+
+
+def test_no_records(digits_dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _json(digits_dataset, capsys, "--records", "0")["splits"]["train"]["examples"] == []
+    assert main(["inspect", str(digits_dataset), "--records=-1"]) == 2
+    assert "'-1' is not a whole number of 0 or more" in capsys.readouterr().err
+
+
+def test_text(digits_dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(digits_dataset), "--records=1"]) == 0
+    shown = capsys.readouterr().out
+    lines = shown.splitlines()
+    assert lines[0].startswith(f"{digits_dataset}: 290 records in ")
+    assert [line.split()[:3] for line in lines if line.startswith(("train", "validation"))] == [
+        ["train", "200", "2"],
+        ["validation", "90", "2"],
+    ]
+    assert "image/encoded      bytes (image)  uint8       8x8x1" in shown
+    assert "10 classes, labels 0 to 9" in shown
+    assert "10 classes: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9" in shown
+    assert "made from digits: 290 inputs, 18.6 kB, 1 files ignored" in shown
+    assert '{"seed": 0}' in shown
+    assert "       2  not an image" in shown
+    assert 'image/filename     "0200.png"' in shown
+    assert all(line == line.rstrip() for line in lines)
+
+
+def test_long_values_and_other_kinds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record = encode_example(
+        {
+            "text": "ü" * 500,
+            "short": "grüße",
+            "ids": np.arange(1000),
+            "pair": [0.5, 2.0],
+            "raw": b"\xff\x00",
+            "none": [],
+        }
+    )
+    shard = write_shard(str(tmp_path), "train-00000-of-00001.tfrecord", [record])
+    kinds = {"text": "bytes", "short": "bytes", "ids": "int64", "pair": "float", "raw": "bytes", "none": "int64"}
+    dtypes = {"bytes": "string", "int64": "int64", "float": "float32"}
+    features = tuple(Feature(name, kind, dtypes[kind], (None,)) for name, kind in kinds.items())
+    source = Source("words.txt", 1, 10, "f")
+    write_metadata(str(tmp_path), Manifest("text", {"train": Split((shard,))}, features, source, "0.1.0"))
+    shown = _json(tmp_path, capsys)
+    assert shown["labels"] is None
+    assert shown["splits"]["train"]["examples"] == [
+        {
+            "ids": {"values": 1000, "first": [0, 1, 2, 3, 4, 5, 6, 7]},
+            "none": [],
+            "pair": [0.5, 2.0],
+            "raw": {"bytes": 2, "first": "ff 00"},
+            "short": "grüße",
+            "text": {"characters": 500, "first": "ü" * 60},
+        }
+    ]
+    assert main(["inspect", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    assert "rejected: none" in text
+    assert '"grüße"' in text
+
+
+def test_files_that_list_rejects_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_digits(tmp_path, {"train": 5})
+    rejects = tmp_path / "rejects" / "00000.jsonl"
+    rejects.parent.mkdir()
+    rejects.write_text("{}\n")
+    assert _json(tmp_path, capsys)["rejects"] == [str(rejects)]
+    assert main(["inspect", str(tmp_path)]) == 0
+    assert f"listed in {rejects}" in capsys.readouterr().out
+
+
+def test_a_missing_shard_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_digits(tmp_path, {"train": 150, "validation": 5}, shards=2)
+    (tmp_path / "train-00001-of-00002.tfrecord").unlink()
+    assert main(["inspect", str(tmp_path)]) == 1
+    assert "train-00001-of-00002.tfrecord is missing; the manifest says" in capsys.readouterr().err
+
+
+def test_a_cut_shard_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_digits(tmp_path, {"train": 5})
+    shard = tmp_path / "train-00000-of-00001.tfrecord"
+    shard.write_bytes(shard.read_bytes()[:-1])
+    size = shard.stat().st_size
+    assert main(["inspect", str(tmp_path)]) == 1
+    assert f"has {size} bytes; the manifest says {size + 1} bytes" in capsys.readouterr().err
+
+
+def test_a_damaged_record_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_digits(tmp_path, {"train": 5})
+    shard = tmp_path / "train-00000-of-00001.tfrecord"
+    data = bytearray(shard.read_bytes())
+    data[40] ^= 1
+    shard.write_bytes(data)
+    assert main(["inspect", str(tmp_path)]) == 1
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert f"{shard} at byte 0: the checksum" in shown.err

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tpudata import __version__
+from tpudata.cli import COMMANDS, main
+
+
+def test_help_lists_every_command_and_each_has_a_module(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    for name in COMMANDS:
+        assert f"\n  {name} " in shown
+        assert callable(importlib.import_module(f"tpudata.cli.{name}").run)
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "convert images"])
+def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command.split(), "--help"]) == 0
+    assert f"usage: tpudata {command}" in capsys.readouterr().out
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"tpudata {__version__}\n"
+
+
+@pytest.mark.parametrize("words", [[], ["convert"]])
+def test_nothing_asked_for_is_wrong_usage(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "usage: tpudata" in shown.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["conver"], "unknown command 'conver'; did you mean convert?"),
+        (["--versoin"], "unknown flag '--versoin'; did you mean --version?"),
+        (["convert", "image"], "unknown kind of input 'image'; did you mean images?"),
+        (["convert", "--input", "x"], "The kind comes first"),
+        (["inspect"], "tpudata inspect: the following arguments are required: DIR"),
+        (["inspect", "x", "--jsn"], "unknown flag --jsn; did you mean --json?"),
+        (["train", "--model-dri=x"], "tpudata train:"),
+    ],
+)
+def test_wrong_usage_says_what_is_right(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("tpudata: error: ")
+    assert message in shown.err
+
+
+@pytest.mark.parametrize("module", ["tpudata", "tpudata.cli"])
+def test_runs_as_a_module(module: str, tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-m", module, "inspect", str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.startswith(f"tpudata: error: {tmp_path} has no manifest.json")
+    assert "Traceback" not in done.stderr
+
+
+def test_only_training_loads_tensorflow(digits_dataset: Path) -> None:
+    program = (
+        "import sys; from tpudata.cli import main\n"
+        "for words in (['--help'], ['convert', '--help'], ['convert', 'images', '--help'], ['train', '--help'],\n"
+        "              ['train', '--model=m'], ['inspect', sys.argv[1]]):\n"
+        "    main(words)\n"
+        "sys.exit('tensorflow' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(digits_dataset)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

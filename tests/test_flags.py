@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import argparse
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tpudata.errors import UsageError
+from tpudata.flags import FlagParser, flag_type, positive_int, suggestion
+
+
+@pytest.fixture
+def parser() -> FlagParser:
+    parser = FlagParser("prog", "Does something.")
+    parser.add_argument("--shard-size", type=positive_int, default=5)
+    parser.add_argument("--master", default="local")
+    parser.add_switch("--use-tpu", default=True, help="whether")
+    parser.add_switch("--resume", default=False, help="whether")
+    return parser
+
+
+def test_dashes_and_underscores_are_the_same(parser: FlagParser) -> None:
+    for words in (["--shard-size", "7"], ["--shard_size", "7"], ["--shard-size=7"], ["--shard_size=7"]):
+        assert parser.parse(words).shard_size == 7
+
+
+def test_underscores_in_values_stay(parser: FlagParser) -> None:
+    assert parser.parse(["--master", "my_host"]).master == "my_host"
+    assert parser.parse(["--master=--shard_size"]).master == "--shard_size"
+
+
+def test_as_the_original_programs_were_called(parser: FlagParser) -> None:
+    flags = parser.parse(["--use_tpu=false", "--master="])
+    assert (flags.use_tpu, flags.master) == (False, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], True),
+        (["--use-tpu"], True),
+        (["--use_tpu"], True),
+        (["--no-use-tpu"], False),
+        (["--no_use_tpu"], False),
+        (["--use-tpu=false"], False),
+        (["--use-tpu=False"], False),
+        (["--use-tpu", "0"], False),
+        (["--no-use-tpu", "--use-tpu=yes"], True),
+    ],
+)
+def test_switch(parser: FlagParser, words: list[str], expected: bool) -> None:
+    assert parser.parse(words).use_tpu is expected
+
+
+def test_switch_refuses_other_values(parser: FlagParser) -> None:
+    with pytest.raises(UsageError, match="'maybe' is neither true nor false"):
+        parser.parse(["--use-tpu=maybe"])
+
+
+@pytest.mark.parametrize("word", ["--shard-sise", "--shard_sise", "--shard-sise=4", "--shard_siz"])
+def test_unknown_flag_names_the_nearest(parser: FlagParser, word: str) -> None:
+    with pytest.raises(UsageError, match=r"unknown flag --shard.*; did you mean --shard-size\?.*prog --help"):
+        parser.parse([word])
+
+
+def test_names_are_never_abbreviated(parser: FlagParser) -> None:
+    with pytest.raises(UsageError, match="unknown flag --res"):
+        parser.parse(["--res"])
+
+
+def test_unexpected_word(parser: FlagParser) -> None:
+    with pytest.raises(UsageError, match="unexpected argument 'images'"):
+        parser.parse(["images"])
+
+
+def test_misspelt_required_flag_is_named_as_unknown(parser: FlagParser) -> None:
+    parser.add_argument("--input", required=True)
+    with pytest.raises(UsageError, match=r"unknown flag --inputt; did you mean --input\?"):
+        parser.parse(["--inputt=x"])
+
+
+def test_missing_required_flag(parser: FlagParser) -> None:
+    parser.add_argument("--input", required=True)
+    with pytest.raises(UsageError, match="--input"):
+        parser.parse([])
+
+
+def test_rest_goes_to_another_parser(parser: FlagParser) -> None:
+    flags, rest = parser.parse_with_rest(["--runner", "X", "--shard_size=3", "--temp_location=gs://b/t"])
+    assert flags.shard_size == 3
+    assert rest == ["--runner", "X", "--temp_location=gs://b/t"]
+    parser.refuse_unknown([])
+    with pytest.raises(UsageError, match=r"did you mean --runner\?"):
+        parser.refuse_unknown(["--runer=X"], also_known=["--runner"])
+
+
+@given(st.text())
+def test_positive_int_accepts_exactly_whole_numbers_from_1(text: str) -> None:
+    try:
+        expected = int(text)
+    except ValueError:
+        expected = 0
+    if expected >= 1:
+        assert positive_int(text) == expected
+    else:
+        with pytest.raises(argparse.ArgumentTypeError, match="whole number of 1 or more"):
+            positive_int(text)
+
+
+def test_flag_type_shows_the_message() -> None:
+    def parse(text: str) -> int:
+        raise UsageError(f"{text!r} will not do")
+
+    parser = FlagParser("prog", "Does something.")
+    parser.add_argument("--size", type=flag_type("size", parse))
+    with pytest.raises(UsageError, match="argument --size: 'x' will not do"):
+        parser.parse(["--size=x"])
+
+
+def test_suggestion() -> None:
+    assert suggestion("convrt", ["convert", "train"]) == "; did you mean convert?"
+    assert suggestion("zzz", ["convert", "train"]) == ""

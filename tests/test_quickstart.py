@@ -1,0 +1,87 @@
+"""The road from pictures to a trained model, as scripts/quickstart takes it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+from PIL import Image
+from sklearn.datasets import load_digits
+
+SCRIPT = Path(__file__).parent.parent / "scripts" / "_quickstart.py"
+
+
+def _module() -> Any:
+    spec = importlib.util.spec_from_file_location("_quickstart", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """The folder of a whole run, and the run."""
+    folder = tmp_path_factory.mktemp("quickstart")
+    return folder, subprocess.run([sys.executable, str(SCRIPT), str(folder)], capture_output=True, text=True)
+
+
+def test_the_model_is_good(run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    folder, done = run
+    assert done.returncode == 0, done.stderr
+    metrics = json.loads((folder / "model" / "evaluation.json").read_bytes())
+    assert metrics["accuracy"] >= 0.97
+    assert f"accuracy {metrics['accuracy']:.2%} on {metrics['records']} records" in done.stdout
+
+
+def test_the_commands_it_prints_are_those_it_ran(run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    _, done = run
+    lines = done.stdout.splitlines()
+    ran = [line.split(": ", 1)[1] for line in lines if line.startswith("== ") and "tpudata " in line]
+    closing = lines[-3:]
+    assert [line.strip() for line in closing] == ran
+    assert [shlex.split(line)[1] for line in closing] == ["convert", "train", "train"]
+
+
+# TFDS uses a protobuf call that newer protobuf versions deprecate.
+@pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated:DeprecationWarning")
+def test_tfds_reads_every_digit_once(run: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    folder, _ = run
+    builder = tfds.builder_from_directory(str(folder / "dataset"))
+    total = sum(split.num_examples for split in builder.info.splits.values())
+    read = [
+        (example["image/filename"].decode(), example["image/class/label"], example["image/encoded"])
+        for split in builder.info.splits
+        for example in tfds.as_numpy(builder.as_dataset(split=split))
+    ]
+    digits = load_digits()
+    assert total == len(read) == len(digits.target) == 1797
+    for name, label, image in read:
+        number = int(Path(name).stem)
+        assert label == digits.target[number]
+        # 0 to 16 became 0 to 255, and comes back from it.
+        np.testing.assert_array_equal(np.round(image[:, :, 0] * (16 / 255)), digits.images[number])
+
+
+def test_pictures_are_written_once(tmp_path: Path) -> None:
+    quickstart = _module()
+    assert quickstart.write_digits(tmp_path) == 1797
+    paths = sorted(tmp_path.rglob("*"))
+    assert sum(path.suffix == ".png" for path in paths) == 1797
+    assert not [path for path in paths if path.name.startswith(".")]
+    with Image.open(tmp_path / "0" / "0000.png") as image:
+        assert (image.format, image.mode, image.size) == ("PNG", "L", (8, 8))
+    (tmp_path / "0" / "0000.png").unlink()
+    kept = (tmp_path / "1" / "0001.png").stat().st_mtime_ns
+    assert quickstart.write_digits(tmp_path) == 1
+    assert (tmp_path / "1" / "0001.png").stat().st_mtime_ns == kept
+    assert sorted(tmp_path.rglob("*")) == paths

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+LINES = [
+    "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR",
+    "I0000 00:00:1795222596.789387   16881 port.cc:153] oneDNN custom operations are on.",
+    "2025-09-17 14:44:05.157831: I external/local_xla/xla/tsl/cuda/cudart_stub.cc:32] Could not find cuda drivers",
+    "E0000 00:00:1795222673.583001   17986 cuda_platform.cc:52] failed call to cuInit",
+    "2025-09-17 14:44:05.176998: E external/local_xla/xla/stream_executor/cuda/cuda_fft.cc:467] Unable to register",
+    "In other words",
+    "Traceback (most recent call last):",
+]
+PROGRAM = """
+import os, sys
+from tpudata._quiet import quiet_loading
+with quiet_loading():
+    os.write(2, sys.argv[1].encode())
+    print("from Python", file=sys.stderr)
+    if len(sys.argv) > 2:
+        raise SystemExit(sys.argv[2])
+print("after", file=sys.stderr)
+print(os.environ["TF_CPP_MIN_LOG_LEVEL"])
+"""
+
+
+def _run(*words: str, level: str | None = None) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+    if level is not None:
+        environment["TF_CPP_MIN_LOG_LEVEL"] = level
+    return subprocess.run([sys.executable, "-c", PROGRAM, *words], capture_output=True, text=True, env=environment)
+
+
+def test_information_is_dropped_and_the_rest_stays() -> None:
+    done = _run("\n".join(LINES) + "\n")
+    assert done.stderr.splitlines() == [*LINES[3:], "from Python", "after"]
+    assert done.stdout == "3\n"
+
+
+@pytest.mark.parametrize("level", ["0", "2"])
+def test_what_the_user_has_set_stands(level: str) -> None:
+    done = _run("\n".join(LINES) + "\n", level=level)
+    assert done.stderr.splitlines() == [*LINES, "from Python", "after"]
+    assert done.stdout == f"{level}\n"
+
+
+def test_an_error_inside_is_shown() -> None:
+    done = _run("In the middle\n", "failed")
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == ["In the middle", "from Python", "failed"]

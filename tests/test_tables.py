@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tpudata.tables import bytes_text, count_text, table
+
+
+def test_columns_line_up() -> None:
+    assert (
+        table([["name", "n"], ["a", "1,000"], ["longer", "2"]], right=[1])
+        == "name        n\na       1,000\nlonger      2"
+    )
+
+
+def test_no_trailing_spaces() -> None:
+    assert table([["a", ""], ["bbb", "x"]]) == "a\nbbb  x"
+
+
+def test_rows_of_other_lengths_are_refused() -> None:
+    with pytest.raises(ValueError, match="zip"):
+        table([["a", "b"], ["c"]])
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 bytes"),
+        (1, "1 byte"),
+        (999, "999 bytes"),
+        (1000, "1.00 kB"),
+        (37_540, "37.5 kB"),
+        (999_949, "999.9 kB"),
+        (999_951, "1.00 MB"),
+        (100_000_000, "100.0 MB"),
+        (1_280_000_000, "1.28 GB"),
+        (10**19, "10000.0 PB"),
+    ],
+)
+def test_bytes(size: int, text: str) -> None:
+    assert bytes_text(size) == text
+
+
+@given(st.integers(1, 10**17))
+def test_bytes_are_within_a_hundredth(size: int) -> None:
+    number, unit = bytes_text(size).split()
+    scale = {"byte": 1, "bytes": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "PB": 1e15}[unit]
+    assert float(number) * scale == pytest.approx(size, rel=0.01)
+    assert float(number) < 1000
+
+
+def test_count() -> None:
+    assert count_text(1_281_167) == "1,281,167"

@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from tests.digits import write_digits
+from tpudata.cli import main
+
+# A linear model, as a person would write it in a file of their own; it saves the params that it was given.
+OWN_MODEL = """
+import json
+import tensorflow as tf
+from tpudata.estimator import TPUEstimatorSpec
+
+def model_fn(features, labels, mode, params):
+    with open("params.json", "w") as file:
+        json.dump({key: value for key, value in params.items()}, file)
+    pixels = tf.reshape(tf.cast(features["image"], tf.float32) / 255, [-1, 6 * 4])
+    kernel = tf.compat.v1.get_variable("kernel", [24, params["num_classes"]])
+    logits = tf.matmul(pixels, kernel)
+    if mode == "infer":
+        return TPUEstimatorSpec(mode, predictions={"logits": logits})
+    loss = tf.compat.v1.losses.sparse_softmax_cross_entropy(labels, logits)
+    step = tf.compat.v1.train.get_or_create_global_step()
+    optimizer = tf.compat.v1.train.GradientDescentOptimizer(params.get("learning_rate", 0.1))
+    return TPUEstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss, global_step=step))
+"""
+
+
+def _train(data: Path, model_dir: Path, *flags: str, model: str = "mnist_cnn") -> int:
+    common = [f"--model={model}", f"--data={data}", f"--model-dir={model_dir}", "--batch-size=32", "--iterations=10"]
+    return main(["train", *common, *flags])
+
+
+def _json(path: Path) -> Any:
+    return json.loads(path.read_bytes())
+
+
+def _step(model_dir: Path) -> int:
+    return int(tf.train.load_variable(tf.train.latest_checkpoint(str(model_dir)), "global_step"))
+
+
+@pytest.fixture(scope="module")
+def model_dir(digits_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A mnist_cnn after 40 steps, evaluated, and the predictions of the whole validation split; read only."""
+    folder = tmp_path_factory.mktemp("model")
+    assert _train(digits_dataset, folder, "--train-steps=40", "--seed=3") == 0
+    assert _train(digits_dataset, folder, "--mode=predict", "--eval-batch-size=25") == 0
+    return folder
+
+
+def test_the_metrics_are_those_of_the_predictions(model_dir: Path) -> None:
+    metrics = _json(model_dir / "evaluation.json")
+    lines = [json.loads(line) for line in (model_dir / "predictions.jsonl").read_bytes().splitlines()]
+    assert (metrics["global_step"], metrics["records"], metrics["split"]) == (40, 90, "validation")
+    assert len(lines) == 90
+    right = sum(line["predictions"]["classes"] == line["label"] for line in lines)
+    assert metrics["accuracy"] == pytest.approx(right / 90)
+    losses = [-math.log(line["predictions"]["probabilities"][line["label"]]) for line in lines]
+    # 90 records in batches of 32: the padding of the last one must not count.
+    assert metrics["cross_entropy"] == pytest.approx(sum(losses) / 90, rel=1e-4)
+    assert right / 90 > 0.6
+
+
+def test_training_resumes_and_stops_at_train_steps(
+    model_dir: Path, digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "model"
+    assert _train(digits_dataset, folder, "--mode=train", "--train-steps=5") == 0
+    assert (_step(folder), (folder / "evaluation.json").exists()) == (5, False)
+    assert _train(digits_dataset, folder, "--mode=train", "--train-steps=12", "--save-checkpoints-steps=4") == 0
+    assert _step(folder) == 12
+    capsys.readouterr()
+    assert _train(digits_dataset, folder, "--mode=train", "--train-steps=12") == 0
+    assert _step(folder) == 12
+    row = next(line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("train  "))
+    assert row[:4] == ["train", "train", "0", "12"]
+
+
+def test_the_same_seed_gives_the_same_model(model_dir: Path, digits_dataset: Path, tmp_path: Path) -> None:
+    assert _train(digits_dataset, tmp_path, "--train-steps=40", "--seed=3") == 0
+    assert _json(tmp_path / "evaluation.json") == _json(model_dir / "evaluation.json")
+
+
+def test_the_configuration_is_printed_and_saved(
+    model_dir: Path, digits_dataset: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw = (model_dir / "train_config.json").read_text()
+    saved = json.loads(raw)
+    assert raw == json.dumps(saved, indent=1, sort_keys=True) + "\n"
+    assert saved["options"]["train_steps"] == 40
+    assert saved["options"]["learning_rate"] is None
+    assert saved["params"] == {"num_classes": 10, "seed": 3}
+    assert saved["versions"]["tensorflow"] == tf.__version__
+    assert saved["dataset"]["records"] == {"train": 200, "validation": 90}
+    before = _json(model_dir / "train_config.json")
+    assert _train(digits_dataset, model_dir, "--mode=eval", "--eval-split=train") == 0
+    shown = capsys.readouterr().out
+    assert 'eval_split="train"' in shown
+    assert f"tensorflow {tf.__version__}" in shown
+    assert _json(model_dir / "train_config.json") == before
+    assert _json(model_dir / "eval_config.json")["options"]["mode"] == "eval"
+    assert next(line.split() for line in shown.splitlines() if line.startswith("evaluate"))[:4] == [
+        "evaluate",
+        "train",
+        "200",
+        "40",
+    ]
+    # The fixture is shared: leave what it promises.
+    assert _train(digits_dataset, model_dir, "--mode=eval") == 0
+
+
+def test_some_predictions_into_a_file_of_ones_own(model_dir: Path, digits_dataset: Path, tmp_path: Path) -> None:
+    path = tmp_path / "some.jsonl"
+    flags = ["--mode=predict", "--eval-split=train", "--num-predictions=7", f"--output={path}"]
+    assert _train(digits_dataset, model_dir, *flags) == 0
+    lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+    assert [line["filename"] for line in lines] == [f"{number:04d}.png" for number in range(7)]
+
+
+def test_a_model_of_ones_own(digits_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_linear_model.py").write_text(OWN_MODEL)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    flags = ["--train-steps=3", "--image-size=6x4", "--learning-rate=0.25", "--mode=train_and_eval"]
+    assert _train(digits_dataset, tmp_path / "m", *flags, model="own_linear_model:model_fn") == 0
+    assert _json(tmp_path / "params.json") == {
+        "batch_size": 32,
+        "learning_rate": 0.25,
+        "num_classes": 10,
+        "seed": 0,
+        "use_tpu": False,
+    }
+    assert set(_json(tmp_path / "m" / "evaluation.json")) == {"global_step", "loss", "records", "split"}
+
+
+def test_labels_with_an_offset_count_the_background(tmp_path: Path) -> None:
+    write_digits(tmp_path / "d", {"train": 40}, label_offset=1)
+    assert _train(tmp_path / "d", tmp_path / "m", "--mode=train", "--train-steps=1") == 0
+    assert _json(tmp_path / "m" / "train_config.json")["params"]["num_classes"] == 11
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "message"),
+    [
+        (["--eval-split=test"], 1, "No split 'test'; the dataset has train, validation."),
+        (["--mode=eval"], 2, "has no checkpoint. Train first"),
+        (["--mode=predict"], 2, "has no checkpoint. Train first"),
+        (["--use-tpu"], 2, "CPU and GPU"),
+        (["--learning-rate=-1"], 2, "--learning-rate is -1.0"),
+    ],
+)
+def test_what_cannot_be_done_writes_nothing(
+    flags: list[str], code: int, message: str, digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "model"
+    assert _train(digits_dataset, folder, *flags) == code
+    assert message in capsys.readouterr().err
+    assert not folder.exists()
+
+
+def test_unknown_models(digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _train(digits_dataset, tmp_path, model="mnist_cn") == 2
+    assert "mnist_cnn" in capsys.readouterr().err
+    assert _train(digits_dataset, tmp_path, model="nowhere.to.be_found:model_fn") == 2
+    assert "nowhere" in capsys.readouterr().err
+
+
+def test_no_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _train(tmp_path, tmp_path / "m") == 1
+    assert "has no manifest.json" in capsys.readouterr().err
+
+
+def test_without_tensorflow_the_extra_is_named(digits_dataset: Path, tmp_path: Path) -> None:
+    program = "import sys; sys.modules['tensorflow'] = None; from tpudata.cli import main; sys.exit(main(sys.argv[1:]))"
+    words = ["train", "--model=mnist_cnn", f"--data={digits_dataset}", f"--model-dir={tmp_path / 'm'}"]
+    done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("tpudata: error: tpudata train needs the [tensorflow] extra")
+    assert not (tmp_path / "m").exists()
+
+
+def test_as_a_module_with_nothing_but_progress_on_stderr(digits_dataset: Path, tmp_path: Path) -> None:
+    words = ["--model=mnist_cnn", f"--data={digits_dataset}", f"--model-dir={tmp_path}", "--train-steps=2"]
+    command = [sys.executable, "-m", "tpudata.train", *words, "--use_tpu=false", "--master="]
+    # A level that is set already is left alone, and the tests above have set one.
+    environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("configuration, saved in train_config.json:\n")
+    assert [line.split()[0] for line in done.stderr.splitlines()] == ["Saved", "Saved", "Evaluated"]
+    assert subprocess.run([*command, "--stepz"], capture_output=True, text=True).returncode == 2

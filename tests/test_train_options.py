@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from tpudata.errors import UsageError
+from tpudata.train_options import TrainOptions, parse_options
+
+REQUIRED = ["--model=mnist_cnn", "--data=d", "--model-dir=m"]
+
+
+def test_defaults_of_the_flags_are_those_of_the_options() -> None:
+    assert parse_options(REQUIRED) == TrainOptions(model="mnist_cnn", data="d", model_dir="m")
+
+
+def test_every_option_has_a_flag() -> None:
+    given: dict[str, Any] = {
+        "model": "a.b:c",
+        "data": "x",
+        "model_dir": "y",
+        "mode": "predict",
+        "train_split": "t",
+        "eval_split": "e",
+        "train_steps": 7,
+        "batch_size": 8,
+        "eval_batch_size": 9,
+        "learning_rate": 0.5,
+        "iterations_per_loop": 3,
+        "save_checkpoints_steps": 4,
+        "seed": 5,
+        "use_tpu": True,
+        "master": "",
+        "image_size": (6, 11),
+        "num_predictions": 2,
+        "output": "o.jsonl",
+    }
+    assert set(given) == {field.name for field in dataclasses.fields(TrainOptions)}
+    words = [f"--{name}={'6x11' if name == 'image_size' else value}" for name, value in given.items()]
+    assert parse_options(words) == TrainOptions(**given)
+
+
+def test_as_the_original_programs_were_called() -> None:
+    options = parse_options([*REQUIRED, "--use_tpu=false", "--master=", "--iterations=50", "--train_steps=10"])
+    assert (options.use_tpu, options.master, options.iterations_per_loop, options.train_steps) == (False, "", 50, 10)
+
+
+@pytest.mark.parametrize(("text", "size"), [("224", (224, 224)), ("32x64", (32, 64)), ("8X9", (8, 9))])
+def test_image_size(text: str, size: tuple[int, int]) -> None:
+    assert parse_options([*REQUIRED, "--image-size", text]).image_size == size
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--mode=evaluate"], "--mode 'evaluate'; did you mean eval"),
+        (["--mode=test"], "allowed are train, eval, train_and_eval, predict"),
+        (["--batch-size=0"], "'0' is not a whole number of 1 or more"),
+        (["--train-steps=1.5"], "'1.5' is not a whole number"),
+        (["--learning-rate=0"], "--learning-rate is 0.0; it is a number above 0"),
+        (["--learning-rate=nan"], "--learning-rate is nan"),
+        (["--learning-rate=fast"], "--learning-rate"),
+        (["--seed=-1"], "--seed is -1"),
+        (["--image-size=8x"], "'8x' is not HEIGHTxWIDTH"),
+        (["--image-size=-8"], "'-8' is not HEIGHTxWIDTH"),
+        (["--image-size=0x8"], "height and width are 1 or more"),
+        (["--master=grpc://10.0.0.2:8470"], "this machine only"),
+        (["--model="], "--model is empty"),
+        (["--output=x"], "--output belongs to --mode predict; the mode is train_and_eval"),
+        (["--num-predictions=3", "--mode=eval"], "--num-predictions belongs to --mode predict"),
+        (["--eval-bach-size=3"], "did you mean --eval-batch-size"),
+    ],
+)
+def test_what_does_not_fit_is_refused(words: list[str], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_options([*REQUIRED, *words])
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_missing_flags_are_named(number: int) -> None:
+    words = REQUIRED[:number] + REQUIRED[number + 1 :]
+    with pytest.raises(UsageError, match=REQUIRED[number].split("=")[0]):
+        parse_options(words)
+
+
+@pytest.mark.parametrize(
+    "name", ["train_steps", "batch_size", "eval_batch_size", "iterations_per_loop", "save_checkpoints_steps"]
+)
+def test_options_check_themselves(name: str) -> None:
+    with pytest.raises(UsageError, match=f"--{name.replace('_', '-')} is 0; it is 1 or more"):
+        TrainOptions(model="m", data="d", model_dir="x", **{name: 0})  # type: ignore[arg-type]
+
+
+def test_what_a_mode_does() -> None:
+    def does(mode: str) -> tuple[bool, bool]:
+        options = TrainOptions(model="m", data="d", model_dir="x", mode=mode)
+        return options.trains, options.evaluates
+
+    assert [does(mode) for mode in ("train", "eval", "train_and_eval", "predict")] == [
+        (True, False),
+        (False, True),
+        (True, True),
+        (False, False),
+    ]

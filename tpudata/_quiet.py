@@ -1,0 +1,43 @@
+"""Keeps what TensorFlow's C++ libraries say about themselves while they load off the terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+
+_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+# Information in the two forms of TensorFlow's C++ log, and the line that announces the log itself.
+_CHATTER = re.compile(rb"I\d{4} \d|\d{4}-\d\d-\d\d [\d:.]+: I |WARNING: All log messages before absl::InitializeLog")
+
+
+@contextlib.contextmanager
+def quiet_loading() -> Iterator[None]:
+    """Drops the informational lines that are written to stderr inside; everything else is written when the context ends.
+
+    TensorFlow 2.21 writes them in spite of TF_CPP_MIN_LOG_LEVEL (tensorflow/tensorflow#100442). Where the user has set that
+    variable, nothing is dropped; otherwise it is set, for the lines that come later.
+    """
+    if _LEVEL in os.environ or sys.stderr is None:
+        yield
+        return
+    # 3 leaves fatal errors: TensorFlow's Python exceptions tell the others, and a machine without a GPU is none.
+    os.environ[_LEVEL] = "3"
+    sys.stderr.flush()
+    stderr = os.dup(2)
+    with tempfile.TemporaryFile() as held:
+        # The libraries write to file descriptor 2, past sys.stderr.
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(stderr, 2)
+            os.close(stderr)
+            held.seek(0)
+            for line in held:
+                if not _CHATTER.match(line):
+                    os.write(2, line)

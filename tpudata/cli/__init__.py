@@ -1,0 +1,63 @@
+"""The `tpudata` command.
+
+Each subcommand is a module of this package with `run(argv) -> int`, imported only when it is asked for: `tpudata convert` never
+loads TensorFlow.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+from tpudata._version import __version__
+from tpudata.errors import UsageError
+from tpudata.flags import suggestion
+from tpudata.process import run_command
+
+__all__ = ["main"]
+
+# By name: what it does. The module that does it has the same name.
+COMMANDS = {
+    "convert": "make a dataset: raw files to TFRecord shards",
+    "inspect": "show what is in a dataset",
+    "train": "train, evaluate or predict with a model on a dataset",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the `tpudata` command and returns its exit code: 0 done, 1 the data or the run failed, 2 wrong usage.
+
+    Args:
+        argv: the arguments; those of this process where None.
+    """
+    return run_command(_dispatch, argv)
+
+
+def _dispatch(argv: Sequence[str]) -> int:
+    if not argv:
+        print(_help(), file=sys.stderr)
+        return UsageError.exit_code
+    name, rest = argv[0], argv[1:]
+    if name in ("-h", "--help"):
+        print(_help())
+        return 0
+    if name == "--version":
+        print(f"tpudata {__version__}")
+        return 0
+    if name not in COMMANDS:
+        what, known = ("flag", ["--help", "--version"]) if name.startswith("-") else ("command", [*COMMANDS])
+        raise UsageError(
+            f"unknown {what} {name!r}{suggestion(name, known)}. Known: {', '.join(known)}. See: tpudata --help"
+        )
+    code: int = importlib.import_module(f"tpudata.cli.{name}").run(rest)
+    return code
+
+
+def _help() -> str:
+    width = max(map(len, COMMANDS))
+    commands = "\n".join(f"  {name:<{width}}  {what}" for name, what in COMMANDS.items())
+    return (
+        f"usage: tpudata COMMAND [FLAGS]\n\ncommands:\n{commands}\n\n"
+        "`tpudata COMMAND --help` lists the flags of a command; `tpudata --version` prints the version."
+    )

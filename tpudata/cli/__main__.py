@@ -1,0 +1,8 @@
+"""`python -m tpudata.cli` is the `tpudata` command."""
+
+import sys
+
+from tpudata.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

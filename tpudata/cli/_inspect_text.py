@@ -1,0 +1,84 @@
+"""What `tpudata inspect` prints for a person."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from tpudata.tables import bytes_text, count_text, table
+
+_SHOWN_CLASSES = 20
+
+
+def description_text(it: dict[str, Any]) -> str:
+    """The description of a dataset that `tpudata.cli.inspect.describe` makes, as a person reads it."""
+    head = (
+        f"{it['path']}: {count_text(it['records'])} records in {bytes_text(it['bytes'])}"
+        f" (layout {it['layout']}, format version {it['format_version']}, tpudata {it['created_by']})"
+    )
+    source = it["source"]
+    ignored = f", {count_text(source['ignored_files'])} files ignored" if source["ignored_files"] else ""
+    origin = (
+        f"made from {source['input']}: {count_text(source['files'])} inputs, {bytes_text(source['bytes'])}{ignored}"
+    )
+    if it["options"]:
+        origin += f"\nwith options {json.dumps(it['options'], sort_keys=True)}"
+    parts = [head, _splits_text(it["splits"]), _features_text(it["features"])]
+    if it["labels"] is not None:
+        parts.append(_classes_text(it["labels"]))
+    parts += [origin, _rejects_text(it)]
+    parts += [_examples_text(name, split["examples"]) for name, split in it["splits"].items() if split["examples"]]
+    return "\n\n".join(parts)
+
+
+def _splits_text(splits: dict[str, Any]) -> str:
+    rows = [["split", "records", "shards", "bytes", "smallest shard", "largest shard", "decoded"]]
+    for name, split in splits.items():
+        sizes = [shard["bytes"] for shard in split["shards"]]
+        rows.append(
+            [
+                name,
+                count_text(split["records"]),
+                count_text(len(sizes)),
+                bytes_text(split["bytes"]),
+                bytes_text(min(sizes)) if sizes else "-",
+                bytes_text(max(sizes)) if sizes else "-",
+                bytes_text(split["decoded_bytes"]),
+            ]
+        )
+    return table(rows, right=range(1, 7))
+
+
+def _features_text(features: list[dict[str, Any]]) -> str:
+    rows = [["feature", "stored as", "decoded to", "shape", ""]]
+    for feature in features:
+        shape = "x".join("?" if size is None else str(size) for size in feature["shape"]) or "scalar"
+        note = ""
+        if "num_classes" in feature:
+            first = feature["label_offset"]
+            note = f"{feature['num_classes']} classes, labels {first} to {first + feature['num_classes'] - 1}"
+        stored = feature["kind"] + (f" ({feature['encoding']})" if "encoding" in feature else "")
+        rows.append([feature["name"], stored, feature["dtype"], shape, note])
+    return table(rows)
+
+
+def _classes_text(labels: Sequence[str]) -> str:
+    shown = ", ".join(labels[:_SHOWN_CLASSES])
+    more = f" and {count_text(len(labels) - _SHOWN_CLASSES)} more" if len(labels) > _SHOWN_CLASSES else ""
+    return f"{count_text(len(labels))} classes: {shown}{more}"
+
+
+def _rejects_text(it: dict[str, Any]) -> str:
+    if not it["rejected"]:
+        return "rejected: none"
+    reasons = [["rejected", "reason"], *([count_text(n), reason] for reason, n in sorted(it["rejected"].items()))]
+    return "\n".join([table(reasons, right=[0]), *(f"listed in {path}" for path in it["rejects"])])
+
+
+def _examples_text(split: str, examples: list[dict[str, Any]]) -> str:
+    lines = [f"first records of {split}:"]
+    for number, example in enumerate(examples):
+        rows = [[f"    {key}", json.dumps(value, ensure_ascii=False)] for key, value in example.items()]
+        lines += [f"  record {number}", table(rows)]
+    return "\n".join(lines)

@@ -1,0 +1,39 @@
+"""`tpudata convert KIND`: hands over to the Beam job that converts this kind of input."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+from tpudata.errors import UsageError
+from tpudata.flags import suggestion
+
+# By kind of input: what it is. The job is `beam_jobs.KIND`.
+_KINDS = {"images": "PNG and JPEG files in a folder for each class"}
+
+
+def run(argv: Sequence[str]) -> int:
+    """Runs the Beam job of the kind that `argv` begins with, and returns its exit code."""
+    if not argv:
+        print(_help(), file=sys.stderr)
+        return UsageError.exit_code
+    kind, rest = argv[0], argv[1:]
+    if kind in ("-h", "--help"):
+        print(_help())
+        return 0
+    if kind not in _KINDS:
+        raise UsageError(
+            f"tpudata convert: unknown kind of input {kind!r}{suggestion(kind, _KINDS)}. Known: {', '.join(_KINDS)}."
+            " The kind comes first. See: tpudata convert --help"
+        )
+    code: int = importlib.import_module(f"beam_jobs.{kind}").run(rest)
+    return code
+
+
+def _help() -> str:
+    kinds = "\n".join(f"  {kind}  {what}" for kind, what in _KINDS.items())
+    return (
+        "usage: tpudata convert KIND --input SRC --output DIR [FLAGS]\n\n"
+        f"kinds of input:\n{kinds}\n\n`tpudata convert KIND --help` lists the flags of a kind."
+    )

@@ -1,0 +1,154 @@
+"""`tpudata inspect DIR`: splits, shards, features, sizes, rejects and a few records of a dataset."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from tpudata.cli._inspect_text import description_text
+from tpudata.errors import DatasetError, UsageError
+from tpudata.flags import FlagParser, flag_type
+from tpudata.format import Dataset, Feature, Shard, Split, open_dataset
+from tpudata.storage import storage_for
+
+# How much of a long value or list is shown.
+_SHOWN_VALUES = 8
+_SHOWN_CHARACTERS = 60
+
+
+def run(argv: Sequence[str]) -> int:
+    """Runs the command with its flags and returns its exit code."""
+    parser = FlagParser(
+        "tpudata inspect", "Shows what is in a dataset: splits, shards, features, sizes, rejects, records."
+    )
+    parser.add_argument("folder", metavar="DIR", help="the dataset's folder")
+    parser.add_switch("--json", default=False, help="print one JSON object, for programs")
+    parser.add_argument(
+        "--records",
+        type=flag_type("count", _count),
+        default=2,
+        metavar="N",
+        help="how many records to show from each split (default: %(default)s)",
+    )
+    flags = parser.parse(argv)
+    description = describe(open_dataset(flags.folder), flags.records)
+    if flags.json:
+        json.dump(description, sys.stdout, indent=1)
+        print()
+    else:
+        print(description_text(description))
+    return 0
+
+
+def describe(dataset: Dataset, records: int) -> dict[str, Any]:
+    """What is in a dataset, as the JSON object that `--json` prints.
+
+    Args:
+        dataset: which one.
+        records: how many records to show from each split.
+
+    Returns:
+        `path`, `layout`, `format_version`, `created_by`, `records`, `bytes`, `splits` (per name: `records`, `bytes`,
+        `decoded_bytes`, `shards`, `examples`), `features`, `labels` (class names or null), `rejected` (counts by reason),
+        `rejects` (paths of the files that list them), `options` and `source`. Sizes are in bytes.
+
+    Raises:
+        DatasetError: a shard is missing or has another size than the manifest says.
+        CorruptionError: one of the records shown is damaged.
+    """
+    manifest = dataset.manifest
+    _check_sizes(dataset)
+    return {
+        "path": dataset.path,
+        "layout": manifest.layout,
+        "format_version": manifest.format_version,
+        "created_by": manifest.created_by,
+        "records": manifest.records,
+        "bytes": sum(split.bytes for split in manifest.splits.values()),
+        "splits": {name: _split(dataset, name, split, records) for name, split in manifest.splits.items()},
+        "features": [feature.to_json() for feature in manifest.features],
+        "labels": dataset.labels(),
+        "rejected": dict(manifest.rejected),
+        "rejects": _reject_files(dataset),
+        "options": dict(manifest.options),
+        "source": {
+            "input": manifest.source.input,
+            "files": manifest.source.files,
+            "bytes": manifest.source.bytes,
+            "fingerprint": manifest.source.fingerprint,
+            "ignored_files": manifest.source.ignored_files,
+        },
+    }
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise UsageError(f"{text!r} is not a whole number of 0 or more")
+    return int(text)
+
+
+def _check_sizes(dataset: Dataset) -> None:
+    """Compares the shards' sizes with the manifest: one listing, no shard is read."""
+    sizes = {entry.name: entry.size for entry in storage_for(dataset.path).list(dataset.path)}
+    for split in dataset.manifest.splits.values():
+        for shard in split.shards:
+            size = sizes.get(shard.name)
+            if size != shard.bytes:
+                found = "is missing" if size is None else f"has {size} bytes"
+                raise DatasetError(
+                    f"{dataset.shard_path(shard)} {found}; the manifest says {shard.bytes} bytes."
+                    " Copy the shard again from where it is whole, or convert again."
+                )
+
+
+def _split(dataset: Dataset, name: str, split: Split, records: int) -> dict[str, Any]:
+    examples = itertools.islice(dataset.examples(name), records)
+    features = {feature.name: feature for feature in dataset.manifest.features}
+    return {
+        "records": split.records,
+        "bytes": split.bytes,
+        "decoded_bytes": split.decoded_bytes,
+        "shards": [_shard(shard) for shard in split.shards],
+        "examples": [
+            {key: _value(values, features.get(key)) for key, values in example.items()} for example in examples
+        ],
+    }
+
+
+def _shard(shard: Shard) -> dict[str, Any]:
+    return {"name": shard.name, "records": shard.records, "bytes": shard.bytes, "crc32c": f"{shard.crc32c:08x}"}
+
+
+def _value(values: Sequence[Any], feature: Feature | None) -> Any:
+    """The values of one feature of one record, short enough to be read."""
+    is_text = feature is None or feature.encoding in (None, "utf8")
+    items = [_item(value, is_text) for value in values[:_SHOWN_VALUES]]
+    if len(values) > _SHOWN_VALUES:
+        return {"values": len(values), "first": items}
+    return items[0] if len(items) == 1 else items
+
+
+def _item(value: bytes | int | float, is_text: bool) -> Any:
+    if not isinstance(value, bytes):
+        return value
+    if is_text:
+        try:
+            text = value.decode()
+        except UnicodeDecodeError:
+            pass
+        else:
+            return (
+                text if len(text) <= _SHOWN_CHARACTERS else {"characters": len(text), "first": text[:_SHOWN_CHARACTERS]}
+            )
+    return {"bytes": len(value), "first": value[:_SHOWN_VALUES].hex(" ")}
+
+
+def _reject_files(dataset: Dataset) -> list[str]:
+    storage = storage_for(dataset.path)
+    folder = storage.join(dataset.path, "rejects")
+    if storage.stat(folder) is None:
+        return []
+    return [entry.path for entry in storage.list(folder) if not entry.is_folder]

@@ -1,0 +1,98 @@
+"""Predictions as JSON Lines: one object for each record, beside what is known of the record.
+
+index         the record's number in the split, from 0
+filename      the file that the record was made from, where the record says so
+label         its true label, where it has one
+label_name    the name of that class, where classes have names
+predictions   what the model predicts, by name
+class_name    the name of the class in predictions["classes"], where both are there
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tpudata.format import Dataset, Feature
+from tpudata.storage import storage_for
+
+_FILENAME = "image/filename"
+_CLASSES = "classes"
+
+
+def write_predictions(
+    path: str,
+    predictions: Iterable[Mapping[str, Any]],
+    dataset: Dataset,
+    split: str,
+    label: Feature | None,
+    limit: int | None = None,
+) -> tuple[int, int | None]:
+    """Writes the file; it appears whole or not at all.
+
+    Args:
+        path: the file to write.
+        predictions: for each record in the split's order, arrays by name.
+        dataset: where the records are.
+        split: which of its splits.
+        label: the feature that holds the true label.
+        limit: how many records at most; None for all of the split.
+
+    Returns:
+        How many were written, and how many of them have the predicted class as their true label; None where a label or
+        `classes` is missing.
+
+    Raises:
+        ValueError: there are fewer or more predictions than records.
+        StorageError: the file could not be written.
+    """
+    names = dataset.labels()
+    records = itertools.islice(dataset.examples(split), limit)
+    written = right = 0
+    judged = label is not None
+    with storage_for(path).create(path) as file:
+        for index, (record, predicted) in enumerate(zip(records, itertools.islice(predictions, limit), strict=True)):
+            line: dict[str, Any] = {"index": index}
+            if filename := record.get(_FILENAME):
+                line["filename"] = _json(filename[0])
+            values = {name: _json(value) for name, value in predicted.items()}
+            guess = values.get(_CLASSES)
+            if label is not None:
+                truth = record[label.name][0]
+                line["label"] = truth
+                line |= _named("label_name", truth, names, label)
+                line |= _named("class_name", guess, names, label)
+                right += guess == truth
+            judged = judged and isinstance(guess, int)
+            line["predictions"] = values
+            file.write(json.dumps(line, ensure_ascii=False, allow_nan=False).encode() + b"\n")
+            written += 1
+    return written, right if judged else None
+
+
+def _named(key: str, value: Any, names: tuple[str, ...] | None, label: Feature) -> dict[str, str]:
+    """`{key: class name}` where the value is a label that has one."""
+    if names is None or not isinstance(value, int):
+        return {}
+    number = value - label.label_offset
+    return {key: names[number]} if 0 <= number < len(names) else {}
+
+
+def _json(value: Any) -> Any:
+    """A predicted value as JSON: nested lists of numbers and text."""
+    if isinstance(value, np.ndarray):
+        return [_json(item) for item in value]
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")
+    if isinstance(value, (str, bool, int)):
+        return value
+    if np.issubdtype(type(value), np.integer) or isinstance(value, np.bool_):
+        return value.item()
+    # The shortest digits that give the value back in its own precision; JSON has no number for what is not finite.
+    number = float(str(value))
+    return number if math.isfinite(number) else str(number)

@@ -1,0 +1,237 @@
+"""The training entry point: `python -m tpudata.train`, the same as `tpudata train`.
+
+    dataset -> make_input_fn -> TPUEstimator(model_fn) -> checkpoints, metrics, predictions in the model's folder
+
+Beside what the estimator writes, the model's folder gets evaluation.json (the metrics of the last evaluation), predictions.jsonl
+(see tpudata.predictions) and a record of the run (see tpudata.train_record).
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from tpudata._quiet import quiet_loading
+from tpudata._tensorflow import require_tensorflow
+from tpudata.errors import UsageError
+from tpudata.format import Dataset, Feature, open_dataset
+from tpudata.predictions import write_predictions
+from tpudata.process import run_command
+from tpudata.storage import storage_for
+from tpudata.tables import count_text, table
+from tpudata.train_options import TrainOptions, parse_options
+from tpudata.train_record import record_run, write_json
+
+if TYPE_CHECKING:
+    from tpudata.estimator import TPUEstimator
+
+EVALUATION_NAME = "evaluation.json"
+PREDICTIONS_NAME = "predictions.jsonl"
+_Row: TypeAlias = "tuple[str, ...]"
+_HEADING = ("", "split", "records", "step", "loss", "accuracy", "seconds", "records/s")
+
+
+def run(argv: Sequence[str], prog: str = "tpudata train") -> int:
+    """Runs the command with its flags and returns its exit code.
+
+    Args:
+        argv: the flags.
+        prog: the command as the person typed it.
+
+    Raises:
+        TpudataError: the usage is wrong, or the dataset is not as it should be.
+    """
+    options = parse_options(argv, prog)
+    # A model_fn of one's own is looked for here, too: the `tpudata` script starts without the working directory on the path.
+    sys.path.insert(0, str(Path.cwd()))
+    run_options(options)
+    return 0
+
+
+def run_options(options: TrainOptions) -> dict[str, Any]:
+    """Trains, evaluates or predicts, and prints a closing table.
+
+    Evaluation is exact: every record of the split counts once, and the padding of the last batch weighs nothing.
+
+    Args:
+        options: what to do.
+
+    Returns:
+        The metrics of the evaluation with `loss` and `global_step`; an empty dict where the mode does not evaluate.
+
+    Raises:
+        UsageError: a name or value that is not known, or nothing to evaluate or predict with.
+        DatasetError: the dataset is incomplete, or lacks a split.
+        MissingExtraError: TensorFlow is not installed.
+    """
+    dataset = open_dataset(options.data)
+    for split in _splits(options):
+        dataset.manifest.split(split)
+    _show_progress()
+    # TensorFlow takes seconds to load: `--help` and mistakes in the flags do not wait for it.
+    with quiet_loading():
+        require_tensorflow("tpudata train")
+    from tpudata.input.fields import select_fields
+    from tpudata.models import get_model
+
+    model_fn = get_model(options.model)
+    label = select_fields(dataset.manifest, image_size=options.image_size).label
+    params = _model_params(options, label.feature if label else None)
+    if not options.trains and _global_step(options.model_dir) is None:
+        raise UsageError(
+            f"--mode {options.mode}: {options.model_dir} has no checkpoint. Train first, with --mode train or train_and_eval."
+        )
+    estimator = _make_estimator(options, model_fn, params)
+    record_run(options, dataset, params)
+    rows: list[_Row] = [_HEADING]
+    metrics: dict[str, Any] = {}
+    predicted = ""
+    if options.trains:
+        rows.append(_train(estimator, options))
+    if options.evaluates:
+        metrics, row = _evaluate(estimator, options, dataset)
+        rows.append(row)
+    if options.mode == "predict":
+        predicted, row = _predict(estimator, options, dataset, label.feature if label else None)
+        rows.append(row)
+    print(f"\n{table(rows, right=range(2, len(_HEADING)))}\n\nmodel: {options.model_dir}{predicted}")
+    return metrics
+
+
+def _splits(options: TrainOptions) -> list[str]:
+    """The splits that the mode reads."""
+    train = [options.train_split] if options.trains else []
+    return train if options.mode == "train" else [*train, options.eval_split]
+
+
+def _show_progress() -> None:
+    """Sends the estimator's log to stderr, unless the program that calls has arranged for it."""
+    logger = logging.getLogger("tpudata")
+    if not logger.hasHandlers():
+        logger.addHandler(logging.StreamHandler())
+        logger.setLevel(logging.INFO)
+
+
+def _model_params(options: TrainOptions, label: Feature | None) -> dict[str, Any]:
+    """What model_fn gets in `params`, beside what the estimator adds."""
+    params: dict[str, Any] = {"seed": options.seed}
+    if label is not None and label.num_classes is not None:
+        # Labels are fed as stored, so with an offset of 1 there is one more than there are classes.
+        params["num_classes"] = label.num_classes + label.label_offset
+    if options.learning_rate is not None:
+        params["learning_rate"] = options.learning_rate
+    return params
+
+
+def _make_estimator(options: TrainOptions, model_fn: Callable[..., Any], params: dict[str, Any]) -> TPUEstimator:
+    from tpudata.estimator import RunConfig, TPUConfig, TPUEstimator
+
+    eval_batch_size = options.eval_batch_size or options.batch_size
+    return TPUEstimator(
+        model_fn=model_fn,
+        model_dir=options.model_dir,
+        config=RunConfig(
+            tpu_config=TPUConfig(iterations_per_loop=options.iterations_per_loop),
+            master=options.master,
+            tf_random_seed=options.seed,
+            save_checkpoints_steps=options.save_checkpoints_steps,
+        ),
+        params=params,
+        use_tpu=options.use_tpu,
+        train_batch_size=options.batch_size,
+        eval_batch_size=eval_batch_size,
+        predict_batch_size=eval_batch_size,
+    )
+
+
+def _input_fn(options: TrainOptions, split: str, *, training: bool) -> Callable[..., Any]:
+    from tpudata.input import make_input_fn
+
+    return make_input_fn(
+        options.data, split, training=training, image_size=options.image_size, seed=options.seed, cache="auto"
+    )
+
+
+def _train(estimator: TPUEstimator, options: TrainOptions) -> _Row:
+    before = _global_step(options.model_dir) or 0
+    input_fn = _input_fn(options, options.train_split, training=True)
+    started = time.monotonic()
+    estimator.train(input_fn, max_steps=options.train_steps)
+    seconds = time.monotonic() - started
+    after = _global_step(options.model_dir) or 0
+    return _row("train", options.train_split, (after - before) * options.batch_size, after, seconds)
+
+
+def _evaluate(estimator: TPUEstimator, options: TrainOptions, dataset: Dataset) -> tuple[dict[str, Any], _Row]:
+    records = dataset.manifest.split(options.eval_split).records
+    input_fn = _input_fn(options, options.eval_split, training=False)
+    started = time.monotonic()
+    metrics = {name: _number(value) for name, value in estimator.evaluate(input_fn).items()}
+    seconds = time.monotonic() - started
+    write_json(options.model_dir, EVALUATION_NAME, {**metrics, "split": options.eval_split, "records": records})
+    row = _row(
+        "evaluate",
+        options.eval_split,
+        records,
+        metrics["global_step"],
+        seconds,
+        metrics["loss"],
+        metrics.get("accuracy"),
+    )
+    return metrics, row
+
+
+def _predict(
+    estimator: TPUEstimator, options: TrainOptions, dataset: Dataset, label: Feature | None
+) -> tuple[str, _Row]:
+    path = options.output or storage_for(options.model_dir).join(options.model_dir, PREDICTIONS_NAME)
+    predictions = estimator.predict(_input_fn(options, options.eval_split, training=False))
+    started = time.monotonic()
+    written, right = write_predictions(path, predictions, dataset, options.eval_split, label, options.num_predictions)
+    seconds = time.monotonic() - started
+    accuracy = None if right is None else right / written
+    row = _row("predict", options.eval_split, written, _global_step(options.model_dir), seconds, accuracy=accuracy)
+    return f"\npredictions: {path}", row
+
+
+def _global_step(model_dir: str) -> int | None:
+    """The step of the latest checkpoint, or None where there is none."""
+    import tensorflow as tf
+
+    checkpoint = tf.train.latest_checkpoint(model_dir)
+    return None if checkpoint is None else int(tf.train.load_variable(checkpoint, "global_step"))
+
+
+def _number(value: Any) -> Any:
+    """A metric as Python has it: numpy's scalars are no JSON."""
+    return value.item() if hasattr(value, "item") else value
+
+
+def _row(
+    what: str,
+    split: str,
+    records: int,
+    step: int | None,
+    seconds: float,
+    loss: float | None = None,
+    accuracy: float | None = None,
+) -> _Row:
+    return (
+        what,
+        split,
+        count_text(records),
+        "-" if step is None else count_text(step),
+        "-" if loss is None else f"{loss:.4f}",
+        "-" if accuracy is None else f"{accuracy:.2%}",
+        f"{seconds:.1f}",
+        count_text(round(records / seconds)),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(run_command(functools.partial(run, prog="python -m tpudata.train")))
