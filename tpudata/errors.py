@@ -6,12 +6,12 @@
     ├── SourceError               the input cannot be read as it was described
     │   └── BadRecordError        one input record was refused
     ├── OutputError               the output cannot be written where it was asked for
-    ├── estimator.NonFiniteError  training met NaN or Inf; in tpudata.estimator, because it is TensorFlow's
-    │                             NanLossDuringTrainingError as well
     ├── StorageError              a file or object could not be read, listed or written
     └── DatasetError              a dataset on disk is not what it should be
         ├── CorruptionError       bytes differ from what was written; names file and offset
         └── FeatureError          a feature's dtype, shape or name does not fit; names the feature
+
+`tpudata.estimator.NonFiniteError` is one more below TpudataError; it stands there because it is an error of TensorFlow's as well.
 
 Every message says what was got, what is allowed, where, and what to do next. Wrong arguments to the
 estimator stay ValueError and TypeError, as the original TPUEstimator raises them.
