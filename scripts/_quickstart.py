@@ -1,21 +1,25 @@
 """The work of scripts/quickstart: digits to PNG files, to TFRecord shards, to a trained model, to predictions.
 
-Everything is made below one folder. Run again, each step keeps what is whole and does what is missing; nothing is deleted.
+Everything is made below one folder. Run again, each step keeps what is whole and does what is missing; nothing is deleted
+but pictures that are not what they should be, which are written again.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import fcntl
+import io
 import json
 import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
-from sklearn.datasets import load_digits
 
 from tpudata.format import open_dataset
 from tpudata.tables import bytes_text, count_text, table
@@ -23,15 +27,49 @@ from tpudata.tables import bytes_text, count_text, table
 ASKED_ACCURACY = 0.97
 TRAIN_STEPS = 600
 PREDICTIONS = 8
+# How long a command may take to end after Ctrl-C before it is killed.
+GRACE_SECONDS = 10
+INTERRUPTED = 130
 
 
 def main() -> int:
-    """Runs the steps and prints what was made; 0 where the model is as good as it should be."""
+    """Reads the arguments and runs the steps; returns the exit code."""
     parser = argparse.ArgumentParser(prog="scripts/quickstart", description=__doc__)
     parser.add_argument(
         "folder", nargs="?", default="quickstart", help="where everything is made (default: %(default)s)"
     )
     folder = Path(parser.parse_args().folder)
+    try:
+        with locked(folder) as lock:
+            if lock is None:
+                print(f"quickstart: another quickstart is running in {folder}", file=sys.stderr)
+                return 1
+            return run_steps(folder, lock)
+    except KeyboardInterrupt:
+        print("\nquickstart: interrupted; run again to carry on", file=sys.stderr)
+        return INTERRUPTED
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[int | None]:
+    """Makes the folder and locks it: yields the lock's file descriptor, or None where another process has it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield None
+        else:
+            yield file.fileno()
+
+
+def run_steps(folder: Path, lock: int) -> int:
+    """Runs the steps and prints what was made; 0 where the model is as good as it should be.
+
+    Args:
+        folder: where everything is made.
+        lock: file descriptor of the folder's lock.
+    """
     digits, dataset, model = folder / "digits", folder / "dataset", folder / "model"
 
     print(f"== Pictures: {digits}")
@@ -48,7 +86,7 @@ def main() -> int:
     }
     for title, command in commands.items():
         print(f"\n== {title}: {shlex.join(command)}", flush=True)
-        code = subprocess.run(command, check=False).returncode
+        code = run(command, lock)
         if code:
             print(f"quickstart: the command above failed with exit code {code}.", file=sys.stderr)
             return code
@@ -62,20 +100,48 @@ def main() -> int:
     return 0
 
 
+def run(command: Sequence[str], lock: int) -> int:
+    """Runs a command and returns its exit code; Ctrl-C ends it and is raised once it has ended."""
+    # It inherits the lock: should this process be killed, the folder stays locked until the command has ended too.
+    with subprocess.Popen(command, pass_fds=[lock]) as process:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            # The terminal has sent it to the command as well, which puts away what it has in hand.
+            try:
+                process.wait(GRACE_SECONDS)
+            except (subprocess.TimeoutExpired, KeyboardInterrupt):
+                process.kill()
+            raise
+
+
 def write_digits(folder: Path) -> int:
-    """Writes scikit-learn's digits as 8x8 grey PNG files, `<class>/<number>.png`, where they are missing; returns how many."""
+    """Writes scikit-learn's digits as 8x8 grey PNG files, `<class>/<number>.png`, where they are missing or differ.
+
+    Returns:
+        How many were written.
+    """
+    # Here, because it takes a second, in which Ctrl-C is to be understood too.
+    from sklearn.datasets import load_digits
+
     data = load_digits()
     pixels = (data.images * (255 / 16)).round().astype(np.uint8)
     written = 0
     for number, (image, label) in enumerate(zip(pixels, data.target, strict=True)):
         path = folder / str(label) / f"{number:04d}.png"
-        if path.exists():
+        encoded = io.BytesIO()
+        Image.fromarray(image).save(encoded, "PNG")
+        if path.is_file() and path.read_bytes() == encoded.getvalue():
             continue
         path.parent.mkdir(parents=True, exist_ok=True)
         # Hidden until it is whole, so that an interrupted run leaves no half picture.
-        temporary = path.with_name(f".{path.name}")
-        Image.fromarray(image).save(temporary, "PNG")
-        temporary.replace(path)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            temporary.write_bytes(encoded.getvalue())
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
         written += 1
     return written
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tpudata.errors import UsageError
-from tpudata.flags import FlagParser, flag_type, positive_int, suggestion
+from tpudata.flags import FlagParser, flag_type, positive_int, sentence, suggestion
 
 
 @pytest.fixture
@@ -116,6 +116,24 @@ def test_flag_type_shows_the_message() -> None:
     parser.add_argument("--size", type=flag_type("size", parse))
     with pytest.raises(UsageError, match="argument --size: 'x' will not do"):
         parser.parse(["--size=x"])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--shard-sise"], "prog: unknown flag --shard-sise; did you mean --shard-size? See: prog --help"),
+        (["--zzz"], "prog: unknown flag --zzz. See: prog --help"),
+        (["images"], "prog: unexpected argument 'images'. See: prog --help"),
+    ],
+)
+def test_messages_read_well(parser: FlagParser, words: list[str], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parser.parse(words)
+    assert str(caught.value) == message
+
+
+def test_sentence() -> None:
+    assert [sentence(text) for text in ("a", "a.", "a?", "a!")] == ["a.", "a.", "a?", "a!"]
 
 
 def test_suggestion() -> None:

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -62,6 +64,54 @@ def test_a_closed_pipe_is_quiet() -> None:
         process.stdout.close()
         assert process.stderr.read() == ""
         assert process.wait(30) == 141
+
+
+@pytest.mark.parametrize("end", ["return 0", "raise SystemExit", "raise TpudataError('first')"])
+@pytest.mark.parametrize(("lines", "unbuffered"), [(1, ""), (1, "1"), (10**5, "")])
+def test_a_full_disk_is_a_line(lines: int, unbuffered: str, end: str) -> None:
+    program = (
+        "import sys; from tpudata.errors import TpudataError; from tpudata.process import run_command\n"
+        f"def command(argv):\n    for n in range({lines}): print(n)\n    {end}\n"
+        "sys.exit(run_command(command))"
+    )
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "tpudata: error: standard output could not be written: No space left on device."
+    )
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+
+
+def test_a_closed_stdout_is_a_line(tmp_path: Path) -> None:
+    program = (
+        "import sys; from tpudata.process import run_command\n"
+        "def command(argv):\n    open(argv[0], 'w').close(); print(1); return 0\n"
+        "sys.exit(run_command(command))"
+    )
+    done = subprocess.run(
+        ["sh", "-c", '"$0" -c "$1" "$2" >&-', sys.executable, program, str(tmp_path / "done")],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert done.stderr == "tpudata: error: standard output is closed. Send it to a file or to /dev/null.\n"
+    assert not (tmp_path / "done").exists()
+
+
+def test_an_os_error_of_another_file_keeps_its_traceback() -> None:
+    with pytest.raises(FileNotFoundError):
+        _raises(FileNotFoundError(2, "No such file", "x"))
+    # As a write to another file than stdout raises it.
+    with pytest.raises(OSError, match="No space left"):
+        _raises(OSError(28, "No space left on device"))
 
 
 def test_names_beyond_the_terminals_encoding_are_escaped() -> None:

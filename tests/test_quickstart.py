@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shlex
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -85,3 +88,61 @@ def test_pictures_are_written_once(tmp_path: Path) -> None:
     assert quickstart.write_digits(tmp_path) == 1
     assert (tmp_path / "1" / "0001.png").stat().st_mtime_ns == kept
     assert sorted(tmp_path.rglob("*")) == paths
+
+
+def test_a_damaged_picture_is_written_again(tmp_path: Path) -> None:
+    quickstart = _module()
+    quickstart.write_digits(tmp_path)
+    emptied, changed = tmp_path / "0" / "0000.png", tmp_path / "1" / "0001.png"
+    before = emptied.read_bytes(), changed.read_bytes()
+    emptied.write_bytes(b"")
+    changed.write_bytes(before[1][:-1] + b"x")
+    assert quickstart.write_digits(tmp_path) == 2
+    assert (emptied.read_bytes(), changed.read_bytes()) == before
+    assert quickstart.write_digits(tmp_path) == 0
+
+
+def test_a_second_quickstart_in_the_same_folder_says_so(tmp_path: Path) -> None:
+    with _module().locked(tmp_path) as lock:
+        assert lock is not None
+        done = subprocess.run([sys.executable, str(SCRIPT), str(tmp_path)], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"quickstart: another quickstart is running in {tmp_path}\n"
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+
+
+def test_the_lock_lasts_as_long_as_a_command_that_was_started(tmp_path: Path) -> None:
+    quickstart = _module()
+    with quickstart.locked(tmp_path) as lock:
+        child = subprocess.Popen(["sleep", "60"], pass_fds=[lock])
+    try:
+        with quickstart.locked(tmp_path) as second:
+            assert second is None
+    finally:
+        child.kill()
+        child.wait()
+    with quickstart.locked(tmp_path) as third:
+        assert third is not None
+
+
+@pytest.mark.parametrize("moment", ["== Pictures", "== Convert"])
+def test_interrupted_it_says_how_to_carry_on(tmp_path: Path, moment: str) -> None:
+    # A session of its own, so that the signal reaches the commands it starts as well, as a terminal's Ctrl-C does.
+    with subprocess.Popen(
+        [sys.executable, "-u", str(SCRIPT), str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert any(line.startswith(moment) for line in process.stdout)
+        # Python alone takes a moment before it can be interrupted in words.
+        time.sleep(1.5 if moment == "== Convert" else 0.2)
+        os.killpg(process.pid, signal.SIGINT)
+        words = process.stderr.read()
+        assert process.wait(30) == 130
+    assert words.splitlines()[-1] == "quickstart: interrupted; run again to carry on"
+    assert "_quickstart.py" not in words
+    assert not list(tmp_path.rglob(".*.png.*"))

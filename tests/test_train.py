@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -82,7 +83,7 @@ def test_training_resumes_and_stops_at_train_steps(
     assert _train(digits_dataset, folder, "--mode=train", "--train-steps=12") == 0
     assert _step(folder) == 12
     row = next(line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("train  "))
-    assert row[:4] == ["train", "train", "0", "12"]
+    assert row[:5] == ["train", "train", "0", "12", "-"]
 
 
 def test_the_same_seed_gives_the_same_model(model_dir: Path, digits_dataset: Path, tmp_path: Path) -> None:
@@ -151,7 +152,14 @@ def test_labels_with_an_offset_count_the_background(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "code", "message"),
     [
-        (["--eval-split=test"], 1, "No split 'test'; the dataset has train, validation."),
+        (
+            ["--eval-split=test"],
+            1,
+            "No split 'test'; the dataset has train, validation. What helps: pass --eval-split train or validation; train"
+            " without evaluation: --mode train; or convert again with --split",
+        ),
+        (["--mode=predict", "--eval-split=test"], 1, "pass --eval-split train or validation; or convert again"),
+        (["--mode=train", "--train-split=test"], 1, "pass --train-split train or validation; or convert again"),
         (["--mode=eval"], 2, "has no checkpoint. Train first"),
         (["--mode=predict"], 2, "has no checkpoint. Train first"),
         (["--use-tpu"], 2, "CPU and GPU"),
@@ -179,6 +187,154 @@ def test_no_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "has no manifest.json" in capsys.readouterr().err
 
 
+# Its loss tells which records it was fed, whatever it has learned.
+FINGERPRINT_MODEL = """
+import tensorflow as tf
+from tpudata.estimator import TPUEstimatorSpec
+
+def model_fn(features, labels, mode):
+    rows = tf.cast(tf.range(1, tf.shape(labels)[0] + 1), tf.float32)
+    loss = tf.reduce_sum(tf.cast(labels, tf.float32) * tf.sin(rows))
+    kernel = tf.compat.v1.get_variable("kernel", [])
+    return TPUEstimatorSpec(mode, loss=loss + 0 * kernel, train_op=tf.compat.v1.train.get_global_step().assign_add(1))
+"""
+
+
+@pytest.fixture
+def own_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory whose modules can be named as models."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    return tmp_path
+
+
+def test_resumed_training_is_fed_other_records_and_the_same_each_time(
+    digits_dataset: Path, own_models: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (own_models / "fingerprint_model.py").write_text(FINGERPRINT_MODEL)
+
+    def loss(folder: str, steps: int) -> str:
+        flags = ["--mode=train", f"--train-steps={steps}"]
+        assert _train(digits_dataset, own_models / folder, *flags, model="fingerprint_model:model_fn") == 0
+        row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("train  "))
+        return row.split()[4]
+
+    first = [loss("a", steps) for steps in (1, 2)]
+    assert len(set(first)) == 2
+    assert [loss("b", steps) for steps in (1, 2)] == first
+
+
+def test_the_order_of_the_records_depends_on_seed_and_step() -> None:
+    from tpudata.train import order_seed
+
+    assert [order_seed(seed, 0) for seed in (0, 7)] == [0, 7]
+    seeds = {order_seed(seed, step) for seed in range(10) for step in range(1, 50)}
+    assert len(seeds) == 490
+    assert all(0 <= seed < 2**32 for seed in seeds)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--image-size=12"], "'dense/kernel' as float32(256, 128), model_fn makes it as float32(576, 128)"),
+        (["--image-size=12", "--mode=eval"], "for inputs of another size. Use another model_dir"),
+        (["--image-size=12", "--mode=predict"], "'dense/kernel'"),
+    ],
+)
+def test_a_checkpoint_that_does_not_fit_is_told_in_a_line_and_nothing_is_written(
+    flags: list[str], message: str, model_dir: Path, digits_dataset: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {path.name: path.read_bytes() for path in model_dir.iterdir() if path.is_file()}
+    assert _train(digits_dataset, model_dir, "--train-steps=50", *flags) == 1
+    out, err = capsys.readouterr()
+    assert message in err
+    assert "configuration" not in out
+    assert err.splitlines()[-1].startswith("tpudata: error: ")
+    assert {path.name: path.read_bytes() for path in model_dir.iterdir() if path.is_file()} == before
+
+
+@pytest.mark.parametrize("kind", ["index", "data-00000-of-00001"])
+def test_a_damaged_checkpoint_is_told_in_a_line(
+    kind: str, model_dir: Path, digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = Path(shutil.copytree(model_dir, tmp_path / "model"))
+    path = folder / f"model.ckpt-40.{kind}"
+    path.write_bytes(path.read_bytes()[:100])
+    assert _train(digits_dataset, folder, "--mode=eval") == 1
+    assert "model.ckpt-40 cannot be read" in capsys.readouterr().err
+
+
+BAD_MODELS = """
+import tensorflow as tf
+from tpudata.estimator import TPUEstimatorSpec
+
+def nothing(features, labels, mode):
+    tf.compat.v1.get_variable("kernel", [])
+
+def no_loss(features, labels, mode):
+    return TPUEstimatorSpec(mode)
+
+def asks_for_more(features, images):
+    pass
+
+def faulty(features, labels, mode):
+    return {}["no such key"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nothing", "model_fn must return a TPUEstimatorSpec or an EstimatorSpec, got NoneType"),
+        ("no_loss", "TPUEstimatorSpec has no loss"),
+        ("asks_for_more", "unknown arguments ['images']"),
+    ],
+)
+def test_a_model_that_cannot_be_used_is_told_in_a_line(
+    name: str, message: str, digits_dataset: Path, own_models: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (own_models / "bad_models.py").write_text(BAD_MODELS)
+    assert _train(digits_dataset, own_models / "m", model=f"bad_models:{name}") == 1
+    assert message in capsys.readouterr().err
+    assert not (own_models / "m").exists()
+
+
+def test_an_error_in_a_model_keeps_its_traceback(digits_dataset: Path, own_models: Path) -> None:
+    (own_models / "bad_models.py").write_text(BAD_MODELS)
+    with pytest.raises(KeyError, match="no such key"):
+        _train(digits_dataset, own_models / "m", model="bad_models:faulty")
+
+
+@pytest.mark.parametrize(
+    ("flag", "code", "message"),
+    [
+        ("--model=mnist_cn", 2, "Did you mean 'mnist_cnn'"),
+        ("--model=no_such_package:model_fn", 2, "no module 'no_such_package'"),
+        ("--use-tpu", 2, "CPU and GPU"),
+        ("--model-dir=gs://bucket/model", 1, "gs://bucket/model: no storage"),
+        ("--data=gs://bucket/data", 1, "gs://bucket/data"),
+        ("--data=nowhere", 1, "nowhere"),
+        ("--eval-split=test", 1, "No split 'test'"),
+    ],
+)
+def test_mistakes_that_are_found_before_tensorflow_is_loaded(
+    flag: str,
+    code: int,
+    message: str,
+    digits_dataset: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Any,
+) -> None:
+    def load(feature: str) -> None:
+        raise AssertionError("TensorFlow is loaded")
+
+    monkeypatch.setattr("tpudata.train.require_tensorflow", load)
+    words = ["--model=mnist_cnn", f"--data={digits_dataset}", f"--model-dir={tmp_path / 'm'}"]
+    assert main(["train", *words, flag]) == code
+    assert message in capsys.readouterr().err
+
+
 def test_without_tensorflow_the_extra_is_named(digits_dataset: Path, tmp_path: Path) -> None:
     program = "import sys; sys.modules['tensorflow'] = None; from tpudata.cli import main; sys.exit(main(sys.argv[1:]))"
     words = ["train", "--model=mnist_cnn", f"--data={digits_dataset}", f"--model-dir={tmp_path / 'm'}"]
@@ -196,5 +352,5 @@ def test_as_a_module_with_nothing_but_progress_on_stderr(digits_dataset: Path, t
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("configuration, saved in train_config.json:\n")
-    assert [line.split()[0] for line in done.stderr.splitlines()] == ["Saved", "Saved", "Evaluated"]
+    assert [line.split()[0] for line in done.stderr.splitlines()] == ["Saved", "step", "Saved", "Evaluated"]
     assert subprocess.run([*command, "--stepz"], capture_output=True, text=True).returncode == 2

@@ -11,7 +11,8 @@
         ├── CorruptionError       bytes differ from what was written; names file and offset
         └── FeatureError          a feature's dtype, shape or name does not fit; names the feature
 
-`tpudata.estimator.NonFiniteError` is one more below TpudataError; it stands there because it is an error of TensorFlow's as well.
+Three more stand in `tpudata.estimator`, below TpudataError, as they are errors of other kinds as well: CheckpointError (a
+ValueError), ModelFnError (a TypeError or ValueError) and NonFiniteError (one of TensorFlow's).
 
 Every message says what was got, what is allowed, where, and what to do next. Wrong arguments to the
 estimator stay ValueError and TypeError, as the original TPUEstimator raises them.

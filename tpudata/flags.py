@@ -90,13 +90,18 @@ class FlagParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raises UsageError in place of argparse's exit."""
-        raise UsageError(f"{self.prog}: {message}. See: {self.prog} --help")
+        raise UsageError(f"{self.prog}: {sentence(message)} See: {self.prog} --help")
 
 
 def suggestion(got: str, known: Iterable[str]) -> str:
     """`"; did you mean X?"` for the nearest known name, or nothing."""
     nearest = difflib.get_close_matches(got, list(known), n=1)
     return f"; did you mean {nearest[0]}?" if nearest else ""
+
+
+def sentence(message: str) -> str:
+    """The message with a full stop, where it does not end in a mark already (a suggestion ends in a question mark)."""
+    return message if message.endswith((".", "?", "!")) else f"{message}."
 
 
 def flag_type(name: str, parse: Callable[[str], Any]) -> Callable[[str], Any]:

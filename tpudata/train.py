@@ -4,11 +4,16 @@
 
 Beside what the estimator writes, the model's folder gets evaluation.json (the metrics of the last evaluation), predictions.jsonl
 (see tpudata.predictions) and a record of the run (see tpudata.train_record).
+
+Training that goes on from a checkpoint reads the records in an order of its own, which the seed and the step that it starts at
+decide: the same run resumed at the same step reads the same. It does not go on with the very next record of the interrupted
+order, so within the epoch that was cut some records are read twice, and others not.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import logging
 import sys
 import time
@@ -18,8 +23,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tpudata._quiet import quiet_loading
 from tpudata._tensorflow import require_tensorflow
-from tpudata.errors import UsageError
+from tpudata.errors import DatasetError, UsageError
 from tpudata.format import Dataset, Feature, open_dataset
+from tpudata.models import check_model_name, get_model
 from tpudata.predictions import write_predictions
 from tpudata.process import run_command
 from tpudata.storage import storage_for
@@ -67,26 +73,30 @@ def run_options(options: TrainOptions) -> dict[str, Any]:
     Raises:
         UsageError: a name or value that is not known, or nothing to evaluate or predict with.
         DatasetError: the dataset is incomplete, or lacks a split.
+        StorageError: nothing here stores at the data's or the model's path.
+        CheckpointError: the model's folder holds the checkpoint of another model.
+        ModelFnError: the model is a function that an estimator cannot use.
         MissingExtraError: TensorFlow is not installed.
     """
     dataset = open_dataset(options.data)
-    for split in _splits(options):
-        dataset.manifest.split(split)
+    _check_splits(options, dataset)
+    storage_for(options.model_dir)
+    check_model_name(options.model)
     _show_progress()
     # TensorFlow takes seconds to load: `--help` and mistakes in the flags do not wait for it.
     with quiet_loading():
         require_tensorflow("tpudata train")
     from tpudata.input.fields import select_fields
-    from tpudata.models import get_model
 
     model_fn = get_model(options.model)
     label = select_fields(dataset.manifest, image_size=options.image_size).label
     params = _model_params(options, label.feature if label else None)
-    if not options.trains and _global_step(options.model_dir) is None:
+    estimator = _make_estimator(options, model_fn, params)
+    if not options.trains and _global_step(estimator) is None:
         raise UsageError(
             f"--mode {options.mode}: {options.model_dir} has no checkpoint. Train first, with --mode train or train_and_eval."
         )
-    estimator = _make_estimator(options, model_fn, params)
+    _check_model(estimator, options)
     record_run(options, dataset, params)
     rows: list[_Row] = [_HEADING]
     metrics: dict[str, Any] = {}
@@ -103,10 +113,21 @@ def run_options(options: TrainOptions) -> dict[str, Any]:
     return metrics
 
 
-def _splits(options: TrainOptions) -> list[str]:
-    """The splits that the mode reads."""
-    train = [options.train_split] if options.trains else []
-    return train if options.mode == "train" else [*train, options.eval_split]
+def _check_splits(options: TrainOptions, dataset: Dataset) -> None:
+    """Checks that the splits that the mode reads are there; DatasetError says what to do."""
+    splits = dataset.manifest.splits
+    wanted = {"--train-split": options.train_split} if options.trains else {}
+    if options.mode != "train":
+        wanted["--eval-split"] = options.eval_split
+    for flag, name in wanted.items():
+        if name in splits:
+            continue
+        mends = [f"pass {flag} {' or '.join(splits)}", "convert again with --split train=0.9,validation=0.1"]
+        if flag == "--eval-split" and options.mode == "train_and_eval":
+            mends.insert(1, "train without evaluation: --mode train")
+        raise DatasetError(
+            f"No split {name!r}; the dataset has {', '.join(splits)}. What helps: {'; '.join(mends[:-1])}; or {mends[-1]}."
+        )
 
 
 def _show_progress() -> None:
@@ -149,27 +170,64 @@ def _make_estimator(options: TrainOptions, model_fn: Callable[..., Any], params:
     )
 
 
-def _input_fn(options: TrainOptions, split: str, *, training: bool) -> Callable[..., Any]:
+def _training_input_fn(estimator: TPUEstimator, options: TrainOptions) -> Callable[..., Any]:
     from tpudata.input import make_input_fn
 
+    seed = order_seed(options.seed, _global_step(estimator) or 0)
     return make_input_fn(
-        options.data, split, training=training, image_size=options.image_size, seed=options.seed, cache="auto"
+        options.data, options.train_split, training=True, image_size=options.image_size, seed=seed, cache="auto"
     )
 
 
+def _evaluation_input_fn(options: TrainOptions) -> Callable[..., Any]:
+    from tpudata.input import make_input_fn
+
+    return make_input_fn(options.data, options.eval_split, training=False, image_size=options.image_size, cache="auto")
+
+
+def order_seed(seed: int, step: int) -> int:
+    """The seed of the records' order for training that starts at a step.
+
+    Every start begins a pass over the records. With one seed for all, a job that is often interrupted would see the beginning of
+    one order again and again.
+
+    Args:
+        seed: of the run.
+        step: global step that training starts at.
+
+    Returns:
+        `seed` itself at step 0, otherwise a number from 0 to 2**32 - 1 that both decide.
+    """
+    if step == 0:
+        return seed
+    return int.from_bytes(hashlib.blake2b(f"{seed} {step}".encode(), digest_size=4).digest(), "big")
+
+
+def _check_model(estimator: TPUEstimator, options: TrainOptions) -> None:
+    """Finds out whether the model and its checkpoint fit before anything is recorded; what it builds is used afterwards."""
+    from tpudata.estimator import ModeKeys
+
+    if options.trains:
+        estimator.check_model(_training_input_fn(estimator, options), ModeKeys.TRAIN)
+    else:
+        mode = ModeKeys.EVAL if options.evaluates else ModeKeys.PREDICT
+        estimator.check_model(_evaluation_input_fn(options), mode)
+
+
 def _train(estimator: TPUEstimator, options: TrainOptions) -> _Row:
-    before = _global_step(options.model_dir) or 0
-    input_fn = _input_fn(options, options.train_split, training=True)
+    before = _global_step(estimator) or 0
+    input_fn = _training_input_fn(estimator, options)
     started = time.monotonic()
     estimator.train(input_fn, max_steps=options.train_steps)
     seconds = time.monotonic() - started
-    after = _global_step(options.model_dir) or 0
-    return _row("train", options.train_split, (after - before) * options.batch_size, after, seconds)
+    after = _global_step(estimator) or 0
+    records = (after - before) * options.batch_size
+    return _row("train", options.train_split, records, after, seconds, estimator.last_loss)
 
 
 def _evaluate(estimator: TPUEstimator, options: TrainOptions, dataset: Dataset) -> tuple[dict[str, Any], _Row]:
     records = dataset.manifest.split(options.eval_split).records
-    input_fn = _input_fn(options, options.eval_split, training=False)
+    input_fn = _evaluation_input_fn(options)
     started = time.monotonic()
     metrics = {name: _number(value) for name, value in estimator.evaluate(input_fn).items()}
     seconds = time.monotonic() - started
@@ -190,21 +248,18 @@ def _predict(
     estimator: TPUEstimator, options: TrainOptions, dataset: Dataset, label: Feature | None
 ) -> tuple[str, _Row]:
     path = options.output or storage_for(options.model_dir).join(options.model_dir, PREDICTIONS_NAME)
-    predictions = estimator.predict(_input_fn(options, options.eval_split, training=False))
+    predictions = estimator.predict(_evaluation_input_fn(options))
     started = time.monotonic()
     written, right = write_predictions(path, predictions, dataset, options.eval_split, label, options.num_predictions)
     seconds = time.monotonic() - started
     accuracy = None if right is None else right / written
-    row = _row("predict", options.eval_split, written, _global_step(options.model_dir), seconds, accuracy=accuracy)
+    row = _row("predict", options.eval_split, written, _global_step(estimator), seconds, accuracy=accuracy)
     return f"\npredictions: {path}", row
 
 
-def _global_step(model_dir: str) -> int | None:
+def _global_step(estimator: TPUEstimator) -> int | None:
     """The step of the latest checkpoint, or None where there is none."""
-    import tensorflow as tf
-
-    checkpoint = tf.train.latest_checkpoint(model_dir)
-    return None if checkpoint is None else int(tf.train.load_variable(checkpoint, "global_step"))
+    return None if estimator.latest_checkpoint() is None else int(estimator.get_variable_value("global_step"))
 
 
 def _number(value: Any) -> Any:

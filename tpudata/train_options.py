@@ -32,7 +32,7 @@ class TrainOptions:
         iterations_per_loop: training steps on the device between two looks at the host.
         save_checkpoints_steps: steps between checkpoints; None saves every ten minutes. The last step is always saved.
         seed: of the initial weights, dropout and the order of the records.
-        use_tpu: train on a TPU.
+        use_tpu: train on a TPU, which this version does not: False.
         master: the device's address; empty for this machine, which is what this version trains on.
         image_size: (height, width) that images are resized to; needed where their sizes vary.
         num_predictions: in mode `predict`, how many records to predict; None for the whole split.
@@ -84,6 +84,8 @@ class TrainOptions:
             raise UsageError(f"--seed is {self.seed}; it is 0 to {2**31 - 1}")
         if self.image_size is not None and min(self.image_size) < 1:
             raise UsageError(f"--image-size is {self.image_size}; height and width are 1 or more")
+        if self.use_tpu:
+            raise UsageError("--use-tpu: this version trains on CPU and GPU. Leave it out, or pass --use-tpu=false")
         if self.master:
             raise UsageError(f"--master is {self.master!r}; this version trains on this machine only: --master=''")
         if self.mode != "predict":
@@ -131,7 +133,9 @@ def parse_options(argv: Sequence[str], prog: str = "tpudata train") -> TrainOpti
         help="evaluated, or predicted (default: %(default)s)",
     )
     _add_numbers(parser)
-    parser.add_switch("--use-tpu", default=TrainOptions.use_tpu, help="train on a TPU (default: false)")
+    parser.add_switch(
+        "--use-tpu", default=TrainOptions.use_tpu, help="train on a TPU: not in this version (default: false)"
+    )
     parser.add_argument("--master", default=TrainOptions.master, help="address of the device; empty for this machine")
     parser.add_argument(
         "--image-size",

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import dataclasses
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import pytest
 
 from tests.digits import write_digits
 from tpudata.cli import main
-from tpudata.format import Feature, Manifest, Source, Split, encode_example, write_metadata, write_shard
+from tpudata.format import Feature, Manifest, Source, Split, encode_example, open_dataset, write_metadata, write_shard
 
 
 def _json(folder: Path, capsys: pytest.CaptureFixture[str], *flags: str) -> Any:
@@ -121,6 +123,46 @@ def test_a_missing_shard_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[
     (tmp_path / "train-00001-of-00002.tfrecord").unlink()
     assert main(["inspect", str(tmp_path)]) == 1
     assert "train-00001-of-00002.tfrecord is missing; the manifest says" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("whole_folder", [False, True])
+def test_a_missing_index_is_named(tmp_path: Path, whole_folder: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    write_digits(tmp_path, {"train": 150, "validation": 5}, shards=2)
+    index = tmp_path / "index" / "train-00000-of-00002.index"
+    index.unlink()
+    if whole_folder:
+        shutil.rmtree(index.parent)
+    assert main(["inspect", str(tmp_path)]) == 1
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith(f"tpudata: error: {index} is missing, the index of a shard.")
+
+
+def test_more_records_than_there_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_digits(tmp_path, {"train": 5})
+    assert len(_json(tmp_path, capsys, "--records=99999999999999999999999")["splits"]["train"]["examples"]) == 5
+
+
+def test_damaged_metadata_is_words_and_no_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_digits(tmp_path, {"train": 5})
+    (tmp_path / "labels.txt").write_bytes(b"\xff\n")
+    assert main(["inspect", str(tmp_path)]) == 1
+    assert f"{tmp_path / 'labels.txt'} at byte 0: the class names are not UTF-8" in capsys.readouterr().err
+    manifest = tmp_path / "manifest.json"
+    value = json.loads(manifest.read_bytes())
+    manifest.write_text(json.dumps({**value, "rejected": 7}))
+    assert main(["inspect", str(tmp_path)]) == 1
+    assert f"{manifest} is not a manifest: rejected is 7, not an object" in capsys.readouterr().err
+
+
+def test_the_writer_is_named_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_digits(tmp_path, {"train": 5})
+    manifest = dataclasses.replace(open_dataset(str(tmp_path)).manifest, created_by="tpudata 0.1.0")
+    write_metadata(str(tmp_path), manifest, [str(digit) for digit in range(10)])
+    assert main(["inspect", str(tmp_path)]) == 0
+    assert (
+        capsys.readouterr().out.splitlines()[0].endswith("(layout imagenet, format version 1, made by tpudata 0.1.0)")
+    )
 
 
 def test_a_cut_shard_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -41,12 +41,15 @@ def test_nothing_asked_for_is_wrong_usage(words: list[str], capsys: pytest.Captu
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["conver"], "unknown command 'conver'; did you mean convert?"),
-        (["--versoin"], "unknown flag '--versoin'; did you mean --version?"),
-        (["convert", "image"], "unknown kind of input 'image'; did you mean images?"),
+        (["conver"], "unknown command 'conver'; did you mean convert? Known: convert,"),
+        (["zzz"], "unknown command 'zzz'. Known: convert,"),
+        (["--versoin"], "unknown flag '--versoin'; did you mean --version? Known: --help,"),
+        (["convert", "image"], "unknown kind of input 'image'; did you mean images? Known: images"),
         (["convert", "--input", "x"], "The kind comes first"),
         (["inspect"], "tpudata inspect: the following arguments are required: DIR"),
-        (["inspect", "x", "--jsn"], "unknown flag --jsn; did you mean --json?"),
+        (["inspect", "x", "--jsn"], "unknown flag --jsn; did you mean --json? See: tpudata inspect --help"),
+        (["inspect", ""], "tpudata inspect: DIR is empty; name the dataset's folder."),
+        (["inspect", "x", "--records=-1"], "'-1' is not a whole number of 0 or more"),
         (["train", "--model-dri=x"], "tpudata train:"),
     ],
 )

@@ -8,7 +8,8 @@ import tensorflow as tf
 
 from tests.estimator import programs
 from tests.estimator.programs import finite_input_fn, make_estimator, make_model_fn, train_input_fn, v1
-from tpudata.estimator import ModeKeys, TPUEstimatorSpec
+from tpudata.errors import TpudataError
+from tpudata.estimator import CheckpointError, ModeKeys, TPUEstimatorSpec
 
 
 def momentum() -> Any:
@@ -28,7 +29,7 @@ def test_other_tools_read_the_names(tmp_path: Path) -> None:
     assert tf.train.load_variable(str(tmp_path), "global_step").dtype == np.int64
 
 
-@pytest.mark.parametrize(("keep", "left"), [(1, 1), (3, 3), (0, 6)])
+@pytest.mark.parametrize(("keep", "left"), [(1, 1), (0, 6)])
 def test_keep_checkpoint_max(keep: int | None, left: int, tmp_path: Path) -> None:
     (tmp_path / "model.ckpt-4.notes").write_text("not ours, but of that checkpoint")
     (tmp_path / "model.ckpt-40.index.bak").write_text("no checkpoint that was written here")
@@ -106,10 +107,48 @@ def other_model_fn(name: str, shape: list[int]) -> Any:
 
 def test_a_checkpoint_of_another_model(tmp_path: Path) -> None:
     make_estimator(tmp_path).train(train_input_fn, steps=1)
-    with pytest.raises(ValueError, match=r"model\.ckpt-1 lacks the variable 'linear/weights'.*'linear/w'"):
+    assert issubclass(CheckpointError, ValueError)
+    assert issubclass(CheckpointError, TpudataError)
+    with pytest.raises(CheckpointError, match=r"model\.ckpt-1 lacks the variable 'linear/weights'.*'linear/w'"):
         make_estimator(tmp_path, other_model_fn("linear/weights", [3, 1])).evaluate(finite_input_fn(8))
-    with pytest.raises(ValueError, match=r"'linear/w' as float32\(3, 1\), model_fn makes it as float32\(4, 1\)"):
+    message = r"'linear/w' as float32\(3, 1\), model_fn makes it as float32\(4, 1\).*another model_dir"
+    with pytest.raises(CheckpointError, match=message):
         make_estimator(tmp_path, other_model_fn("linear/w", [4, 1])).evaluate(finite_input_fn(8))
+
+
+@pytest.mark.parametrize("kind", ["index", "data-00000-of-00001"])
+def test_a_damaged_checkpoint(kind: str, tmp_path: Path) -> None:
+    make_estimator(tmp_path).train(train_input_fn, steps=1)
+    path = tmp_path / f"model.ckpt-1.{kind}"
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(CheckpointError, match=r"model\.ckpt-1 cannot be read"):
+        make_estimator(tmp_path).train(train_input_fn, max_steps=3)
+
+
+@pytest.mark.parametrize("mode", [ModeKeys.TRAIN, ModeKeys.PREDICT])
+def test_check_model_looks_ahead(mode: str, tmp_path: Path) -> None:
+    calls: list[str] = []
+    make_estimator(tmp_path / "a").check_model(train_input_fn, mode)
+    assert not (tmp_path / "a").exists()
+    make_estimator(tmp_path / "a").train(train_input_fn, steps=1)
+    before = {path: path.read_bytes() for path in (tmp_path / "a").iterdir()}
+    estimator = make_estimator(tmp_path / "a", make_model_fn(calls=calls))
+    estimator.check_model(finite_input_fn(16), mode)
+    assert {path: path.read_bytes() for path in (tmp_path / "a").iterdir()} == before
+    assert calls == [mode]
+    if mode == ModeKeys.PREDICT:
+        assert len(list(estimator.predict(finite_input_fn(16)))) == 16
+        assert len(calls) == 2  # the step; what was found is not looked for again
+    with pytest.raises(CheckpointError, match="lacks the variable 'other'"):
+        make_estimator(tmp_path / "a", other_variable_too).check_model(finite_input_fn(16), mode)
+    with pytest.raises(ValueError, match="check_model"):
+        estimator.check_model(finite_input_fn(16), "test")
+
+
+def other_variable_too(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
+    v1.get_variable("other", [2])
+    return make_model_fn()(features, labels, mode, {})
 
 
 def test_modes_that_disagree_on_a_variable(tmp_path: Path) -> None:

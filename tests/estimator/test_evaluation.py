@@ -32,17 +32,72 @@ def outputs_of(estimator: Any, rows: int) -> Any:
 
 
 @pytest.mark.parametrize("input_of", [finite_input_fn, padded_input_fn])
-@pytest.mark.parametrize(("rows", "batch"), [(40, 8), (37, 8), (5, 16)])
+@pytest.mark.parametrize(("rows", "batch"), [(37, 8), (5, 16)])
 def test_equals_a_plain_loop(input_of: Callable[..., Any], rows: int, batch: int, tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path, batch_size=batch)
     estimator.train(train_input_fn, steps=3)
     result = estimator.evaluate(input_of(rows))
-    outputs = outputs_of(estimator, rows)
-    batches = [np.mean((outputs - Y[:rows])[i : i + batch] ** 2) for i in range(0, rows, batch)]
+    errors = (outputs_of(estimator, rows) - Y[:rows]) ** 2
+    # Without weights, a short batch counts as much as a whole one, as in the original.
+    batches = [np.mean(errors[i : i + batch]) for i in range(0, rows, batch)]
+    loss = np.mean(errors) if input_of is padded_input_fn else np.mean(batches)
     assert set(result) == {"mae", "loss", "global_step"}
-    assert result["mae"] == pytest.approx(np.mean(np.abs(outputs - Y[:rows])), rel=1e-5)
-    assert result["loss"] == pytest.approx(np.mean(batches), rel=1e-5)
+    assert result["mae"] == pytest.approx(np.mean(np.sqrt(errors)), rel=1e-5)
+    assert result["loss"] == pytest.approx(loss, rel=1e-5)
     assert result["global_step"] == 3
+
+
+def test_a_batch_of_nothing_but_padding_counts_for_nothing(tmp_path: Path) -> None:
+    estimator = make_estimator(tmp_path)  # its loss of no rows is 0 / 0
+    assert estimator.evaluate(padded_input_fn(13, extra_batches=2)) == estimator.evaluate(padded_input_fn(13))
+    assert estimator.evaluate(padded_input_fn(0, extra_batches=1))["loss"] == 0
+
+
+@pytest.mark.parametrize("weights", [[b"heavy"] * 20, np.zeros(20, np.int32), np.zeros([20, 2], np.float32)])
+def test_a_feature_of_another_kind_that_is_called_weights(weights: Any, tmp_path: Path) -> None:
+    def input_fn(params: dict[str, Any]) -> Any:
+        return tf.data.Dataset.from_tensor_slices(({"x": X[:20], "weights": weights}, Y[:20])).batch(8)
+
+    def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
+        if mode == ModeKeys.PREDICT:
+            return TPUEstimatorSpec(mode, predictions={"x": features["x"]})
+        return TPUEstimatorSpec(mode, loss=tf.reduce_mean(labels))
+
+    batches = [np.mean(Y[:20][i : i + 8]) for i in (0, 8, 16)]
+    estimator = make_estimator(tmp_path, model_fn)
+    assert estimator.evaluate(input_fn)["loss"] == pytest.approx(np.mean(batches), rel=1e-5)
+    assert len(list(estimator.predict(input_fn))) == 20
+
+
+@pytest.mark.parametrize("use", ["nothing", "loss", "metrics", "eval_metric_ops"])
+def test_padding_that_a_model_counts_is_told_once(use: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def model_fn(features: Any, labels: Any, mode: str) -> Any:
+        errors = (programs.linear(features["x"]) - labels) ** 2
+        weights = features["weights"]
+        loss = tf.reduce_sum(errors * weights) if use == "loss" else tf.reduce_mean(errors)
+        if use == "eval_metric_ops":
+            return EstimatorSpec(mode, loss=loss, eval_metric_ops={"mse": v1.metrics.mean(errors, weights=weights)})
+        metric = {"mse": lambda errors, *rest: v1.metrics.mean(errors, *rest)}
+        tensors = [errors, weights] if use == "metrics" else [errors]
+        return TPUEstimatorSpec(mode, loss=loss, eval_metrics=(lambda *t: {"mse": metric["mse"](*t)}, tensors))
+
+    estimator = make_estimator(tmp_path, model_fn)
+    estimator.evaluate(padded_input_fn(16))
+    assert "rows of a batch" not in caplog.text
+    for _ in range(2):
+        estimator.evaluate(padded_input_fn(13))
+    warnings = [record for record in caplog.records if "rows of a batch" in record.getMessage()]
+    assert len(warnings) == (use == "nothing")
+    assert all(record.levelname == "WARNING" and "3 of the 8 rows" in record.getMessage() for record in warnings)
+
+
+def test_the_number_of_batches_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    estimator = make_estimator(tmp_path)
+    with caplog.at_level("INFO", logger="tpudata"):
+        estimator.evaluate(finite_input_fn(8))
+        estimator.evaluate(finite_input_fn(9))
+    assert "Evaluated 1 batch: " in caplog.text
+    assert "Evaluated 2 batches: " in caplog.text
 
 
 def test_metrics_start_anew_and_nothing_is_rebuilt(tmp_path: Path) -> None:
@@ -147,16 +202,16 @@ def test_bad_steps(steps: Any, error: type[Exception], tmp_path: Path) -> None:
         make_estimator(tmp_path).evaluate(finite_input_fn(8), steps=steps)
 
 
-@pytest.mark.parametrize("name", [None, "held_out"])
-def test_summaries(name: str | None, tmp_path: Path) -> None:
+def test_summaries(tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path)
     estimator.train(train_input_fn, steps=2)
-    result = estimator.evaluate(finite_input_fn(40), name=name)
-    folder = tmp_path / ("eval" if name is None else f"eval_{name}")
-    assert estimator.eval_dir(name) == str(folder)
-    (step, values) = programs.read_events(folder)[0]
-    assert step == 2
-    assert values == pytest.approx({key: float(result[key]) for key in ("mae", "loss")})
+    for name, rows in ((None, 40), ("held_out", 16)):
+        result = estimator.evaluate(finite_input_fn(rows), name=name)
+        folder = tmp_path / ("eval" if name is None else f"eval_{name}")
+        assert estimator.eval_dir(name) == str(folder)
+        ((step, values),) = programs.read_events(folder)
+        assert step == 2
+        assert values == pytest.approx({key: float(result[key]) for key in ("mae", "loss")})
 
 
 def eval_model_fn(metrics: Callable[..., Any], tensors: Callable[..., Any]) -> Callable[..., TPUEstimatorSpec]:

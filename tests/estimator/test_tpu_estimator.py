@@ -1,5 +1,6 @@
 import collections
 import copy
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,14 +11,52 @@ import tensorflow as tf
 
 import tpudata.estimator
 from tests.estimator.programs import X, Y, finite_input_fn, make_estimator, make_model_fn, train_input_fn, v1
-from tpudata.errors import UsageError
-from tpudata.estimator import ModeKeys, RunConfig, TPUConfig, TPUEstimator, TPUEstimatorSpec
+from tpudata.errors import TpudataError, UsageError
+from tpudata.estimator import (
+    CrossShardOptimizer,
+    EstimatorSpec,
+    ModeKeys,
+    ModelFnError,
+    RunConfig,
+    TPUConfig,
+    TPUEstimator,
+    TPUEstimatorSpec,
+)
+
+# Arguments of the original, in their order (tensorflow_estimator 2.15), as far as they matter here.
+ORIGINAL_ORDER: dict[Callable[..., Any], list[str]] = {
+    TPUEstimator.__init__: [
+        *("self", "model_fn", "model_dir", "config", "params", "use_tpu", "train_batch_size", "eval_batch_size"),
+        *("predict_batch_size", "batch_axis"),
+    ],
+    TPUEstimator.train: ["self", "input_fn", "hooks", "steps", "max_steps", "saving_listeners"],
+    TPUEstimator.evaluate: ["self", "input_fn", "steps", "hooks", "checkpoint_path", "name"],
+    TPUEstimator.predict: ["self", "input_fn", "predict_keys", "hooks", "checkpoint_path", "yield_single_examples"],
+    TPUConfig.__init__: [
+        *("self", "iterations_per_loop", "num_shards", "num_cores_per_replica", "per_host_input_for_training"),
+    ],
+    RunConfig.__init__: ["self", "tpu_config", "evaluation_master", "master", "cluster"],
+    TPUEstimatorSpec.__init__: [
+        *("self", "mode", "predictions", "loss", "train_op", "eval_metrics", "export_outputs", "scaffold_fn"),
+    ],
+    EstimatorSpec.__init__: [
+        *("self", "mode", "predictions", "loss", "train_op", "eval_metric_ops", "export_outputs"),
+    ],
+    CrossShardOptimizer.__init__: ["self", "opt", "reduction", "name", "group_assignment"],
+}
 
 
 def test_public_names() -> None:
     assert tpudata.estimator.__all__ == sorted(tpudata.estimator.__all__)
     for name in tpudata.estimator.__all__:
         assert getattr(tpudata.estimator, name).__doc__
+
+
+@pytest.mark.parametrize("function", ORIGINAL_ORDER, ids=lambda function: function.__qualname__)
+def test_what_may_go_by_position_means_what_it_meant_in_the_original(function: Callable[..., Any]) -> None:
+    parameters = inspect.signature(function).parameters.values()
+    positional = [item.name for item in parameters if item.kind is item.POSITIONAL_OR_KEYWORD]
+    assert positional == ORIGINAL_ORDER[function][: len(positional)]
 
 
 @pytest.mark.parametrize(
@@ -184,8 +223,10 @@ def test_bad_results_of_model_fn(result: Any, error: type[Exception], message: s
     def model_fn(features: Any, labels: Any, mode: str) -> Any:
         return result(mode)
 
-    with pytest.raises(error, match=message):
+    assert issubclass(ModelFnError, TpudataError)
+    with pytest.raises(error, match=message) as caught:
         make_estimator(tmp_path, model_fn).train(train_input_fn, steps=1)
+    assert isinstance(caught.value, ModelFnError)
 
 
 Pair = collections.namedtuple("Pair", ["left", "right"])
@@ -194,8 +235,7 @@ Pair = collections.namedtuple("Pair", ["left", "right"])
 @pytest.mark.parametrize(
     ("pack", "unpack"),
     [
-        (lambda a, b: {"a": a, "b": {"c": b}}, lambda f: (f["a"], f["b"]["c"])),
-        (lambda a, b: (a, b), lambda f: (f[0], f[1])),
+        (lambda a, b: {"a": a, "b": {"c": (b,)}}, lambda f: (f["a"], f["b"]["c"][0])),
         (lambda a, b: Pair(a, b), lambda f: (f.left, f.right)),
     ],
 )
@@ -271,7 +311,7 @@ def test_a_model_that_changes_its_variables(tmp_path: Path) -> None:
         v1.get_variable(next(names), [3])
         return make_model_fn()(features, labels, mode, {})
 
-    with pytest.raises(RuntimeError, match=r"'b'.*same variables"):
+    with pytest.raises(ModelFnError, match=r"'b'.*same variables"):
         make_estimator(tmp_path, model_fn).train(train_input_fn, steps=1)
 
 

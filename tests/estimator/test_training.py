@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tests.estimator import programs
 from tests.estimator.programs import X, Y, make_estimator, make_model_fn, train_input_fn, v1
-from tpudata.estimator import CrossShardOptimizer, ModeKeys, NonFiniteError, TPUEstimatorSpec
+from tpudata.estimator import ModeKeys, NonFiniteError, TPUEstimatorSpec
 from tpudata.estimator._training import LoopSize
 
 OPTIMIZERS: dict[str, Callable[[], Any]] = {
@@ -20,7 +20,6 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
     "adam": lambda: v1.train.AdamOptimizer(0.05),
     "adagrad": lambda: v1.train.AdagradOptimizer(0.1),
     "rmsprop": lambda: v1.train.RMSPropOptimizer(0.01, momentum=0.5, centered=True),
-    "ftrl": lambda: v1.train.FtrlOptimizer(0.1, l1_regularization_strength=0.01),
 }
 
 
@@ -64,9 +63,8 @@ def test_what_a_program_left_outside_the_estimator_is_not_the_models(tmp_path: P
         v1.get_default_graph().clear_collection(v1.GraphKeys.GLOBAL_STEP)
 
 
-@pytest.mark.parametrize("iterations", [3, 100])
-def test_the_loop_size_changes_nothing(iterations: int, tmp_path: Path) -> None:
-    estimator = make_estimator(tmp_path, iterations=iterations)
+def test_the_loop_size_changes_nothing(tmp_path: Path) -> None:
+    estimator = make_estimator(tmp_path, iterations=3)
     estimator.train(train_input_fn, steps=13)
     _, values = session_loop(lambda: v1.train.GradientDescentOptimizer(0.1), 13, 8)
     np.testing.assert_allclose(estimator.get_variable_value("linear/w"), values["linear/w"], rtol=1e-5)
@@ -107,8 +105,8 @@ def test_one_trace_for_all_loop_lengths_and_calls(tmp_path: Path) -> None:
     assert len(calls) == built == 2  # the scratch trace and the step
 
 
-@pytest.mark.parametrize("rows", [40, 37])
-@pytest.mark.parametrize("iterations", [3, 100])
+# The end within a loop, with a short last batch; and between two loops.
+@pytest.mark.parametrize(("rows", "iterations"), [(37, 3), (40, 5)])
 def test_the_end_of_data_is_a_clean_stop(rows: int, iterations: int, tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path, iterations=iterations)
     estimator.train(programs.finite_input_fn(rows), steps=1000)
@@ -128,8 +126,9 @@ def test_no_data_at_all(tmp_path: Path) -> None:
     assert estimator.get_variable_value("global_step") == 0
 
 
-@pytest.mark.parametrize("name", ["adam", "momentum"])
-def test_resume_equals_an_undisturbed_run(name: str, tmp_path: Path) -> None:
+def test_resume_equals_an_undisturbed_run(tmp_path: Path) -> None:
+    name = "adam"  # the one with the most state
+
     def input_from(step: int) -> Callable[..., Any]:
         return lambda params: train_input_fn(params).skip(step)
 
@@ -306,23 +305,15 @@ def test_training_by_time_gives_the_exact_number_of_steps(tmp_path: Path) -> Non
     assert estimator.get_variable_value("global_step") == 57
 
 
-def test_a_model_that_only_has_keras_layers(tmp_path: Path) -> None:
-    import tf_keras
-
-    def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
-        net = tf_keras.layers.Dense(4, activation="tanh")(features["x"])
-        net = tf_keras.layers.Dense(1, name="out")(net)[:, 0]
-        loss = tf.reduce_mean((net - labels) ** 2)
-        optimizer = CrossShardOptimizer(v1.train.AdamOptimizer(0.05))
-        train_op = optimizer.minimize(loss, global_step=v1.train.get_global_step())
-        return TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
-
-    estimator = make_estimator(tmp_path, model_fn, iterations=1, save_summary_steps=1)
-    estimator.train(train_input_fn, steps=60)
-    losses = programs.losses(tmp_path)
-    assert losses[-1] < 0.2 * losses[0]
-    names = estimator.get_variable_names()
-    assert {"dense/kernel", "dense/bias", "out/kernel", "out/bias", "dense/kernel/Adam"} <= set(names)
-    again = make_estimator(tmp_path, model_fn)
-    again.train(train_input_fn, steps=1)
-    assert again.get_variable_value("global_step") == 61
+def test_the_last_loss_is_kept_and_logged_in_a_short_run_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    estimator = make_estimator(tmp_path, save_summary_steps=1)
+    assert estimator.last_loss is None
+    with caplog.at_level(logging.INFO, logger="tpudata"):
+        estimator.train(train_input_fn, max_steps=6)
+    lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("step ")]
+    losses, _ = session_loop(lambda: v1.train.GradientDescentOptimizer(0.1), 6, 8)
+    assert lines == [f"step 6: loss = {programs.losses(tmp_path)[-1]:.6g}"]
+    assert estimator.last_loss == pytest.approx(losses[-1], rel=1e-5)
+    before = estimator.last_loss
+    estimator.train(train_input_fn, max_steps=6)
+    assert estimator.last_loss == before

@@ -50,6 +50,23 @@ def test_labels(written: Written) -> None:
         dataset.labels()
 
 
+def test_labels_that_are_not_utf8_name_file_and_offset(written: Written) -> None:
+    path = Path(written.path, "labels.txt")
+    path.write_bytes(b"one\n\xff\xfe\n")
+    with pytest.raises(CorruptionError, match="not UTF-8") as caught:
+        open_dataset(written.path).labels()
+    assert (caught.value.path, caught.value.offset) == (str(path), 4)
+
+
+def test_a_manifest_that_names_a_file_elsewhere_is_refused(written: Written) -> None:
+    victim = Path(written.path).parent / "victim.txt"
+    victim.write_text("mine")
+    path = Path(written.path, "manifest.json")
+    path.write_text(path.read_text().replace("train-00001-of-00003.tfrecord", "../victim.txt"))
+    with pytest.raises(DatasetError, match=r"manifest\.json: Shard '\.\./victim\.txt'"):
+        open_dataset(written.path)
+
+
 def test_a_damaged_record_names_file_and_offset(written: Written) -> None:
     dataset = open_dataset(written.path)
     shard = dataset.manifest.split("train").shards[1]

@@ -6,14 +6,21 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tpudata.errors import DatasetError
 from tpudata.format import Feature, Manifest, Shard, Source, Split
 
-TRAIN = Split((Shard("train-0", 3, 100, 0xDEADBEEF), Shard("train-1", 4, 120, 7)), decoded_bytes=999)
-TEST = Split((Shard("test-0", 2, 50, 0),))
+NAMES = ["train-00000-of-00002.tfrecord", "train-00001-of-00002.tfrecord", "test-00000-of-00001.tfrecord"]
+TRAIN = Split((Shard(NAMES[0], 3, 100, 0xDEADBEEF), Shard(NAMES[1], 4, 120, 7)), decoded_bytes=999)
+TEST = Split((Shard(NAMES[2], 2, 50, 0),))
 FEATURES = (Feature("image/encoded", "bytes", "uint8", (None, None, 3), "image"), Feature("label", "int64", "int64"))
 SOURCE = Source(input="/data/ü", files=9, bytes=1234, fingerprint="abc", ignored_files=1)
+
+
+def _nested(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.lists(inner) | st.dictionaries(st.text(), inner)
 
 
 def make(**changes: Any) -> Manifest:
@@ -61,8 +68,8 @@ def test_on_disk_it_is_as_documented() -> None:
     assert value["splits"]["train"] == {
         "decoded_bytes": 999,
         "shards": [
-            {"name": "train-0", "records": 3, "bytes": 100, "crc32c": "deadbeef"},
-            {"name": "train-1", "records": 4, "bytes": 120, "crc32c": "00000007"},
+            {"name": NAMES[0], "records": 3, "bytes": 100, "crc32c": "deadbeef"},
+            {"name": NAMES[1], "records": 4, "bytes": 120, "crc32c": "00000007"},
         ],
     }
     assert "ü" in make().to_bytes().decode()
@@ -88,6 +95,8 @@ def test_unknown_names_list_the_known() -> None:
         ({"format_version": 2}, "format version 2.*reads version 1"),
         ({"splits": {"train": TRAIN, "again": TRAIN}}, "names a shard twice"),
         ({"features": (FEATURES[0], FEATURES[0])}, "names a feature twice"),
+        ({"splits": {"../train": TRAIN}}, r"Split '\.\./train'"),
+        ({"splits": {"": TRAIN}}, "Split ''"),
     ],
 )
 def test_parts_that_do_not_fit(changes: dict[str, Any], message: str) -> None:
@@ -98,7 +107,44 @@ def test_parts_that_do_not_fit(changes: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(("records", "size"), [(0, 10), (10, 0), (-1, 10)])
 def test_an_empty_shard_is_refused(records: int, size: int) -> None:
     with pytest.raises(DatasetError, match="never empty"):
-        Shard("x", records, size, 0)
+        Shard(NAMES[0], records, size, 0)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "victim.txt",
+        "../victim.txt",
+        "../train-00000-of-00001.tfrecord",
+        "/etc/train-00000-of-00001.tfrecord",
+        "a/train-00000-of-00001.tfrecord",
+        "a\\train-00000-of-00001.tfrecord",
+        ".train-00000-of-00001.tfrecord",
+        "-train-00000-of-00001.tfrecord",
+        "-00000-of-00001.tfrecord",
+        "train-00000-of-00001.tfrecord\n",
+        "train-00000-of-00001.tfrecord\0",
+        "train-0000-of-0001.tfrecord",
+        "train-00000-of-00001",
+        "manifest.json",
+        "tr\u00e4in-00000-of-00001.tfrecord",
+        "train-\u0660\u0660\u0660\u0660\u0660-of-00001.tfrecord",
+    ],
+)
+def test_a_shard_is_a_file_of_the_folder_and_nothing_else(name: str) -> None:
+    with pytest.raises(DatasetError, match=r"own folder, called SPLIT-NNNNN-of-NNNNN\.tfrecord"):
+        Shard(name, 1, 20, 0)
+    data = damaged(lambda value: value["splits"]["train"]["shards"][0].update(name=name))
+    with pytest.raises(DatasetError, match=r"^/some/manifest\.json: Shard"):
+        Manifest.from_bytes(data, "/some/manifest.json")
+
+
+@pytest.mark.parametrize(
+    "name", ["train-a001-00000-of-00003.tfrecord", "a.b_C-100000-of-123456.tfrecord", "0-00000-of-00001.tfrecord"]
+)
+def test_names_of_shards_to_come(name: str) -> None:
+    assert Shard(name, 1, 20, 0).name == name
 
 
 def damaged(change: Any) -> bytes:
@@ -127,6 +173,73 @@ def damaged(change: Any) -> bytes:
 def test_bytes_that_are_no_manifest_name_the_file(data: bytes) -> None:
     with pytest.raises(DatasetError, match=r"^/some/manifest\.json is not a manifest"):
         Manifest.from_bytes(data, "/some/manifest.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        (lambda value: value.update(rejected=7), "rejected is 7, not an object"),
+        (lambda value: value.update(rejected={"bad": "2"}), r"rejected\['bad'\] is '2', not a whole number"),
+        (lambda value: value["splits"]["train"].update(decoded_bytes="zz"), r"splits\.train\.decoded_bytes is 'zz'"),
+        (lambda value: value.update(layout=5), "layout is 5, not a string"),
+        (lambda value: value.update(options=[]), r"options is \[\], not an object"),
+        (lambda value: value.update(created_by=None), "created_by is None, not a string"),
+        (lambda value: value.update(labels="5"), "labels is '5', not a whole number or null"),
+        (lambda value: value.update(labels=-1), "labels is -1; allowed is 0"),
+        (lambda value: value.update(labels=True), "labels is True"),
+        (lambda value: value.update(format_version="1"), "format_version is '1'"),
+        (lambda value: value.pop("rejected"), "rejected is missing"),
+        (lambda value: value["source"].update(input={}), r"source\.input is \{\}, not a string"),
+        (lambda value: value["source"].update(files=1.5), r"source\.files is 1\.5"),
+        (lambda value: value["source"].update(more=1), "source has the unknown key 'more'"),
+        (lambda value: value["source"].pop("fingerprint"), r"source\.fingerprint is missing"),
+        (lambda value: value["splits"].update(test=[]), r"splits\.test is \[\]"),
+        (lambda value: value["splits"]["test"].update(shards={}), r"splits\.test\.shards is \{\}"),
+        (
+            lambda value: value["splits"]["train"]["shards"][1].update(records="3"),
+            r"splits\.train\.shards\[1\]\.records is '3'",
+        ),
+        (
+            lambda value: value["splits"]["train"]["shards"][1].update(records=2**63),
+            r"records is 9223372036854775808; allowed is 0 to 2\*\*63 - 1",
+        ),
+        (lambda value: value["splits"]["train"]["shards"][0].update(crc32c="-1"), r"crc32c is '-1'"),
+        (lambda value: value["splits"]["train"]["shards"][0].update(crc32c="0xDEAD"), r"crc32c is '0xDEAD'"),
+        (lambda value: value["features"].append("x"), r"features\[2\] is 'x', not an object"),
+        (lambda value: value["features"][0].update(shape="ab"), r"features\[0\]\.shape is 'ab'"),
+        (lambda value: value["features"][0].update(shape=[1.5, 2, 3]), r"features\[0\]\.shape\[0\] is 1\.5"),
+        (lambda value: value["features"][1].update(num_classes="x"), r"features\[1\]\.num_classes is 'x'"),
+        (lambda value: value["features"][1].update(size=1), r"features\[1\] has the unknown key 'size'"),
+    ],
+)
+def test_a_field_of_another_type_is_named(change: Any, field: str) -> None:
+    with pytest.raises(DatasetError, match=rf"^/some/manifest\.json is not a manifest: .*{field}"):
+        Manifest.from_bytes(damaged(change), "/some/manifest.json")
+
+
+@pytest.mark.parametrize("data", [b"[" * 100_000, b'{"a":' * 100_000])
+def test_json_without_end_is_refused(data: bytes) -> None:
+    with pytest.raises(DatasetError, match=r"^/some/manifest\.json is not a manifest: "):
+        Manifest.from_bytes(data, "/some/manifest.json")
+
+
+def test_another_version_may_have_other_fields() -> None:
+    with pytest.raises(DatasetError, match=r"^m: Manifest of format version 7; this tpudata reads version 1\."):
+        Manifest.from_bytes(b'{"format_version": 7, "parts": []}', "m")
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), _nested), st.data())
+def test_any_json_in_place_of_a_field_is_read_or_refused(other: Any, data: st.DataObject) -> None:
+    value = json.loads(make().to_bytes())
+    holders = [value, value["source"], value["splits"], value["splits"]["train"], *value["features"]]
+    holders += value["splits"]["train"]["shards"]
+    holder = data.draw(st.sampled_from(holders))
+    holder[data.draw(st.sampled_from([*holder, "new"]))] = other
+    try:
+        manifest = Manifest.from_bytes(json.dumps(value).encode())
+    except DatasetError:
+        return
+    assert Manifest.from_bytes(manifest.to_bytes()) == manifest
 
 
 def test_another_version_names_the_file() -> None:

@@ -44,8 +44,8 @@ def test_the_summary_is_taken_after_the_last_record(tmp_path: Path) -> None:
             seen += 1
             yield b"x"
 
-    write_shard(str(tmp_path), "a.tfrecord", records(), summary=lambda: {"seen": seen})
-    assert ShardIndex.from_bytes((tmp_path / "index/a.index").read_bytes(), "i").summary == {"seen": 5}
+    write_shard(str(tmp_path), "a-00000-of-00001.tfrecord", records(), summary=lambda: {"seen": seen})
+    assert ShardIndex.from_bytes((tmp_path / "index/a-00000-of-00001.index").read_bytes(), "i").summary == {"seen": 5}
 
 
 def test_an_error_in_the_middle_leaves_nothing(tmp_path: Path) -> None:
@@ -54,33 +54,40 @@ def test_an_error_in_the_middle_leaves_nothing(tmp_path: Path) -> None:
         raise ValueError("the source broke")
 
     with pytest.raises(ValueError, match="the source broke"):
-        write_shard(str(tmp_path), "a.tfrecord", records())
+        write_shard(str(tmp_path), "a-00000-of-00001.tfrecord", records())
     assert files(tmp_path) == []
 
 
 def test_no_records_are_refused_and_leave_nothing(tmp_path: Path) -> None:
-    with pytest.raises(DatasetError, match=r"a\.tfrecord: no records"):
-        write_shard(str(tmp_path), "a.tfrecord", [])
+    with pytest.raises(DatasetError, match=r"a-00000-of-00001\.tfrecord: no records"):
+        write_shard(str(tmp_path), "a-00000-of-00001.tfrecord", [])
     assert files(tmp_path) == []
 
 
+@pytest.mark.parametrize("name", ["../a-00000-of-00001.tfrecord", "a.tfrecord"])
+def test_a_name_of_another_form_is_refused_and_leaves_nothing(tmp_path: Path, name: str) -> None:
+    with pytest.raises(DatasetError, match="SPLIT-NNNNN-of-NNNNN"):
+        write_shard(str(tmp_path / "folder"), name, [b"x"])
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_failed_rewrite_keeps_the_old_shard(tmp_path: Path) -> None:
-    write_shard(str(tmp_path), "a.tfrecord", [b"old"])
+    write_shard(str(tmp_path), "a-00000-of-00001.tfrecord", [b"old"])
     before = {name: (tmp_path / name).read_bytes() for name in files(tmp_path)}
     with pytest.raises(DatasetError):
-        write_shard(str(tmp_path), "a.tfrecord", [])
+        write_shard(str(tmp_path), "a-00000-of-00001.tfrecord", [])
     assert {name: (tmp_path / name).read_bytes() for name in files(tmp_path)} == before
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="could not be written"):
-        write_shard(str(tmp_path / "file"), "a.tfrecord", [b"x"])
+        write_shard(str(tmp_path / "file"), "a-00000-of-00001.tfrecord", [b"x"])
 
 
 def test_equal_records_give_equal_bytes(tmp_path: Path) -> None:
     for folder in ("a", "b"):
-        write_shard(str(tmp_path / folder), "x.tfrecord", [b"1", b"2"], summary=lambda: {"b": 1, "a": 2})
+        write_shard(str(tmp_path / folder), "x-00000-of-00001.tfrecord", [b"1", b"2"], summary=lambda: {"b": 1, "a": 2})
     assert files(tmp_path / "a") == files(tmp_path / "b")
     for name in files(tmp_path / "a"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from tests.datasets import Written
-from tpudata import UsageError, make_input_fn, open_dataset
+from tpudata import CorruptionError, DatasetError, UsageError, make_input_fn, open_dataset
 from tpudata.format import Shard, Split
 from tpudata.input import cache as cache_module
 from tpudata.input.cache import CachePlan, free_memory, plan_cache
@@ -74,6 +74,59 @@ def test_on_disk_other_records_or_sizes_have_other_files(digits: Written, tmp_pa
     assert len(files("test", dtype="float32")) == 4  # Cast after the cache.
 
 
+@pytest.mark.parametrize(
+    ("pattern", "left", "extra"),
+    [("*.data-*", 0.0, ()), ("*.data-*", 0.9, ("image/filename",)), ("*.index", 0.9, ())],
+)
+def test_on_disk_a_cut_file_is_named_before_training(
+    digits: Written, tmp_path: Path, pattern: str, left: float, extra: tuple[str, ...]
+) -> None:
+    def make() -> Any:
+        return make_input_fn(digits.path, "test", training=False, extra_features=extra, cache=tmp_path)
+
+    labels(make()({"batch_size": 100}))
+    make()
+    (path,) = tmp_path.glob(pattern)
+    data = path.read_bytes()
+    path.write_bytes(data[: int(left * len(data))])
+    with pytest.raises(CorruptionError, match=rf"{path} at byte .*{len(data)} when it.*Delete the folder {tmp_path};"):
+        make()
+    for file in tmp_path.iterdir():
+        file.unlink()
+    assert labels(make()({"batch_size": 101})) == digits.labels["test"]
+
+
+def test_on_disk_a_missing_file_is_named(digits: Written, tmp_path: Path) -> None:
+    input_fn = make_input_fn(digits.path, "test", training=True, cache=tmp_path)
+    labels(input_fn({"batch_size": 50}).take(9))
+    (path,) = tmp_path.glob("*.data-*")
+    path.unlink()
+    with pytest.raises(DatasetError, match=rf"{path} is missing\. Delete the folder {tmp_path};"):
+        make_input_fn(digits.path, "test", training=True, cache=tmp_path)
+    (tmp_path / path.name).write_bytes(b"")
+    (note,) = tmp_path.glob("*.sizes.json")
+    note.write_bytes(b"[1")
+    with pytest.raises(DatasetError, match=rf"{note} cannot be read\. Delete the folder"):
+        make_input_fn(digits.path, "test", training=True, cache=tmp_path)
+
+
+def test_on_disk_a_cache_without_its_index_is_made_again(copy: str, digits: Written, tmp_path: Path) -> None:
+    folder = tmp_path / "cache"
+    labels(make_input_fn(copy, "test", training=False, cache=folder)({"batch_size": 101}))
+    next(folder.glob("*.index")).unlink()
+    input_fn = make_input_fn(copy, "test", training=False, cache=folder)
+    assert labels(input_fn({"batch_size": 101})) == digits.labels["test"]
+    remove_shards(copy)
+    assert labels(input_fn({"batch_size": 101})) == digits.labels["test"]
+
+
+def test_on_disk_a_place_that_is_no_folder_is_refused(digits: Written, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path, file in (("/dev/null/x", "/dev/null"), (tmp_path / "file", tmp_path / "file")):
+        with pytest.raises(UsageError, match=rf"cache='{path}': {file} is not a folder"):
+            make_input_fn(digits.path, "test", training=True, cache=path)
+
+
 def test_what_does_not_fit_is_refused_with_numbers(digits: Written, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache_module, "free_memory", lambda: 100_000)
     # 300 records of 64 + 4 bytes and two tensors each.
@@ -113,7 +166,7 @@ def test_auto_takes_a_quarter_of_the_free_memory(digits: Written, monkeypatch: p
 
 def test_strings_are_estimated_by_the_records_that_hold_them(digits: Written) -> None:
     manifest = open_dataset(digits.path).manifest
-    split = Split((Shard("a", 10, 5000, 0),))
+    split = Split((Shard("a-00000-of-00001.tfrecord", 10, 5000, 0),))
     assert select_fields(manifest).record_bytes(split) == 64 + 4
     assert select_fields(manifest, extra=("image/filename",)).record_bytes(split) == 64 + 4 + 500
 

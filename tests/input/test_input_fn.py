@@ -338,11 +338,25 @@ def test_a_v1_graph_takes_it(raw_digits: Written) -> None:
     assert labels.shape == (10,)
 
 
+def test_a_v1_graph_takes_an_exact_pass_and_a_cache_on_disk(raw_digits: Written, tmp_path: Path) -> None:
+    for _ in range(2):
+        input_fn = make_input_fn(raw_digits.path, "test", training=False, cache=tmp_path)
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            batch = tf.compat.v1.data.make_one_shot_iterator(input_fn({"batch_size": 60})).get_next()
+            found = [session.run(batch) for _ in range(2)]
+            with pytest.raises(tf.errors.OutOfRangeError):
+                session.run(batch)
+        assert np.concatenate([y for _, y in found])[:101].tolist() == raw_digits.labels["test"]
+        assert [x["weights"].sum() for x, _ in found] == [60, 41]
+
+
 @pytest.mark.parametrize(
     ("params", "message"),
     [
         ({}, 'no "batch_size"'),
         ({"batch_size": 0}, "is 0"),
+        ({"batch_size": 2**31}, r"is 2147483648; allowed is an integer from 1 to 2\*\*31 - 1"),
+        ({"batch_size": 2**40}, "is 1099511627776"),
         ({"batch_size": True}, "is True"),
         ({"batch_size": 8.0}, "is 8.0"),
         ({"batch_size": "8"}, "is '8'"),
@@ -385,12 +399,51 @@ def test_several_hosts_are_refused_not_ignored(raw_digits: Written) -> None:
         ({"cache": None}, UsageError, "cache=None"),
         ({"cache": ""}, UsageError, "cache=''"),
         ({"extra_features": "image/filename"}, UsageError, r"\('image/filename',\)"),
+        ({"extra_features": 5}, UsageError, "extra_features=5"),
+        ({"extra_features": (5,)}, UsageError, r"extra_features=\(5,\)"),
+        ({"extra_features": {"image/filename"}}, UsageError, "pass a sequence of names"),
+        ({"seed": "x"}, UsageError, "seed='x': allowed is None or an integer"),
+        ({"seed": 1.5}, UsageError, "seed=1.5"),
+        ({"seed": True}, UsageError, "seed=True"),
+        ({"shuffle_buffer": "a"}, UsageError, "shuffle_buffer='a': allowed is None or a number of records"),
+        ({"shuffle_buffer": 2.0}, UsageError, "shuffle_buffer=2.0"),
+        ({"split": ["train"]}, UsageError, r"split=\['train'\]: pass the name of one split"),
+        ({"split": None}, UsageError, "split=None"),
+        ({"transform": 3}, UsageError, "transform=3: pass a function"),
+        ({"training": "x"}, UsageError, "training='x': allowed are True and False"),
+        ({"training": 1}, UsageError, "training=1"),
+        ({"features": ["image"]}, FeatureError, r"features=\['image'\]"),
+        ({"weights": ["feature"]}, UsageError, r"weights=\['feature'\]"),
+        ({"dtype": None}, UsageError, "dtype=None"),
     ],
 )
 def test_arguments_out_of_range(digits: Written, options: dict[str, Any], error: type, message: str) -> None:
     arguments: dict[str, Any] = {"split": "train", "training": True, **options}
     with pytest.raises(error, match=message):
         make_input_fn(digits.path, **arguments)
+
+
+@pytest.mark.parametrize("path", [5, None, b"bytes", ""])
+def test_a_folder_is_a_path(path: Any) -> None:
+    with pytest.raises(UsageError, match=rf"data_dir={path!r}: pass the path of the dataset's folder"):
+        make_input_fn(path, "train", training=True)
+
+
+def test_integers_may_be_numpys(raw_digits: Written) -> None:
+    def labels(seed: Any, buffer: Any, size: Any) -> list[list[int]]:
+        input_fn = make_input_fn(raw_digits.path, "train", training=True, seed=seed, shuffle_buffer=buffer)
+        return [y.tolist() for _, y in batches(input_fn({"batch_size": size}), 3)]
+
+    assert labels(np.int64(7), np.int32(50), np.int64(20)) == labels(7, 50, 20)
+
+
+def test_a_window_beyond_all_records_is_one_of_all_records(raw_digits: Written) -> None:
+    def labels(buffer: int) -> list[list[int]]:
+        input_fn = make_input_fn(raw_digits.path, "train", training=True, seed=4, shuffle_buffer=buffer)
+        return [y.tolist() for _, y in batches(input_fn({"batch_size": 70}), 9)]
+
+    assert labels(10**12) == labels(2**70) == labels(300)
+    assert labels(300) != labels(299)
 
 
 def test_options_of_images_on_a_dataset_without_any(tmp_path: Path, raw_digits: Written) -> None:

@@ -75,6 +75,23 @@ def test_it_learns_real_digits(digits: Any, tmp_path: Path) -> None:
     np.testing.assert_allclose(probabilities.sum(1), 1, rtol=1e-5)
 
 
+@pytest.mark.parametrize("batch_size", [7, 100, 357])
+def test_the_loss_of_an_evaluation_is_exact_at_any_batch_size(batch_size: int, digits: Any, tmp_path: Path) -> None:
+    images, labels = digits[0][1440:], digits[1][1440:]
+    estimator = TPUEstimator(
+        model_fn,
+        config=RunConfig(tf_random_seed=1, model_dir=str(tmp_path)),
+        use_tpu=False,
+        eval_batch_size=batch_size,
+        predict_batch_size=357,
+    )
+    result = estimator.evaluate(padded(images, labels))
+    probabilities = np.array([row["probabilities"] for row in estimator.predict(padded(images, labels))], np.float64)
+    plain = np.mean([-np.log(row[label]) for row, label in zip(probabilities, labels, strict=True)])
+    assert result["loss"] == pytest.approx(plain, rel=1e-5)
+    assert result["cross_entropy"] == pytest.approx(plain, rel=1e-5)
+
+
 def test_a_resumed_run_is_exact_with_dropout(digits: Any, tmp_path: Path) -> None:
     images, labels = digits
     estimator_for(tmp_path / "a", 3).train(training(images, labels), max_steps=8)

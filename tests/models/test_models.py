@@ -31,13 +31,23 @@ def test_a_function_of_the_user_s(monkeypatch: pytest.MonkeyPatch) -> None:
         ("no_such_package.module:f", "no module 'no_such_package'"),
         ("tpudata.no_such:f", "no module 'tpudata.no_such'"),
         (":f", "package.module:function"),
-        ("tpudata.models:", "no function ''"),
+        ("tpudata.models:", "package.module:function"),
+        ("tpudata..models:f", "package.module:function"),
+        ("tpudata.models:no_such", "no function 'no_such'"),
         ("tpudata.models:__doc__", "no function '__doc__'"),
     ],
 )
 def test_unknown_names(name: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         models.get_model(name)
+
+
+@pytest.mark.parametrize("name", ["mnist", "no_such_package.module:f", ":f", "tpudata.models:"])
+def test_some_names_are_refused_without_loading_anything(name: str) -> None:
+    with pytest.raises(UsageError):
+        models.check_model_name(name)
+    for good in ("mnist_cnn", "tpudata.not_looked_for_yet:f"):
+        models.check_model_name(good)
 
 
 def test_the_names_load_no_tensorflow() -> None:

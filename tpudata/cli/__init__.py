@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from tpudata._version import __version__
 from tpudata.errors import UsageError
-from tpudata.flags import suggestion
+from tpudata.flags import sentence, suggestion
 from tpudata.process import run_command
 
 __all__ = ["main"]
@@ -47,9 +47,8 @@ def _dispatch(argv: Sequence[str]) -> int:
         return 0
     if name not in COMMANDS:
         what, known = ("flag", ["--help", "--version"]) if name.startswith("-") else ("command", [*COMMANDS])
-        raise UsageError(
-            f"unknown {what} {name!r}{suggestion(name, known)}. Known: {', '.join(known)}. See: tpudata --help"
-        )
+        unknown = sentence(f"unknown {what} {name!r}{suggestion(name, known)}")
+        raise UsageError(f"{unknown} Known: {', '.join(known)}. See: tpudata --help")
     code: int = importlib.import_module(f"tpudata.cli.{name}").run(rest)
     return code
 

@@ -15,7 +15,7 @@ def description_text(it: dict[str, Any]) -> str:
     """The description of a dataset that `tpudata.cli.inspect.describe` makes, as a person reads it."""
     head = (
         f"{it['path']}: {count_text(it['records'])} records in {bytes_text(it['bytes'])}"
-        f" (layout {it['layout']}, format version {it['format_version']}, tpudata {it['created_by']})"
+        f" (layout {it['layout']}, format version {it['format_version']}, made by {it['created_by']})"
     )
     source = it["source"]
     ignored = f", {count_text(source['ignored_files'])} files ignored" if source["ignored_files"] else ""

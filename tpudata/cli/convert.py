@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from tpudata.errors import UsageError
-from tpudata.flags import suggestion
+from tpudata.flags import sentence, suggestion
 
 # By kind of input: what it is. The job is `beam_jobs.KIND`.
 _KINDS = {"images": "PNG and JPEG files in a folder for each class"}
@@ -23,10 +23,8 @@ def run(argv: Sequence[str]) -> int:
         print(_help())
         return 0
     if kind not in _KINDS:
-        raise UsageError(
-            f"tpudata convert: unknown kind of input {kind!r}{suggestion(kind, _KINDS)}. Known: {', '.join(_KINDS)}."
-            " The kind comes first. See: tpudata convert --help"
-        )
+        unknown = sentence(f"tpudata convert: unknown kind of input {kind!r}{suggestion(kind, _KINDS)}")
+        raise UsageError(f"{unknown} Known: {', '.join(_KINDS)}. The kind comes first. See: tpudata convert --help")
     code: int = importlib.import_module(f"beam_jobs.{kind}").run(rest)
     return code
 

@@ -11,7 +11,8 @@ from typing import Any
 from tpudata.cli._inspect_text import description_text
 from tpudata.errors import DatasetError, UsageError
 from tpudata.flags import FlagParser, flag_type
-from tpudata.format import Dataset, Feature, Shard, Split, open_dataset
+from tpudata.format import Dataset, Feature, Shard, Split, index_name, open_dataset
+from tpudata.format.layout import INDEX_FOLDER
 from tpudata.storage import storage_for
 
 # How much of a long value or list is shown.
@@ -34,6 +35,8 @@ def run(argv: Sequence[str]) -> int:
         help="how many records to show from each split (default: %(default)s)",
     )
     flags = parser.parse(argv)
+    if not flags.folder:
+        parser.error("DIR is empty; name the dataset's folder")
     description = describe(open_dataset(flags.folder), flags.records)
     if flags.json:
         json.dump(description, sys.stdout, indent=1)
@@ -56,11 +59,12 @@ def describe(dataset: Dataset, records: int) -> dict[str, Any]:
         `rejects` (paths of the files that list them), `options` and `source`. Sizes are in bytes.
 
     Raises:
-        DatasetError: a shard is missing or has another size than the manifest says.
+        DatasetError: a shard or its index is missing, or a shard has another size than the manifest says.
         CorruptionError: one of the records shown is damaged.
     """
     manifest = dataset.manifest
     _check_sizes(dataset)
+    _check_indexes(dataset)
     return {
         "path": dataset.path,
         "layout": manifest.layout,
@@ -87,7 +91,8 @@ def describe(dataset: Dataset, records: int) -> dict[str, Any]:
 def _count(text: str) -> int:
     if not text.isdecimal():
         raise UsageError(f"{text!r} is not a whole number of 0 or more")
-    return int(text)
+    # No dataset has more, and itertools takes no larger number.
+    return min(int(text), sys.maxsize)
 
 
 def _check_sizes(dataset: Dataset) -> None:
@@ -101,6 +106,22 @@ def _check_sizes(dataset: Dataset) -> None:
                 raise DatasetError(
                     f"{dataset.shard_path(shard)} {found}; the manifest says {shard.bytes} bytes."
                     " Copy the shard again from where it is whole, or convert again."
+                )
+
+
+def _check_indexes(dataset: Dataset) -> None:
+    """Checks that every shard has its index: one listing, no index is read."""
+    storage = storage_for(dataset.path)
+    folder = storage.join(dataset.path, INDEX_FOLDER)
+    found = storage.stat(folder)
+    paths = {entry.path for entry in storage.list(folder)} if found is not None and found.is_folder else set()
+    for split in dataset.manifest.splits.values():
+        for shard in split.shards:
+            path = storage.join(dataset.path, index_name(shard.name))
+            if path not in paths:
+                raise DatasetError(
+                    f"{path} is missing, the index of a shard. Copy the folder {INDEX_FOLDER} again from where it is"
+                    " whole, or convert again."
                 )
 
 

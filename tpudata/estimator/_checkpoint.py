@@ -13,8 +13,13 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.estimator._errors import CheckpointError
+
 _GLOBAL_STEP = "global_step"
 _STATE_FILE = "checkpoint"
+# What TensorFlow's reader raises for damaged files, by what is damaged.
+_READ_ERRORS = (tf.errors.OpError, ValueError, IndexError, RuntimeError)
+_MEND = "Use another model_dir, or the model and the input size that wrote it."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,46 +40,75 @@ class Checkpoint:
         """Return the checkpoint at `prefix`.
 
         Raises:
-            ValueError: there is none.
+            CheckpointError: there is none.
         """
         try:
             with tf.io.gfile.GFile(f"{prefix}.index", "rb") as file:
                 return cls(prefix, hashlib.blake2b(file.read(), digest_size=16).digest())
         except tf.errors.NotFoundError:
-            raise ValueError(
+            raise CheckpointError(
                 f"There is no checkpoint at {prefix}: {prefix}.index does not exist. Give a path as "
                 "tf.train.latest_checkpoint returns it."
             ) from None
 
     def step(self) -> int:
-        """Return its global step; 0 where it has none."""
-        reader = tf.train.load_checkpoint(self.prefix)
-        return int(reader.get_tensor(_GLOBAL_STEP)) if reader.has_tensor(_GLOBAL_STEP) else 0
+        """Return its global step; 0 where it has none.
+
+        Raises:
+            CheckpointError: its files are damaged.
+        """
+        reader = self.reader()
+        return int(_read(reader, self.prefix, _GLOBAL_STEP)) if reader.has_tensor(_GLOBAL_STEP) else 0
+
+    def reader(self) -> Any:
+        """Return TensorFlow's reader of it.
+
+        Raises:
+            CheckpointError: its files are damaged.
+        """
+        try:
+            return tf.train.load_checkpoint(self.prefix)
+        except _READ_ERRORS as error:
+            raise _damaged(self.prefix, error) from error
 
     def read(self, variables: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values (NumPy arrays) of `variables`, by name.
 
         Raises:
-            ValueError: it lacks one of them or has it in another shape or dtype.
+            CheckpointError: it lacks one of them or has it in another shape or dtype, or its files are damaged.
         """
-        reader = tf.train.load_checkpoint(self.prefix)
+        reader = self.reader()
         shapes = reader.get_variable_to_shape_map()
         dtypes = reader.get_variable_to_dtype_map()
         for name, variable in variables.items():
             if name not in shapes:
                 near = difflib.get_close_matches(name, shapes, n=1)
                 hint = f" The nearest name that it has is {near[0]!r}." if near else ""
-                raise ValueError(
-                    f"{self.prefix} lacks the variable {name!r} that model_fn makes.{hint} Was it written by another "
-                    "model? Use another model_dir, or the model that wrote it."
+                raise CheckpointError(
+                    f"{self.prefix} lacks the variable {name!r} that model_fn makes.{hint} It was written by another "
+                    f"model. {_MEND}"
                 )
             if not variable.shape.is_compatible_with(shapes[name]) or dtypes[name] != variable.dtype:
-                raise ValueError(
+                raise CheckpointError(
                     f"{self.prefix} has the variable {name!r} as {dtypes[name].name}{tuple(shapes[name])}, model_fn "
-                    f"makes it as {variable.dtype.name}{tuple(variable.shape)}. Use another model_dir, or the model "
-                    "that wrote it."
+                    f"makes it as {variable.dtype.name}{tuple(variable.shape)}. It was written by another model, or for "
+                    f"inputs of another size. {_MEND}"
                 )
-        return {name: reader.get_tensor(name) for name in variables}
+        return {name: _read(reader, self.prefix, name) for name in variables}
+
+
+def _read(reader: Any, prefix: str, name: str) -> Any:
+    try:
+        return reader.get_tensor(name)
+    except _READ_ERRORS as error:
+        raise _damaged(prefix, error) from error
+
+
+def _damaged(prefix: str, error: Exception) -> CheckpointError:
+    return CheckpointError(
+        f"{prefix} cannot be read: {error}. Restore its files, or give the path of an older checkpoint; to go on "
+        f"training from that one, name it in the file {_STATE_FILE!r} of its folder."
+    )
 
 
 def latest(model_dir: str) -> Checkpoint | None:

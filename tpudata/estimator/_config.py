@@ -62,6 +62,8 @@ class TPUConfig:
 
     iterations_per_loop: int | str = 2
     num_shards: int | None = None
+    # The original has num_cores_per_replica in between.
+    _: dataclasses.KW_ONLY
     per_host_input_for_training: bool | int | InputPipelineConfig = True
 
     def __post_init__(self) -> None:

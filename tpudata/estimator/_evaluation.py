@@ -29,23 +29,43 @@ def evaluate(
     program: EvalProgram = runtime.program(ModeKeys.EVAL, dataset.element_spec)
     runtime.store.load(program.blueprint, program.saved, checkpoint)
     program.reset()
-    total, batches = 0.0, 0
+    total, weight, batches = 0.0, 0.0, 0
     for element in dataset if steps is None else dataset.take(steps):
-        total += float(program.run(*split_element(element)))
+        features, labels = split_element(element)
+        batch_loss, batch_weight = (float(value) for value in program.run(features, labels))
+        total += batch_loss
+        weight += batch_weight
         batches += 1
+        if program.ignores_weights:
+            _warn_of_padding(program, features["weights"].numpy())
     result: dict[str, Any] = program.values()
-    result["loss"] = np.float32(total / batches if batches else 0.0)
+    result["loss"] = np.float32(total / weight if weight else 0.0)
     result["global_step"] = program.global_step
-    _log.info("Evaluated %d batches: %s", batches, ", ".join(f"{name} = {result[name]}" for name in sorted(result)))
+    results = ", ".join(f"{name} = {result[name]}" for name in sorted(result))
+    _log.info("Evaluated %d %s: %s", batches, "batch" if batches == 1 else "batches", results)
     _write(events_dir, result)
     return result
+
+
+def _warn_of_padding(program: EvalProgram, weights: Any) -> None:
+    padding = int(np.sum(weights == 0))
+    if not padding:
+        return
+    _log.warning(
+        "model_fn does not use features['weights'] in evaluation, and %d of the %d rows of a batch are padding (weight 0): they "
+        "count in its loss and metrics like real ones. Weight both, as in tf.compat.v1.losses and tf.compat.v1.metrics with "
+        "weights=features['weights'], or choose an eval_batch_size that divides the number of records.",
+        padding,
+        np.size(weights),
+    )
+    program.ignores_weights = False  # Said once.
 
 
 def find_checkpoint(runtime: Runtime, checkpoint_path: str | None) -> _checkpoint.Checkpoint | None:
     """Return the checkpoint at `checkpoint_path`, or the newest of model_dir, or None where there is none yet.
 
     Raises:
-        ValueError: there is none at the given path.
+        CheckpointError: there is none at the given path.
     """
     if checkpoint_path is not None:
         return _checkpoint.Checkpoint.open(str(checkpoint_path))

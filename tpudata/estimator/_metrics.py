@@ -5,14 +5,24 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.estimator._keras_state import fresh_keras_state
 from tpudata.estimator._program import LocalVariables, Program, raw_variable
+from tpudata.estimator._signature import row_weights
 from tpudata.estimator._spec import EstimatorSpec, check_metrics
 from tpudata.estimator._structure import Structure, batch_function, fetch_only
 from tpudata.estimator._variables import discover, reuse
 
 
 class EvalProgram(Program):
-    """Evaluation steps: `run(features, labels)` returns a batch's loss (float32) and updates the metrics."""
+    """Evaluation steps, which update the metrics.
+
+    `run(features, labels)` returns a batch's loss times its weight, and its weight (float32 scalars): the sum of
+    features["weights"] (floats [batch]), or 1 where there are none. A batch of nothing but padding, whose loss may be NaN, adds
+    0 and 0.
+
+    Attributes:
+        ignores_weights: whether features hold "weights" and model_fn does nothing with them.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -24,24 +34,35 @@ class EvalProgram(Program):
             self._read = self._host.read
         else:
             self._read = ValueReader(lambda: {}, ())
+        self.ignores_weights = self._ignores_weights()
         self.run = batch_function(self._run, self._specs)
+
+    def _ignores_weights(self) -> bool:
+        weights = row_weights(self.blueprint.arguments[0])
+        if weights is None or weights.consumers():
+            return False
+        metrics = getattr(self.spec, "eval_metrics", None) or getattr(self.spec, "eval_metric_ops", None)
+        return not any(item is weights for item in tf.nest.flatten(metrics))
 
     def _run(self, features: Any, labels: Any) -> Any:
         def outputs(features: Any, labels: Any) -> tuple[Any, Any]:
             spec = self.trace(features, labels)
             loss = tf.reshape(tf.cast(spec.loss, tf.float32), [])
+            weights = row_weights(features)
+            weight = tf.constant(1.0) if weights is None else tf.reduce_sum(tf.cast(weights, tf.float32))
+            weighted = tf.math.multiply_no_nan(loss, weight), weight
             if self._host is None:
                 with tf.control_dependencies(_updates(getattr(spec, "eval_metric_ops", None) or {})):
-                    return tf.identity(loss), ()
-            return loss, tf.nest.map_structure(tf.convert_to_tensor, spec.eval_metrics[1])
+                    return tf.nest.map_structure(tf.identity, weighted), ()
+            return weighted, tf.nest.map_structure(tf.convert_to_tensor, spec.eval_metrics[1])
 
         def step(features: Any, labels: Any) -> tuple[Any, Any]:
             return fetch_only(outputs, features, labels)  # type: ignore[no-any-return]
 
-        loss, tensors = self._strategy.run(step, args=(features, labels))
+        weighted, tensors = self._strategy.run(step, args=(features, labels))
         if self._host is not None:
             self._host.update(tf.nest.map_structure(self._join, tensors))
-        return self._strategy.reduce(tf.distribute.ReduceOp.MEAN, loss, axis=None)
+        return tuple(self._strategy.reduce(tf.distribute.ReduceOp.SUM, item, axis=None) for item in weighted)
 
     def _join(self, value: Any) -> Any:
         parts = self._strategy.experimental_local_results(value)
@@ -88,7 +109,8 @@ class HostMetrics:
             return self._call(tensors)
 
     def _call(self, tensors: Any) -> Any:
-        metrics = self._metric_fn(**tensors) if isinstance(tensors, Mapping) else self._metric_fn(*tensors)
+        with fresh_keras_state(self._seed):
+            metrics = self._metric_fn(**tensors) if isinstance(tensors, Mapping) else self._metric_fn(*tensors)
         check_metrics(metrics, "The result of eval_metrics' metric_fn")
         return metrics
 

@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tpudata.estimator._errors import ModelFnValueError
 from tpudata.estimator._evaluation import find_checkpoint
 from tpudata.estimator._mode_keys import ModeKeys
 from tpudata.estimator._program import PredictProgram
 from tpudata.estimator._runtime import Runtime
-from tpudata.estimator._signature import leaves
+from tpudata.estimator._signature import leaves, row_weights
 
 
 def predict(
@@ -22,7 +23,7 @@ def predict(
 ) -> Iterator[Any]:
     """Predict as `TPUEstimator.predict` says."""
     checkpoint = find_checkpoint(runtime, checkpoint_path)
-    dataset = _with_row_masks(runtime.dataset(input_fn, ModeKeys.PREDICT), runtime.batch_sizes[ModeKeys.PREDICT])
+    dataset = with_row_masks(runtime.dataset(input_fn, ModeKeys.PREDICT), runtime.batch_sizes[ModeKeys.PREDICT])
     program: PredictProgram = runtime.program(ModeKeys.PREDICT, (dataset.element_spec[0], None))
     keys = _selected_keys(program.spec.predictions, predict_keys)
     for features, mask in dataset:
@@ -34,7 +35,7 @@ def predict(
         for path, array in leaves((batch, None)):
             if np.ndim(array) == 0 or len(array) != len(kept):
                 name = path.replace("features", "predictions", 1)
-                raise ValueError(
+                raise ModelFnValueError(
                     f"{name} has shape {np.shape(array)}: a prediction needs a row for each of the batch's {len(kept)}."
                 )
         batch = tf.nest.map_structure(lambda array, kept=kept: array[kept], batch)
@@ -57,7 +58,7 @@ def _selected_keys(predictions: Any, predict_keys: Sequence[str] | str | None) -
     return found
 
 
-def _with_row_masks(dataset: Any, batch_size: int | None) -> Any:
+def with_row_masks(dataset: Any, batch_size: int | None) -> Any:
     """Drop the labels, pad short batches to `batch_size` and tell which rows are real.
 
     Args:
@@ -82,9 +83,9 @@ def _with_row_masks(dataset: Any, batch_size: int | None) -> Any:
             features = tf.nest.map_structure(lambda tensor: _pad(tensor, missing, batch_size), features)
         first = next(tensor for _, tensor in leaves((features, None)) if tensor.shape.rank)
         mask = tf.range(tf.shape(first)[0]) < rows
-        weights = features.get("weights") if isinstance(features, Mapping) else None
+        weights = row_weights(features)
         if weights is not None:
-            mask &= tf.reshape(weights, [-1]) > 0
+            mask &= weights > 0
         return features, mask
 
     return dataset.map(prepare).prefetch(1)

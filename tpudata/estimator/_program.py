@@ -5,6 +5,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.estimator._errors import ModelFnTypeError, ModelFnValueError
+from tpudata.estimator._keras_state import fresh_keras_state
 from tpudata.estimator._spec import EstimatorSpec, TPUEstimatorSpec
 from tpudata.estimator._store import VariableStore
 from tpudata.estimator._structure import batch_function, fetch_only
@@ -62,11 +64,16 @@ class Program:
 
     def _build(self, features: Any, labels: Any) -> Any:
         tf.compat.v1.train.get_or_create_global_step()
-        spec = self._call_model(features, labels, self._mode)
+        with fresh_keras_state(self._seed):
+            spec = self._call_model(features, labels, self._mode)
         if not isinstance(spec, TPUEstimatorSpec | EstimatorSpec):
-            raise TypeError(f"model_fn must return a TPUEstimatorSpec or an EstimatorSpec, got {type(spec).__name__}.")
+            raise ModelFnTypeError(
+                f"model_fn must return a TPUEstimatorSpec or an EstimatorSpec, got {type(spec).__name__}."
+            )
         if spec.mode != self._mode:
-            raise ValueError(f"model_fn was called in mode {self._mode!r} and returned a spec of mode {spec.mode!r}.")
+            raise ModelFnValueError(
+                f"model_fn was called in mode {self._mode!r} and returned a spec of mode {spec.mode!r}."
+            )
         return spec
 
     def _local_names(self) -> set[str]:

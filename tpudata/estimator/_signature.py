@@ -6,6 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.estimator._errors import ModelFnTypeError, ModelFnValueError
+
 _MODEL_FN_ARGUMENTS = ("features", "labels", "mode", "params", "config")
 
 
@@ -18,20 +20,20 @@ def check_model_fn(model_fn: Any) -> None:
     """Check that model_fn can be called by an estimator.
 
     Raises:
-        TypeError: not callable.
-        ValueError: it does not take `features`, or takes an argument that nobody fills.
+        ModelFnTypeError: not callable.
+        ModelFnValueError: it does not take `features`, or takes an argument that nobody fills.
     """
     if not callable(model_fn):
-        raise TypeError(f"model_fn must be callable, got {type(model_fn).__name__}.")
+        raise ModelFnTypeError(f"model_fn must be callable, got {type(model_fn).__name__}.")
     names = _argument_names(model_fn)
     if "features" not in names:
-        raise ValueError(f"model_fn must take an argument named features, got {names}.")
+        raise ModelFnValueError(f"model_fn must take an argument named features, got {names}.")
     defaults = inspect.signature(model_fn).parameters
     unknown = [
         name for name in names if name not in _MODEL_FN_ARGUMENTS and defaults[name].default is inspect.Parameter.empty
     ]
     if unknown:
-        raise ValueError(f"model_fn takes the unknown arguments {unknown}: allowed are {_MODEL_FN_ARGUMENTS}.")
+        raise ModelFnValueError(f"model_fn takes the unknown arguments {unknown}: allowed are {_MODEL_FN_ARGUMENTS}.")
 
 
 def call_model_fn(
@@ -40,12 +42,12 @@ def call_model_fn(
     """Call model_fn with those of its arguments that it names.
 
     Raises:
-        ValueError: there are labels, but model_fn takes none.
+        ModelFnValueError: there are labels, but model_fn takes none.
     """
     names = _argument_names(model_fn)
     given: dict[str, Any] = {"mode": mode, "params": dict(params), "config": config, "labels": labels}
     if labels is not None and "labels" not in names:
-        raise ValueError(
+        raise ModelFnValueError(
             "input_fn returned labels, but model_fn takes no argument named labels. Return the features alone, or add "
             "the argument."
         )
@@ -101,6 +103,12 @@ def split_element(element: Any) -> tuple[Any, Any]:
             raise ValueError(f"input_fn: an element must be features or (features, labels), got {len(element)} parts.")
         return element
     return element, None
+
+
+def row_weights(features: Any) -> Any:
+    """Return features["weights"] where they are floats [batch], 0 for padding; else None: another thing of that name."""
+    weights = features.get("weights") if isinstance(features, Mapping) else None
+    return weights if weights is not None and weights.dtype.is_floating and weights.shape.rank == 1 else None
 
 
 def leaves(element: tuple[Any, Any]) -> list[tuple[str, Any]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.estimator._errors import ModelFnTypeError, ModelFnValueError
 from tpudata.estimator._mode_keys import MODES, ModeKeys
 
 RESERVED_METRICS = ("loss", "global_step")
@@ -15,20 +16,22 @@ RESERVED_METRICS = ("loss", "global_step")
 def _check_common(spec: "TPUEstimatorSpec | EstimatorSpec") -> None:
     owner = type(spec).__name__
     if spec.mode not in MODES:
-        raise ValueError(f"{owner}(mode=...) must be one of {', '.join(MODES)}, got {spec.mode!r}.")
+        raise ModelFnValueError(f"{owner}(mode=...) must be one of {', '.join(MODES)}, got {spec.mode!r}.")
     if spec.mode in (ModeKeys.TRAIN, ModeKeys.EVAL):
         if spec.loss is None:
-            raise ValueError(f"{owner} has no loss: it is required in mode {spec.mode!r}.")
+            raise ModelFnValueError(f"{owner} has no loss: it is required in mode {spec.mode!r}.")
         loss = tf.convert_to_tensor(spec.loss)
         # A loss of shape [1] was accepted where models ran without a TPU.
         if loss.shape.rank is not None and loss.shape.rank > 0 and loss.shape != [1]:
-            raise ValueError(f"{owner}(loss=...) must be a scalar, got shape {loss.shape}: reduce it, e.g. by a mean.")
+            raise ModelFnValueError(
+                f"{owner}(loss=...) must be a scalar, got shape {loss.shape}: reduce it, e.g. by a mean."
+            )
         if not loss.dtype.is_floating:
-            raise TypeError(f"{owner}(loss=...) must be of a floating dtype, got {loss.dtype.name}.")
+            raise ModelFnTypeError(f"{owner}(loss=...) must be of a floating dtype, got {loss.dtype.name}.")
     if spec.mode == ModeKeys.TRAIN and spec.train_op is None:
-        raise ValueError(f"{owner} has no train_op: it is required in mode {spec.mode!r}.")
+        raise ModelFnValueError(f"{owner} has no train_op: it is required in mode {spec.mode!r}.")
     if spec.mode == ModeKeys.PREDICT and spec.predictions is None:
-        raise ValueError(f"{owner} has no predictions: they are required in mode {spec.mode!r}.")
+        raise ModelFnValueError(f"{owner} has no predictions: they are required in mode {spec.mode!r}.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +61,7 @@ class TPUEstimatorSpec:
     def __post_init__(self) -> None:
         _check_common(self)
         if self.predictions is not None and not isinstance(self.predictions, Mapping):
-            raise TypeError(
+            raise ModelFnTypeError(
                 "TPUEstimatorSpec(predictions=...) must be a dict from name to tensor, got "
                 f"{type(self.predictions).__name__}."
             )
@@ -97,12 +100,12 @@ class EstimatorSpec:
 def _check_eval_metrics(eval_metrics: Any) -> None:
     allowed = "(metric_fn, tensors) with a callable and a list, tuple or dict of tensors"
     if not isinstance(eval_metrics, tuple | list) or len(eval_metrics) != 2:
-        raise ValueError(f"TPUEstimatorSpec(eval_metrics=...) must be {allowed}, got {eval_metrics!r}.")
+        raise ModelFnValueError(f"TPUEstimatorSpec(eval_metrics=...) must be {allowed}, got {eval_metrics!r}.")
     metric_fn, tensors = eval_metrics
     if not callable(metric_fn):
-        raise TypeError(f"TPUEstimatorSpec(eval_metrics=...) must be {allowed}: {metric_fn!r} is not callable.")
+        raise ModelFnTypeError(f"TPUEstimatorSpec(eval_metrics=...) must be {allowed}: {metric_fn!r} is not callable.")
     if not isinstance(tensors, list | tuple | Mapping):
-        raise TypeError(
+        raise ModelFnTypeError(
             f"TPUEstimatorSpec(eval_metrics=...) must be {allowed}: the second part is a {type(tensors).__name__}."
         )
     try:
@@ -116,7 +119,7 @@ def _check_eval_metrics(eval_metrics: Any) -> None:
             signature.bind(*tensors)
     except TypeError as error:
         given = sorted(tensors) if isinstance(tensors, Mapping) else f"{len(tensors)} tensors"
-        raise ValueError(
+        raise ModelFnValueError(
             f"TPUEstimatorSpec(eval_metrics=...): metric_fn{signature} does not take {given}: {error}."
         ) from None
 
@@ -133,12 +136,14 @@ def check_metrics(metrics: Any, where: str) -> None:
         ValueError: an entry has a name that evaluate uses itself.
     """
     if not isinstance(metrics, Mapping):
-        raise TypeError(f"{where} must be a dict from name to metric, got {type(metrics).__name__}.")
+        raise ModelFnTypeError(f"{where} must be a dict from name to metric, got {type(metrics).__name__}.")
     for name, metric in metrics.items():
         if name in RESERVED_METRICS:
-            raise ValueError(f"{where} names a metric {name!r}: evaluate reports that itself, choose another name.")
+            raise ModelFnValueError(
+                f"{where} names a metric {name!r}: evaluate reports that itself, choose another name."
+            )
         is_pair = isinstance(metric, tuple | list) and len(metric) == 2
         if not is_pair and not callable(getattr(metric, "result", None)):
-            raise TypeError(
+            raise ModelFnTypeError(
                 f"{where}: the metric {name!r} must be a (value, update_op) pair or a Keras metric, got {metric!r}."
             )

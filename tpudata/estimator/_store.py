@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.estimator._checkpoint import Checkpoint
+from tpudata.estimator._errors import ModelFnValueError
 from tpudata.estimator._variables import Blueprint, VariableInfo
 
 
@@ -29,7 +30,7 @@ class VariableStore:
         """Return the variables of `infos` by name; make the missing ones, with their first values.
 
         Raises:
-            ValueError: two modes of the model give one name to variables of different shape or dtype.
+            ModelFnValueError: two modes of the model give one name to variables of different shape or dtype.
         """
         missing = [info for info in infos if info.name not in self._variables]
         values = blueprint.initial_values(missing)
@@ -47,7 +48,7 @@ class VariableStore:
             variable = self._variables[info.name]
             initial = blueprint.graph.get_tensor_by_name(info.initial)
             if variable.dtype != initial.dtype or not variable.shape.is_compatible_with(initial.shape):
-                raise ValueError(
+                raise ModelFnValueError(
                     f"model_fn makes the variable {info.name!r} as {initial.dtype.name}{initial.shape} in this mode and "
                     f"as {variable.dtype.name}{variable.shape} in another: the modes must share their variables."
                 )
@@ -57,7 +58,7 @@ class VariableStore:
         """Bring the variables of `infos` to `checkpoint`, or to their first values in `blueprint` where it is None.
 
         Raises:
-            ValueError: the checkpoint lacks one of them or has it in another shape.
+            CheckpointError: the checkpoint lacks one of them or has it in another shape.
         """
         source: object = blueprint if checkpoint is None else checkpoint
         stale = [info for info in infos if self._holds.get(info.name) != source]

@@ -10,7 +10,9 @@ import tensorflow as tf
 
 from tpudata.errors import UsageError
 from tpudata.estimator import _checkpoint
+from tpudata.estimator._check import check_model
 from tpudata.estimator._config import RunConfig, TPUConfig
+from tpudata.estimator._errors import CheckpointError
 from tpudata.estimator._evaluation import evaluate
 from tpudata.estimator._mode_keys import ModeKeys
 from tpudata.estimator._prediction import predict
@@ -86,6 +88,7 @@ class TPUEstimator:
         folder = _model_dir(model_dir, config)
         apply_session_config(config.session_config)
         self._config = config.replace(model_dir=folder)
+        self._last_loss: float | None = None
         self._runtime = Runtime(model_fn, folder, self._config, self._params, sizes, tf.distribute.get_strategy())
 
     @property
@@ -103,8 +106,15 @@ class TPUEstimator:
         """A copy of the params."""
         return copy.deepcopy(self._params)
 
+    @property
+    def last_loss(self) -> float | None:
+        """Loss of the last step that this estimator trained; None where it trained none."""
+        return self._last_loss
+
+    # What stands behind `*` stood further back in the original, behind arguments that are not here yet: by position it would
+    # one day mean something else.
     def train(
-        self, input_fn: Callable[..., Any], steps: int | None = None, max_steps: int | None = None
+        self, input_fn: Callable[..., Any], *, steps: int | None = None, max_steps: int | None = None
     ) -> "TPUEstimator":
         """Train from the newest checkpoint of model_dir, or from the start.
 
@@ -123,34 +133,56 @@ class TPUEstimator:
         Raises:
             NonFiniteError: the loss or a trainable variable became NaN or infinite.
             TypeError: an argument, or what input_fn or model_fn returned, is of another type.
-            ValueError: both `steps` and `max_steps`, one that is not positive, or an input_fn or model_fn that does
-                not fit.
+            ValueError: both `steps` and `max_steps`, one that is not positive, a checkpoint that does not fit model_fn (a
+                CheckpointError), or an input_fn or model_fn (a ModelFnError) that does not fit.
         """
-        train(self._runtime, input_fn, steps, max_steps)
+        loss = train(self._runtime, input_fn, steps, max_steps)
+        self._last_loss = self._last_loss if loss is None else loss
         return self
+
+    def check_model(self, input_fn: Callable[..., Any], mode: str) -> None:
+        """Build the model for the data and load the newest checkpoint, if there is one, but run no step.
+
+        It finds early what train, evaluate or predict would stop at; what it builds, they use.
+
+        Args:
+            input_fn: as for the mode.
+            mode: a value of ModeKeys.
+
+        Raises:
+            CheckpointError: the checkpoint does not fit the model, or is damaged.
+            ModelFnError: model_fn does not fit.
+            TypeError, ValueError: an unknown mode, or an input_fn that does not fit.
+        """
+        check_model(self._runtime, input_fn, mode)
 
     def evaluate(
         self,
         input_fn: Callable[..., Any],
         steps: int | None = None,
+        *,
         checkpoint_path: str | None = None,
         name: str | None = None,
     ) -> dict[str, Any]:
         """Evaluate a checkpoint and write the results as summaries under `eval_dir(name)`.
 
         Args:
-            input_fn: gives the data. Where its features hold "weights" (0 for padding), it is for model_fn to use them.
+            input_fn: gives the data. Where its features hold "weights" (0 for padding), it is for model_fn to use them in
+                its loss and its metrics; a warning tells where it does not and rows are padding.
             steps: how many batches at most; None: all.
             checkpoint_path: by default the newest of model_dir; where there is none, the initial values.
             name: of this evaluation, where there are several.
 
         Returns:
-            The metrics by name, `loss`, the mean of the losses of the batches (0 without batches), and `global_step`.
+            The metrics by name, `loss` and `global_step`. `loss` is the mean of the losses of the batches (0 without
+            batches). Where features hold "weights" (floats [batch]), each batch counts with the sum of its weights: a
+            model_fn whose loss is the weighted mean over the rows of a batch then gets the exact mean over all rows,
+            however they were padded.
 
         Raises:
             TypeError: an argument, or what input_fn or model_fn returned, is of another type.
-            ValueError: steps is not positive or missing for endless data, no checkpoint at checkpoint_path, one that
-                does not fit model_fn, or an input_fn or model_fn that does not fit.
+            ValueError: steps is not positive or missing for endless data, no checkpoint at checkpoint_path or one that
+                does not fit model_fn (a CheckpointError), or an input_fn or model_fn (a ModelFnError) that does not fit.
         """
         return evaluate(self._runtime, input_fn, steps, checkpoint_path, self.eval_dir(name))
 
@@ -158,6 +190,7 @@ class TPUEstimator:
         self,
         input_fn: Callable[..., Any],
         predict_keys: Sequence[str] | str | None = None,
+        *,
         checkpoint_path: str | None = None,
         yield_single_examples: bool = True,
     ) -> Iterator[Any]:
@@ -177,8 +210,9 @@ class TPUEstimator:
 
         Raises:
             TypeError: what input_fn or model_fn returned is of another type.
-            ValueError: predict_keys selects nothing, predictions without a row for each of the batch, no checkpoint
-                at checkpoint_path, one that does not fit model_fn, or an input_fn or model_fn that does not fit.
+            ValueError: predict_keys selects nothing, predictions without a row for each of the batch, no checkpoint at
+                checkpoint_path or one that does not fit model_fn (a CheckpointError), or an input_fn or model_fn (a
+                ModelFnError) that does not fit.
         """
         return predict(self._runtime, input_fn, predict_keys, checkpoint_path, yield_single_examples)
 
@@ -195,7 +229,7 @@ class TPUEstimator:
         """Return the names of the variables in the newest checkpoint, sorted.
 
         Raises:
-            ValueError: there is no checkpoint.
+            CheckpointError: there is no checkpoint.
         """
         return sorted(self._reader().get_variable_to_shape_map())
 
@@ -203,18 +237,18 @@ class TPUEstimator:
         """Return the value (NumPy) of a variable in the newest checkpoint.
 
         Raises:
-            ValueError: there is no checkpoint, or it has no such variable.
+            CheckpointError: there is no checkpoint, or it has no such variable.
         """
         reader = self._reader()
         if not reader.has_tensor(name):
-            raise ValueError(f"{self.latest_checkpoint()} has no variable {name!r}: see get_variable_names().")
+            raise CheckpointError(f"{self.latest_checkpoint()} has no variable {name!r}: see get_variable_names().")
         return reader.get_tensor(name)
 
     def _reader(self) -> Any:
         newest = _checkpoint.latest(self.model_dir)
         if newest is None:
-            raise ValueError(f"There is no checkpoint in {self.model_dir} yet: train first.")
-        return tf.train.load_checkpoint(newest.prefix)
+            raise CheckpointError(f"There is no checkpoint in {self.model_dir} yet: train first.")
+        return newest.reader()
 
 
 def _batch_size(name: str, value: Any) -> int | None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.errors import TpudataError
 from tpudata.estimator import _checkpoint
 from tpudata.estimator._config import TPUConfig
+from tpudata.estimator._errors import ModelFnValueError, NonFiniteError
 from tpudata.estimator._events import EventWriter
 from tpudata.estimator._mode_keys import ModeKeys
 from tpudata.estimator._program import TrainProgram
@@ -17,16 +17,6 @@ from tpudata.estimator._signature import leaves
 
 _log = logging.getLogger("tpudata")
 _MAX_LOOP = 2**31 - 1
-
-
-class NonFiniteError(TpudataError, tf.compat.v1.train.NanLossDuringTrainingError):  # type: ignore[misc]
-    """The loss or a variable became NaN or infinite; the last checkpoint is from before.
-
-    It is a NanLossDuringTrainingError, too, which ported programs catch.
-    """
-
-    def __str__(self) -> str:
-        return Exception.__str__(self)  # the v1 class has a fixed text
 
 
 class LoopSize:
@@ -108,13 +98,13 @@ def require_steps(owner: str, name: str, value: Any) -> None:
         raise ValueError(f"{owner}({name}=...) must be positive, got {value}.")
 
 
-def train(runtime: Runtime, input_fn: Any, steps: int | None, max_steps: int | None) -> None:
-    """Train as `TPUEstimator.train` says."""
+def train(runtime: Runtime, input_fn: Any, steps: int | None, max_steps: int | None) -> float | None:
+    """Train as `TPUEstimator.train` says; returns the last step's loss, or None where no step was done."""
     check_steps(steps, max_steps)
     start = _checkpoint.latest(runtime.model_dir)
     if max_steps is not None and start is not None and start.step() >= max_steps:
         _log.info("Nothing to train: %s has reached max_steps=%d.", start.prefix, max_steps)
-        return
+        return None
     dataset = runtime.dataset(input_fn, ModeKeys.TRAIN)
     program: TrainProgram = runtime.program(ModeKeys.TRAIN, dataset.element_spec)
     runtime.store.load(program.blueprint, program.saved, start)
@@ -122,7 +112,7 @@ def train(runtime: Runtime, input_fn: Any, steps: int | None, max_steps: int | N
     run = _Run(runtime, program, _examples_per_step(runtime, dataset.element_spec), start)
     last = max_steps if max_steps is not None else None if steps is None else run.step + steps
     try:
-        run.train(iter(dataset), last)
+        return run.train(iter(dataset), last)
     finally:
         run.events.close()
 
@@ -149,6 +139,7 @@ class _Run:
         self._program = program
         self._examples = examples
         self._saved_step = None if start is None else self.step
+        self._logged_step: int | None = None
         self._loop = LoopSize(config.tpu_config)
         seconds = config.save_checkpoints_secs
         self._saving = Cadence(
@@ -157,15 +148,21 @@ class _Run:
         self._logging = Cadence(self.step, config.log_step_count_steps)
         self._summaries = Cadence(self.step, config.save_summary_steps)
 
-    def train(self, iterator: Any, last: int | None) -> None:
-        """Run loops until step `last` (None: until the data ends), save at the start, when due, and at the end."""
+    def train(self, iterator: Any, last: int | None) -> float | None:
+        """Run loops until step `last` (None: until the data ends), save at the start, when due, and at the end.
+
+        Returns:
+            The loss of the last step, or None where there was no data for one.
+        """
         self._save()
         first = True
+        last_loss = None
         while last is None or self.step < last:
             begin = time.monotonic()
             done, has_data, loss = self._run_loop(iterator, self._loop.next(None if last is None else last - self.step))
             self._loop.measure(done, time.monotonic() - begin)
             if done:
+                last_loss = loss
                 self._report(loss, first)
             if not has_data:
                 _log.info("The input ended at step %d.", self.step)
@@ -173,7 +170,10 @@ class _Run:
             first = False
             if self._saving.due(self.step):
                 self._save()
+        if last_loss is not None and self._logged_step != self.step:
+            self._write_log(last_loss, {})  # A short run, too, tells its loss.
         self._save()
+        return last_loss
 
     def _run_loop(self, iterator: Any, size: int) -> tuple[int, bool, float]:
         self._runtime.store.mark(list(self._program.variables), None)
@@ -181,7 +181,7 @@ class _Run:
         done, has_data, loss, finite = (item.numpy() for item in self._program.run(iterator, tf.constant(size)))
         self.step = self._program.global_step
         if done and self.step == before:
-            raise ValueError(
+            raise ModelFnValueError(
                 "train_op did not change the global step: pass global_step=tf.compat.v1.train.get_global_step() to "
                 "the optimizer's minimize or apply_gradients."
             )
@@ -220,6 +220,7 @@ class _Run:
     def _write_log(self, loss: float, rates: dict[str, float]) -> None:
         speeds = "".join(f", {name}: {value:.4g}" for name, value in rates.items())
         _log.info("step %d: loss = %.6g%s", self.step, loss, speeds)
+        self._logged_step = self.step
 
     def _write_summary(self, loss: float, rates: dict[str, float]) -> None:
         self.events.scalars(self.step, {"loss": loss, **rates})

@@ -14,6 +14,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.estimator._errors import ModelFnValueError
+
 Key = tuple[str, int]
 _Keys = tf.compat.v1.GraphKeys
 _LOCAL = (_Keys.LOCAL_VARIABLES, _Keys.METRIC_VARIABLES)
@@ -62,11 +64,13 @@ class Blueprint:
 
     Attributes:
         variables: in the order of creation.
+        arguments: the placeholders that the function was called with.
         result: what the function returned; its tensors belong to the scratch graph.
         graph: the scratch graph.
     """
 
     variables: tuple[VariableInfo, ...]
+    arguments: tuple[Any, ...]
     result: Any
     graph: Any
 
@@ -124,7 +128,7 @@ def discover(function: Callable[..., Any], specs: Sequence[Any], seed: int | Non
             )
             for key, (variable, collections) in made.items()
         )
-    return Blueprint(infos, result, graph)
+    return Blueprint(infos, arguments, result, graph)
 
 
 def _placeholder(spec: Any) -> Any:
@@ -141,13 +145,13 @@ def reuse(variables: Mapping[Key, tuple[VariableInfo, Any]], seed: int | None) -
     """
 
     def answer(key: Key, create: Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
-        del create
+        del create, kwargs
         try:
             info, variable = variables[key]
         except KeyError:
-            raise RuntimeError(
+            raise ModelFnValueError(
                 f"model_fn made the variable {key[0]!r} (request {key[1]} of that name), which it did not make when it "
-                f"was first traced. It must make the same variables at every call; kwargs: {sorted(kwargs)}."
+                "was first traced. It must make the same variables, in the same order, at every call."
             ) from None
         graph = tf.compat.v1.get_default_graph()
         members = [*info.collections, *([_Keys.TRAINABLE_VARIABLES] if info.trainable else [])]

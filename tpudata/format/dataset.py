@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from tpudata.errors import DatasetError
+from tpudata.errors import CorruptionError, DatasetError
 from tpudata.format.example import Value, decode_example
 from tpudata.format.index import ShardIndex
 from tpudata.format.layout import LABELS_NAME, index_name
@@ -47,11 +47,21 @@ class Dataset:
         return index
 
     def labels(self) -> tuple[str, ...] | None:
-        """Class names in the order of their labels, or None where the dataset has no classes."""
+        """Class names in the order of their labels, or None where the dataset has no classes.
+
+        Raises:
+            CorruptionError: labels.txt is not UTF-8.
+            DatasetError: it has not as many names as the manifest counts.
+        """
         if self.manifest.labels is None:
             return None
         path = storage_for(self.path).join(self.path, LABELS_NAME)
-        names = tuple(storage_for(path).read(path).decode().splitlines())
+        try:
+            names = tuple(storage_for(path).read(path).decode().splitlines())
+        except UnicodeDecodeError as error:
+            raise CorruptionError(
+                path, error.start, "the class names are not UTF-8. Restore the file, or convert the dataset again."
+            ) from None
         if len(names) != self.manifest.labels:
             raise DatasetError(f"{path} has {len(names)} names, the manifest counts {self.manifest.labels} classes.")
         return names

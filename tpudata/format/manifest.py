@@ -24,7 +24,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tpudata.errors import DatasetError
+from tpudata.format._manifest_json import check_manifest_json
 from tpudata.format.features import Feature
+from tpudata.format.layout import is_shard_name, is_split_name
 
 FORMAT_VERSION = 1
 MANIFEST_NAME = "manifest.json"
@@ -39,6 +41,9 @@ class Shard:
         records: number of records; never 0.
         bytes: size of the file.
         crc32c: CRC-32C of the file's bytes, as an unsigned 32-bit integer.
+
+    Raises:
+        DatasetError: the name is not of the form of `shard_name`, or the shard is empty.
     """
 
     name: str
@@ -47,6 +52,12 @@ class Shard:
     crc32c: int
 
     def __post_init__(self) -> None:
+        # Readers open what a manifest names, and --overwrite deletes it: a name must never lead out of the folder.
+        if not is_shard_name(self.name):
+            raise DatasetError(
+                f"Shard {self.name!r}: a shard is a file of the dataset's own folder, called"
+                " SPLIT-NNNNN-of-NNNNN.tfrecord. Restore the manifest, or convert the dataset again."
+            )
         if self.records <= 0 or self.bytes <= 0:
             raise DatasetError(
                 f"Shard {self.name}: {self.records} records in {self.bytes} bytes; a shard is never empty."
@@ -59,7 +70,8 @@ class Split:
 
     Attributes:
         shards: in order.
-        decoded_bytes: what all records take once decoded to tensors (images as uint8), for sizing caches.
+        decoded_bytes: what all records take once decoded (images as uint8), each picture in its own size and channels. What a
+            reader makes of them may take more: it brings all to one shape.
     """
 
     shards: tuple[Shard, ...]
@@ -114,11 +126,13 @@ class Manifest:
     format_version: int = FORMAT_VERSION
 
     def __post_init__(self) -> None:
-        if self.format_version != FORMAT_VERSION:
-            raise DatasetError(
-                f"Manifest of format version {self.format_version}; this tpudata reads version {FORMAT_VERSION}."
-                " Read it with the tpudata that wrote it, or convert again."
-            )
+        _check_version(self.format_version)
+        for name in self.splits:
+            if not is_split_name(name):
+                raise DatasetError(
+                    f"Split {name!r}: allowed are letters, digits and _.- with no dot or dash in front. Restore the"
+                    " manifest, or convert the dataset again."
+                )
         names = [shard.name for split in self.splits.values() for shard in split.shards]
         if len(set(names)) != len(names):
             raise DatasetError("The manifest names a shard twice.")
@@ -168,10 +182,14 @@ class Manifest:
             path: where they come from, for messages.
 
         Raises:
-            DatasetError: not a manifest, or one of another format version.
+            DatasetError: not a manifest (names the field that does not fit), or one of another format version.
         """
         try:
             value = json.loads(data)
+            # First: the keys and types below are those of this version.
+            if isinstance(value, dict) and isinstance(value.get("format_version"), int):
+                _check_version(value["format_version"])
+            check_manifest_json(value)
             return cls(
                 format_version=value["format_version"],
                 created_by=value["created_by"],
@@ -185,10 +203,19 @@ class Manifest:
             )
         except DatasetError as error:
             raise DatasetError(f"{path}: {error}") from None
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, RecursionError) as error:
+            reason = "its JSON is nested too deeply" if isinstance(error, RecursionError) else str(error)
             raise DatasetError(
-                f"{path} is not a manifest ({type(error).__name__}: {error}). Convert the dataset again, or restore the file."
+                f"{path} is not a manifest: {reason}. Convert the dataset again, or restore the file."
             ) from None
+
+
+def _check_version(version: int) -> None:
+    if version != FORMAT_VERSION:
+        raise DatasetError(
+            f"Manifest of format version {version}; this tpudata reads version {FORMAT_VERSION}."
+            " Read it with the tpudata that wrote it, or convert again."
+        )
 
 
 def _split_to_json(split: Split) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tpudata.errors import DatasetError
 from tpudata.format.index import BLOCK_RECORDS, ShardIndex
-from tpudata.format.layout import index_name
+from tpudata.format.layout import index_name, is_shard_name
 from tpudata.format.manifest import Shard
 from tpudata.format.tfrecord import RecordWriter
 from tpudata.storage import storage_for
@@ -31,9 +31,11 @@ def write_shard(
         summary: called after the last record: what the index should say about them, a JSON object.
 
     Raises:
-        DatasetError: there were no records; nothing was written.
+        DatasetError: there were no records, or the name is not of that form; nothing was written.
         StorageError: a file could not be written.
     """
+    if not is_shard_name(name):
+        raise DatasetError(f"Shard {name!r}: a shard is called SPLIT-NNNNN-of-NNNNN.tfrecord, see shard_name.")
     storage = storage_for(folder)
     with storage.create(storage.join(folder, name)) as file:
         writer = RecordWriter(file, BLOCK_RECORDS)

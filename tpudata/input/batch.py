@@ -32,7 +32,8 @@ def pad_batch(batch: Any, batch_size: int) -> tuple[Any, tf.Tensor]:
         source = tf.minimum(index, rows - 1)
         return tf.nest.map_structure(lambda tensor: tf.gather(tensor, source), batch)
 
-    padded = tf.cond(rows == batch_size, lambda: batch, repeat_last)
+    # Not `==`, which in a graph of TensorFlow 1 compares the objects.
+    padded = tf.cond(tf.equal(rows, batch_size), lambda: batch, repeat_last)
     return with_rows(padded, batch_size), tf.cast(index < rows, tf.float32)
 
 

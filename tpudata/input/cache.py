@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
+import json
 import os
 import shutil
 from pathlib import Path
 
 import tensorflow as tf
 
-from tpudata.errors import UsageError
+from tpudata.errors import CorruptionError, DatasetError, StorageError, UsageError
 from tpudata.format import Split
 from tpudata.input.fields import Fields
 
@@ -37,11 +39,73 @@ class CachePlan:
     name: str
 
     def apply(self, records: tf.data.Dataset) -> tf.data.Dataset:
-        """The dataset, cached."""
+        """The dataset, cached; StorageError where the folder cannot be made."""
         if self.folder is None:
             return records.cache()
-        Path(self.folder).mkdir(parents=True, exist_ok=True)
-        return records.cache(str(Path(self.folder, self.name)))
+        try:
+            Path(self.folder).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(f"cache={self.folder!r}: the folder could not be made: {error.strerror}.") from None
+        cached = records.cache(str(Path(self.folder, self.name)))
+        # No records, but what comes behind the last one: a whole pass was written, or read with its checksums.
+        end = tf.data.Dataset.range(1).flat_map(
+            tf.autograph.experimental.do_not_convert(
+                lambda _: records.take(tf.numpy_function(self._note_sizes, [], tf.int64))
+            )
+        )
+        return cached.concatenate(end)
+
+    def check(self) -> bool:
+        """Whether the folder holds these records, as far as the sizes of its files tell.
+
+        TensorFlow's errors for files that were cut name no folder, and come in the midst of training.
+
+        Raises:
+            DatasetError: a file is missing (or of another size than it was: CorruptionError), or the note of the sizes is damaged.
+        """
+        if self.folder is None or not Path(self.folder, f"{self.name}.index").is_file():
+            return False
+        mend = f"Delete the folder {self.folder}; it is made again on the next pass."
+        try:
+            noted = json.loads(self._note.read_bytes())
+            sizes = {str(name): int(size) for name, size in noted.items()}
+        except FileNotFoundError:
+            return True  # No pass has come to its end since the files were complete.
+        except (OSError, ValueError, TypeError, AttributeError):
+            raise DatasetError(f"cache={self.folder!r}: {self._note} cannot be read. {mend}") from None
+        found = self._sizes()
+        for name, size in sizes.items():
+            path = str(Path(self.folder, name))
+            if name not in found:
+                raise DatasetError(f"cache={self.folder!r}: {path} is missing. {mend}")
+            if found[name] != size:
+                raise CorruptionError(
+                    path,
+                    min(found[name], size),
+                    f"the cached records are damaged: the file has {found[name]} bytes and had {size} when it was complete. {mend}",
+                )
+        return True
+
+    @property
+    def _note(self) -> Path:
+        return Path(self.folder or "", f"{self.name}.sizes.json")
+
+    def _sizes(self) -> dict[str, int]:
+        """Sizes by name of the files that TensorFlow keeps the records in."""
+        paths = [path for kind in ("index", "data-*") for path in Path(self.folder or "").glob(f"{self.name}.{kind}")]
+        return {path.name: path.stat().st_size for path in paths}
+
+    def _note_sizes(self) -> int:
+        """Notes the sizes for `check`; returns how many records that adds, none."""
+        # A folder that may only be read is a cache as well, if one without a note.
+        with contextlib.suppress(OSError):
+            note = json.dumps(self._sizes(), sort_keys=True).encode()
+            # Once, not on every pass. Whole or not at all: another process may be reading it.
+            if not self._note.is_file() or self._note.read_bytes() != note:
+                temporary = self._note.with_name(f"{self._note.name}.{os.getpid()}")
+                temporary.write_bytes(note)
+                temporary.replace(self._note)
+        return 0
 
 
 def plan_cache(cache: bool | str | os.PathLike[str], split_name: str, split: Split, fields: Fields) -> CachePlan | None:
@@ -59,6 +123,7 @@ def plan_cache(cache: bool | str | os.PathLike[str], split_name: str, split: Spl
 
     Raises:
         UsageError: the records do not fit where they were asked to be kept (tells the numbers), or `cache` is something else.
+        DatasetError: the files of an earlier cache there are damaged.
     """
     if not isinstance(cache, (bool, str, os.PathLike)) or cache == "":
         raise UsageError(f'cache={cache!r}: allowed are False, True, "auto" and the path of a local folder.')
@@ -82,15 +147,18 @@ def plan_cache(cache: bool | str | os.PathLike[str], split_name: str, split: Spl
     cache = os.fspath(cache)
     if "://" in cache:
         raise UsageError(f"cache={cache!r}: the cache is kept on a local disk. Pass a local folder.")
-    if not list(Path(cache).glob(f"{name}.index")):
-        existing = next(path for path in (Path(cache).absolute(), *Path(cache).absolute().parents) if path.exists())
+    existing = next(path for path in (Path(cache).absolute(), *Path(cache).absolute().parents) if path.exists())
+    if not existing.is_dir():
+        raise UsageError(f"cache={cache!r}: {existing} is not a folder. Pass a local folder.")
+    plan = CachePlan(cache, name)
+    if not plan.check():
         free = shutil.disk_usage(existing).free
         if size > free:
             raise UsageError(
                 f"cache={cache!r}: the decoded records of {split_name!r} take {_gb(size)}, and {_gb(free)} are free there."
                 " Pass a folder on a larger disk, or a smaller image_size."
             )
-    return CachePlan(cache, name)
+    return plan
 
 
 def free_memory() -> int | None:

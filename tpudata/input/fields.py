@@ -147,7 +147,7 @@ def _static_shape(feature: Feature, image_size: tuple[int, int] | None) -> tuple
     if len(static) == len(shape):
         return static
     if feature.encoding == "image":
-        mend = "Pass image_size=(height, width): every image is then resized to it."
+        mend = "Pass image_size=(height, width), or --image-size HxW to a command: every image is then resized to it."
     else:
         mend = "Leave it out, or convert the dataset with one size for all records."
     raise FeatureError(

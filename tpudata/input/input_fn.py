@@ -16,6 +16,9 @@ from tpudata.input.fields import select_fields
 from tpudata.input.pipeline import Options, Pipeline
 from tpudata.input.source import check_shards
 
+# TensorFlow numbers the rows of a batch in int32.
+_MAX_BATCH = 2**31 - 1
+
 
 class InputFn(Protocol):
     """What `make_input_fn` returns."""
@@ -87,10 +90,14 @@ def make_input_fn(
 
     A record that is damaged in the middle of a file ends the iteration with a `tf.errors.UnknownError` that tells file and offset.
     """
-    dataset = open_dataset(os.fspath(data_dir))
+    dataset = open_dataset(_checked_folder(data_dir))
     options = Options(training, _dtype_name(dtype), features is not None, transform, shuffle_buffer, seed, weights)
+    if not isinstance(split, str):
+        raise UsageError(f"split={split!r}: pass the name of one split, such as 'train'.")
     if isinstance(extra_features, str):
         raise UsageError(f"extra_features={extra_features!r}: pass a sequence of names, such as ({extra_features!r},).")
+    if not isinstance(extra_features, Sequence) or not all(isinstance(name, str) for name in extra_features):
+        raise UsageError(f"extra_features={extra_features!r}: pass a sequence of names, such as ('image/filename',).")
     if features is not None and extra_features:
         raise UsageError(f"features={features!r} asks for a bare tensor, which has no place for extra_features.")
     fields = select_fields(dataset.manifest, only=features, extra=extra_features, image_size=_checked_size(image_size))
@@ -113,6 +120,13 @@ def make_input_fn(
         return pipeline.batches(batch_size)
 
     return input_fn
+
+
+def _checked_folder(data_dir: str | os.PathLike[str]) -> str:
+    folder = os.fspath(data_dir) if isinstance(data_dir, (str, os.PathLike)) else None
+    if not isinstance(folder, str) or not folder:
+        raise UsageError(f"data_dir={data_dir!r}: pass the path of the dataset's folder.")
+    return folder
 
 
 def _dtype_name(dtype: tf.DType | str) -> str:
@@ -142,8 +156,8 @@ def _batch_size(params: Mapping[str, Any]) -> int:
         raise UsageError(
             'params has no "batch_size". Call input_fn({"batch_size": 128}), or give the trainer a batch size.'
         )
-    if isinstance(size, bool) or not hasattr(size, "__index__") or operator.index(size) < 1:
-        raise UsageError(f'params["batch_size"] is {size!r}; allowed is an integer of 1 or more.')
+    if isinstance(size, bool) or not hasattr(size, "__index__") or not 1 <= operator.index(size) <= _MAX_BATCH:
+        raise UsageError(f'params["batch_size"] is {size!r}; allowed is an integer from 1 to 2**31 - 1.')
     return operator.index(size)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -34,7 +35,7 @@ class Options:
     """How records are fed; the attributes are the arguments of `make_input_fn`, and `bare` is whether it names one feature.
 
     Raises:
-        UsageError: an option is out of range.
+        UsageError: an option is out of range or of another type.
     """
 
     training: bool
@@ -46,6 +47,10 @@ class Options:
     weights: Literal["feature", "sample_weight"]
 
     def __post_init__(self) -> None:
+        if not isinstance(self.training, bool):
+            raise UsageError(f"training={self.training!r}: allowed are True and False.")
+        if self.transform is not None and not callable(self.transform):
+            raise UsageError(f"transform={self.transform!r}: pass a function of (features, labels), or None.")
         if self.dtype not in _DTYPES:
             raise UsageError(f"dtype={self.dtype}: images are fed as one of {', '.join(_DTYPES)}.")
         if self.weights not in ("feature", "sample_weight"):
@@ -54,10 +59,12 @@ class Options:
             raise UsageError(
                 "shuffle_buffer: evaluation takes the records in order. Leave it out, or pass training=True."
             )
-        if self.shuffle_buffer is not None and self.shuffle_buffer < 1:
-            raise UsageError(f"shuffle_buffer={self.shuffle_buffer}: it is a number of records, 1 or more.")
-        if self.seed is not None and not 0 <= self.seed < 2**32:
-            raise UsageError(f"seed={self.seed}: allowed is None or an integer from 0 to 2**32 - 1.")
+        if self.shuffle_buffer is not None and not _is_integer(self.shuffle_buffer, 1):
+            raise UsageError(
+                f"shuffle_buffer={self.shuffle_buffer!r}: allowed is None or a number of records, an integer of 1 or more."
+            )
+        if self.seed is not None and not _is_integer(self.seed, 0, 2**32 - 1):
+            raise UsageError(f"seed={self.seed!r}: allowed is None or an integer from 0 to 2**32 - 1.")
 
 
 class Pipeline:
@@ -114,9 +121,10 @@ class Pipeline:
         return records.shuffle(self._window(), seed=seed, reshuffle_each_iteration=True).repeat()
 
     def _window(self) -> int:
-        if self._options.shuffle_buffer is not None:
-            return self._options.shuffle_buffer
         records = self._split.records
+        if self._options.shuffle_buffer is not None:
+            # A window of all records mixes no less, and TensorFlow lays out the whole window at once.
+            return min(records, self._options.shuffle_buffer)
         if self._cache is None:
             record_bytes = self._split.bytes // records
         elif self._cache.folder is None:
@@ -193,6 +201,14 @@ class Pipeline:
 
         batches = batches.map(_as_written(pad), **_PARALLEL)
         return batches.apply(tf.data.experimental.assert_cardinality(-(-records // batch_size)))
+
+
+def _is_integer(value: Any, least: int, most: int | None = None) -> bool:
+    """Whether a value is a whole number, Python's or numpy's, of a range."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        return False
+    number = operator.index(value)
+    return least <= number and (most is None or number <= most)
 
 
 def _tensor(name: str, value: Any) -> Any:

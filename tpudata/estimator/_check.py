@@ -1,0 +1,23 @@
+"""A look ahead: whether model_fn, data and checkpoint fit each other, before anything is run or written."""
+
+from typing import Any
+
+from tpudata.estimator import _checkpoint
+from tpudata.estimator._mode_keys import MODES, ModeKeys
+from tpudata.estimator._prediction import with_row_masks
+from tpudata.estimator._program import Program
+from tpudata.estimator._runtime import Runtime
+
+
+def check_model(runtime: Runtime, input_fn: Any, mode: str) -> None:
+    """Do as `TPUEstimator.check_model` says."""
+    if mode not in MODES:
+        raise ValueError(f"check_model(mode=...) must be one of {', '.join(MODES)}, got {mode!r}.")
+    dataset = runtime.dataset(input_fn, mode)
+    if mode == ModeKeys.PREDICT:
+        features, _ = with_row_masks(dataset, runtime.batch_sizes[mode]).element_spec
+        spec = (features, None)
+    else:
+        spec = dataset.element_spec
+    program: Program = runtime.program(mode, spec)
+    runtime.store.load(program.blueprint, program.saved, _checkpoint.latest(runtime.model_dir))

@@ -1,0 +1,52 @@
+"""Keras' state of the process, set aside while a model_fn is called.
+
+A model_fn is called again for every trace and must make the same variables each time. Keras 3 works against that twice. It
+numbers layers without a name for the whole process ("dense", "dense_1", ...), so that a second call names them anew; and its
+initializers draw their seeds from Python's `random`, so that the run's seed does not decide. (tf_keras numbers layers per
+graph, and a trace has a graph of its own; its initializers draw in the same way.)
+"""
+
+import contextlib
+import random
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+_MODULE = "keras.src.backend.common.global_state"
+# How often each name was given, and the generator of random ops without a seed: a variable, which must not outlive its graph.
+_ATTRIBUTES = ("object_name_uids", "global_seed_generator")
+
+
+@contextlib.contextmanager
+def fresh_keras_state(seed: int | None) -> Iterator[None]:
+    """Let Keras start counting and drawing anew, and go on afterwards where it was.
+
+    Where Keras is not imported, or keeps its state elsewhere, that part is left alone.
+
+    Args:
+        seed: of Python's `random` meanwhile; None leaves `random` alone.
+    """
+    before = [_get(name) for name in _ATTRIBUTES]
+    _set([None] * len(_ATTRIBUTES))
+    python_state = random.getstate()
+    if seed is not None:
+        random.seed(seed)
+    try:
+        yield
+    finally:
+        # The model_fn may have been the one that imported Keras: then there is nothing to go on from.
+        _set(before)
+        if seed is not None:
+            random.setstate(python_state)
+
+
+def _get(name: str) -> Any:
+    get = getattr(sys.modules.get(_MODULE), "get_global_attribute", None)
+    return None if get is None else get(name)
+
+
+def _set(values: list[Any]) -> None:
+    set_ = getattr(sys.modules.get(_MODULE), "set_global_attribute", None)
+    if set_ is not None:
+        for name, value in zip(_ATTRIBUTES, values, strict=True):
+            set_(name, value)
