@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NoReturn
 
 from tpudata.errors import UsageError
@@ -54,7 +54,7 @@ class FlagParser(argparse.ArgumentParser):
         return flags
 
     def parse_with_rest(
-        self, argv: Sequence[str], also_known: Iterable[str] | None = None
+        self, argv: Sequence[str], also_known: Collection[str] | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
         """Parses what is known, and returns the rest of `argv` for another parser.
 
@@ -62,7 +62,7 @@ class FlagParser(argparse.ArgumentParser):
             argv: the words after the command.
             also_known: names of flags that the other parser takes; with it, flags that neither knows are refused.
         """
-        words = [_dashed(word, self.flag_names()) for word in argv]
+        words = [_spelt(word, self.flag_names(), also_known or ()) for word in argv]
         if also_known is not None:
             # Looked at first: a misspelt flag is a better message than that the one it stands for is missing.
             known = {*self.flag_names(), *also_known}
@@ -141,8 +141,13 @@ def _boolean(text: str) -> bool:
     raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
 
 
-def _dashed(word: str, known: Sequence[str]) -> str:
-    """A flag of ours that was written with underscores, with dashes; any other word untouched."""
+def _spelt(word: str, ours: Collection[str], others: Collection[str]) -> str:
+    """A flag as its parser knows it: ours with dashes, another's as it stands among `others`; any other word untouched."""
     name, equals, value = word.partition("=")
-    dashed = name.replace("_", "-")
-    return dashed + equals + value if word.startswith("--") and dashed in known else word
+    if not word.startswith("--") or name in ours or name in others:
+        return word
+    dashed, underscored = name.replace("_", "-"), "--" + name[2:].replace("-", "_")
+    for spelling, known in ((dashed, ours), (underscored, others)):
+        if spelling in known:
+            return spelling + equals + value
+    return word

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tpudata.errors import DatasetError
 from tpudata.format import Feature, Manifest, Shard, Source, Split
+from tpudata.format.manifest import checksum_fits
 
 NAMES = ["train-00000-of-00002.tfrecord", "train-00001-of-00002.tfrecord", "test-00000-of-00001.tfrecord"]
 TRAIN = Split((Shard(NAMES[0], 3, 100, 0xDEADBEEF), Shard(NAMES[1], 4, 120, 7)), decoded_bytes=999)
@@ -54,10 +55,12 @@ def test_equal_manifests_are_equal_bytes() -> None:
 def test_on_disk_it_is_as_documented() -> None:
     value = json.loads(make().to_bytes())
     assert sorted(value) == [
+        "checksum",
         "created_by",
         "features",
         "format_version",
         "labels",
+        "labels_crc32c",
         "layout",
         "options",
         "rejected",
@@ -73,6 +76,18 @@ def test_on_disk_it_is_as_documented() -> None:
         ],
     }
     assert "ü" in make().to_bytes().decode()
+
+
+@pytest.mark.parametrize("labels_crc32c", [None, 0xDEADBEEF])
+def test_its_checksum_tells_every_changed_bit(labels_crc32c: int | None) -> None:
+    data = make(labels_crc32c=labels_crc32c).to_bytes()
+    assert Manifest.from_bytes(data).labels_crc32c == labels_crc32c
+    assert checksum_fits(data) is True
+    for place in range(8 * len(data)):
+        changed = bytearray(data)
+        changed[place // 8] ^= 1 << place % 8
+        assert not checksum_fits(bytes(changed)), place
+    assert checksum_fits(data.replace(b' "checksum"', b' "unknown"')) is None
 
 
 def test_counts() -> None:

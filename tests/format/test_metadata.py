@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
+import google_crc32c
 import pytest
 
 from tpudata.errors import DatasetError
@@ -21,7 +23,8 @@ def test_labels_stand_one_to_a_line(tmp_path: Path) -> None:
     write_metadata(str(tmp_path), manifest(2), ["cat", "hündchen, klein"])
     assert (tmp_path / "labels.txt").read_text("utf-8") == "cat\nhündchen, klein\n"
     assert open_dataset(str(tmp_path)).labels() == ("cat", "hündchen, klein")
-    assert open_dataset(str(tmp_path)).manifest == manifest(2)
+    crc32c = google_crc32c.value((tmp_path / "labels.txt").read_bytes())
+    assert open_dataset(str(tmp_path)).manifest == dataclasses.replace(manifest(2), labels_crc32c=crc32c)
 
 
 def test_without_classes_there_is_no_labels_file(tmp_path: Path) -> None:

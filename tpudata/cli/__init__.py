@@ -21,6 +21,7 @@ __all__ = ["main"]
 COMMANDS = {
     "convert": "make a dataset: raw files to TFRecord shards",
     "inspect": "show what is in a dataset",
+    "verify": "re-read a dataset and name everything that is damaged",
     "train": "train, evaluate or predict with a model on a dataset",
 }
 

@@ -1,7 +1,7 @@
 """What a dataset on disk is: Example codec, TFRecord framing, index, manifest, features. Never imports TensorFlow."""
 
 from tpudata.format.dataset import Dataset, open_dataset
-from tpudata.format.example import decode_example, encode_example
+from tpudata.format.example import decode_example, encode_example, encode_example_parts
 from tpudata.format.features import Feature
 from tpudata.format.index import ShardIndex
 from tpudata.format.layout import index_name, shard_name
@@ -9,9 +9,11 @@ from tpudata.format.manifest import Manifest, Shard, Source, Split
 from tpudata.format.metadata import write_metadata
 from tpudata.format.shard import write_shard
 from tpudata.format.tfrecord import RecordWriter, read_records
+from tpudata.format.verify import Defect, verify
 
 __all__ = [
     "Dataset",
+    "Defect",
     "Feature",
     "Manifest",
     "RecordWriter",
@@ -21,10 +23,12 @@ __all__ = [
     "Split",
     "decode_example",
     "encode_example",
+    "encode_example_parts",
     "index_name",
     "open_dataset",
     "read_records",
     "shard_name",
+    "verify",
     "write_metadata",
     "write_shard",
 ]

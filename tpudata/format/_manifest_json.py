@@ -63,6 +63,10 @@ def check_manifest_json(value: Any) -> None:
         _check_object(where, feature, _FEATURE, _FEATURE_DEFAULTS)
         for axis, size in enumerate(feature["shape"]):
             _check(f"{where}.shape[{axis}]", size, (int, _NULL))
+    labels_crc32c = value.get("labels_crc32c")
+    _check("labels_crc32c", labels_crc32c, (str, _NULL))
+    if labels_crc32c is not None and not _CRC32C.fullmatch(labels_crc32c):
+        raise ValueError(f"labels_crc32c is {_shown(labels_crc32c)}, not eight lower-case hexadecimal digits")
     for reason, count in value["rejected"].items():
         _check(f"rejected[{reason!r}]", count, (int,))
     _check_object("source", value["source"], _SOURCE)

@@ -15,6 +15,7 @@ and unpacked lists, fields in any order, unknown fields, and for a repeated key 
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -27,6 +28,12 @@ Value: TypeAlias = "list[bytes] | list[int] | list[float]"
 
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = 1, 2, 3
+# Longest bytes value whose head is kept for the next record that has one as long.
+_SHORT = 256
+# From this length on, a copy costs more than a part of its own.
+_LARGE = 1 << 14
+# Longest map entry whose content is kept, in case that it comes again.
+_SHORT_ENTRY = 64
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 
@@ -41,13 +48,39 @@ def encode_example(features: Mapping[str, Any]) -> bytes:
     Raises:
         FeatureError: a value is of another type, mixed, or an integer does not fit int64; names the feature.
     """
-    entries = []
+    return b"".join(encode_example_parts(features))
+
+
+def encode_example_parts(features: Mapping[str, Any]) -> list[bytes]:
+    """The same in parts, whose concatenation it is: bytes values of 16 kB and more are parts of their own, and not copied."""
+    parts: list[bytes] = []
+    small: list[bytes] = []
+    total = 0
     for name in sorted(features):
-        value = _feature(name, features[name])
-        entry = _field(1, name.encode()) + _tag(2, _LENGTH) + _varint(len(value)) + value
-        entries.append(_tag(1, _LENGTH) + _varint(len(entry)) + entry)
-    body = b"".join(entries)
-    return _tag(1, _LENGTH) + _varint(len(body)) + body
+        value = features[name]
+        kind = type(value)
+        if kind is int:
+            entry = _int_entry(name, value)
+            small.append(entry)
+            total += len(entry)
+        elif kind is bytes:
+            size = len(value)
+            head = _short_head(name, size) if size <= _SHORT else _bytes_head(name, size)
+            small.append(head)
+            total += len(head) + size
+            if size < _LARGE:
+                small.append(value)
+            else:
+                parts += (b"".join(small), value)
+                small = []
+        else:
+            entry = _entry(name, _feature(name, value))
+            small.append(entry)
+            total += len(entry)
+    if small:
+        parts.append(b"".join(small))
+    head = _tag(1, _LENGTH) + _varint(total)
+    return [head + parts[0], *parts[1:]] if parts else [head]
 
 
 def decode_example(data: bytes, *, path: str = "tf.train.Example", offset: int = 0) -> dict[str, Value]:
@@ -66,13 +99,18 @@ def decode_example(data: bytes, *, path: str = "tf.train.Example", offset: int =
     """
     features: dict[str, Value] = {}
     try:
-        for number, wire, body in _fields(data):
+        # Through a view, an image is copied once, at the leaf, and not at every level that wraps it.
+        for number, wire, body in _fields(memoryview(data)):
             if (number, wire) != (1, _LENGTH):
                 continue
             for inner_number, inner_wire, entry in _fields(body):
-                if (inner_number, inner_wire) == (1, _LENGTH):
-                    name, value = _parse_entry(entry)
-                    features[name] = value
+                if (inner_number, inner_wire) != (1, _LENGTH):
+                    continue
+                if len(entry) <= _SHORT_ENTRY:
+                    name, values = _parse_short_entry(bytes(entry))
+                    features[name] = values.copy()
+                else:
+                    name, features[name] = _parse_entry(entry)
     except (IndexError, ValueError, struct.error) as error:
         raise CorruptionError(path, offset, f"the record is not a tf.train.Example: {error}") from None
     return features
@@ -85,6 +123,9 @@ def _tag(number: int, wire: int) -> bytes:
 def _varint(value: int) -> bytes:
     if value < 0x80:
         return bytes((value,))
+    if value < 0x200000:
+        low, middle, high = value & 0x7F | 0x80, value >> 7 & 0x7F, value >> 14
+        return bytes((low, middle | 0x80, high)) if high else bytes((low, middle))
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -95,6 +136,34 @@ def _varint(value: int) -> bytes:
 
 def _field(number: int, data: bytes) -> bytes:
     return _tag(number, _LENGTH) + _varint(len(data)) + data
+
+
+def _entry(name: str, feature: bytes) -> bytes:
+    """The map entry of a feature, with its tag."""
+    return _field(1, _key_field(name) + _field(2, feature))
+
+
+@functools.lru_cache(maxsize=8192)
+def _int_entry(name: str, value: int) -> bytes:
+    # Kept, because labels and sizes recur from record to record.
+    return _entry(name, _feature(name, value))
+
+
+def _bytes_head(name: str, size: int) -> bytes:
+    """What stands before the value in the map entry of a feature that is one bytes value of `size` bytes."""
+    # From the value outwards: each level is a tag, the length of what is inside, and the inside.
+    head = b"\x0a" + _varint(size)
+    head = b"\x0a" + _varint(len(head) + size) + head
+    head = _key_field(name) + b"\x12" + _varint(len(head) + size) + head
+    return b"\x0a" + _varint(len(head) + size) + head
+
+
+_short_head = functools.lru_cache(maxsize=8192)(_bytes_head)
+
+
+@functools.lru_cache(maxsize=1024)
+def _key_field(name: str) -> bytes:
+    return _field(1, name.encode())
 
 
 def _feature(name: str, value: Any) -> bytes:
@@ -146,16 +215,22 @@ def _item(item: Any) -> Any:
     return item
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, int, bytes]]:
+def _fields(data: memoryview) -> Iterator[tuple[int, int, memoryview]]:
     """Yields (field number, wire type, payload) of a message; a varint's payload is its own bytes."""
     position, end = 0, len(data)
     while position < end:
-        tag, position = _read_varint(data, position)
+        tag = data[position]
+        position += 1
+        if tag >= 0x80:
+            tag, position = _read_varint(data, position - 1)
         number, wire = tag >> 3, tag & 7
         if number == 0:
             raise ValueError("field number 0")
         if wire == _LENGTH:
-            size, position = _read_varint(data, position)
+            size = data[position]
+            position += 1
+            if size >= 0x80:
+                size, position = _read_varint(data, position - 1)
         elif wire == _VARINT:
             size = _read_varint(data, position)[1] - position
         elif wire in (_FIXED32, _FIXED64):
@@ -168,7 +243,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, int, bytes]]:
         position += size
 
 
-def _read_varint(data: bytes, position: int) -> tuple[int, int]:
+def _read_varint(data: memoryview, position: int) -> tuple[int, int]:
     """The varint at a position, and the position behind it."""
     value = shift = 0
     while True:
@@ -182,23 +257,29 @@ def _read_varint(data: bytes, position: int) -> tuple[int, int]:
             raise ValueError("a varint of more than 10 bytes")
 
 
-def _parse_entry(entry: bytes) -> tuple[str, Value]:
-    name, value = "", b""
+def _parse_entry(entry: memoryview) -> tuple[str, Value]:
+    name, value = "", memoryview(b"")
     for number, wire, body in _fields(entry):
         if wire == _LENGTH and number == 1:
-            name = body.decode()
+            name = str(body, "utf-8")
         elif wire == _LENGTH and number == 2:
             value = body
     return name, _parse_feature(value)
 
 
-def _parse_feature(data: bytes) -> Value:
+@functools.lru_cache(maxsize=8192)
+def _parse_short_entry(entry: bytes) -> tuple[str, Value]:
+    # Kept, because labels, sizes and formats recur from record to record. The list is the cache's: it is copied out.
+    return _parse_entry(memoryview(entry))
+
+
+def _parse_feature(data: memoryview) -> Value:
     result: Value = []
     for number, wire, body in _fields(data):
         if wire != _LENGTH:
             continue
         if number == _BYTES_LIST:
-            result = [item for inner, kind, item in _fields(body) if (inner, kind) == (1, _LENGTH)]
+            result = [bytes(item) for inner, kind, item in _fields(body) if (inner, kind) == (1, _LENGTH)]
         elif number == _FLOAT_LIST:
             packed = b"".join(item for inner, kind, item in _fields(body) if inner == 1 and kind in (_LENGTH, _FIXED32))
             result = list(struct.unpack(f"<{len(packed) // 4}f", packed))
@@ -207,7 +288,7 @@ def _parse_feature(data: bytes) -> Value:
     return result
 
 
-def _parse_ints(body: bytes) -> list[int]:
+def _parse_ints(body: memoryview) -> list[int]:
     values: list[int] = []
     for number, wire, item in _fields(body):
         if number != 1 or wire not in (_LENGTH, _VARINT):

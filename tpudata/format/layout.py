@@ -11,6 +11,7 @@ import re
 
 LABELS_NAME = "labels.txt"
 INDEX_FOLDER = "index"
+REJECTS_FOLDER = "rejects"
 SHARD_SUFFIX = ".tfrecord"
 # No separator and no leading dot or dash: a name is never a path, a hidden file or a flag.
 _SPLIT = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"

@@ -2,26 +2,31 @@
 
 `DIR/manifest.json`, UTF-8 JSON with sorted keys:
 
+    checksum         CRC-32C of this file, taken while these eight digits are zeros
     format_version   int, 1
     created_by       the version of tpudata that wrote it
     layout           "imagenet", ...: which features stand for image, label, ...
     splits           {name: {"shards": [{"name", "records", "bytes", "crc32c"}, ...], "decoded_bytes": int}}
     features         [Feature.to_json(), ...]
     labels           the number of classes, or null; their names are in labels.txt
+    labels_crc32c    CRC-32C of labels.txt, or null
     rejected         {reason: count}
     options          the conversion's options that decide the bytes
     source           {"input", "files", "bytes", "fingerprint", "ignored_files"}
 
-`crc32c` is the CRC-32C of the whole shard file as eight lower-case hexadecimal digits. There is no time stamp: the same
-inputs and options give the same bytes.
+`crc32c` is the CRC-32C of the whole shard file; every checksum is eight lower-case hexadecimal digits. There is no time stamp:
+the same inputs and options give the same bytes.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
+
+import google_crc32c
 
 from tpudata.errors import DatasetError
 from tpudata.format._manifest_json import check_manifest_json
@@ -30,6 +35,9 @@ from tpudata.format.layout import is_shard_name, is_split_name
 
 FORMAT_VERSION = 1
 MANIFEST_NAME = "manifest.json"
+# A line of its own, with the indentation of the outermost object: JSON has no line breaks inside strings.
+_CHECKSUM = re.compile(rb'(?<=\n "checksum": ")[0-9a-f]{8}(?=",\n)')
+_NO_CHECKSUM = "00000000"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,6 +132,7 @@ class Manifest:
     rejected: Mapping[str, int] = dataclasses.field(default_factory=dict)
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     format_version: int = FORMAT_VERSION
+    labels_crc32c: int | None = None
 
     def __post_init__(self) -> None:
         _check_version(self.format_version)
@@ -161,17 +170,20 @@ class Manifest:
     def to_bytes(self) -> bytes:
         """The manifest as it stands on disk."""
         value = {
+            "checksum": _NO_CHECKSUM,
             "format_version": self.format_version,
             "created_by": self.created_by,
             "layout": self.layout,
             "splits": {name: _split_to_json(split) for name, split in self.splits.items()},
             "features": [feature.to_json() for feature in self.features],
             "labels": self.labels,
+            "labels_crc32c": None if self.labels_crc32c is None else f"{self.labels_crc32c:08x}",
             "rejected": dict(self.rejected),
             "options": dict(self.options),
             "source": dataclasses.asdict(self.source),
         }
-        return (json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()
+        data = (json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()
+        return _CHECKSUM.sub(b"%08x" % google_crc32c.value(data), data, count=1)
 
     @classmethod
     def from_bytes(cls, data: bytes, path: str = MANIFEST_NAME) -> Manifest:
@@ -190,6 +202,7 @@ class Manifest:
             if isinstance(value, dict) and isinstance(value.get("format_version"), int):
                 _check_version(value["format_version"])
             check_manifest_json(value)
+            labels_crc32c = value.get("labels_crc32c")
             return cls(
                 format_version=value["format_version"],
                 created_by=value["created_by"],
@@ -200,6 +213,7 @@ class Manifest:
                 rejected=value["rejected"],
                 options=value["options"],
                 source=Source(**value["source"]),
+                labels_crc32c=None if labels_crc32c is None else int(labels_crc32c, 16),
             )
         except DatasetError as error:
             raise DatasetError(f"{path}: {error}") from None
@@ -208,6 +222,15 @@ class Manifest:
             raise DatasetError(
                 f"{path} is not a manifest: {reason}. Convert the dataset again, or restore the file."
             ) from None
+
+
+def checksum_fits(data: bytes) -> bool | None:
+    """Whether the bytes of a manifest are those that `Manifest.to_bytes` wrote; None where they have no checksum to tell by."""
+    found = _CHECKSUM.search(data)
+    if found is None:
+        return None
+    zeroed = data[: found.start()] + _NO_CHECKSUM.encode() + data[found.end() :]
+    return bool(google_crc32c.value(zeroed) == int(found[0], 16))
 
 
 def _check_version(version: int) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
+
+import google_crc32c
 
 from tpudata.errors import DatasetError
 from tpudata.format import tfds
@@ -16,7 +19,7 @@ def write_metadata(folder: str, manifest: Manifest, labels: Sequence[str] | None
 
     Args:
         folder: the dataset's folder, which holds the manifest's shards already.
-        manifest: what is in the dataset.
+        manifest: what is in the dataset; the checksum of labels.txt is filled in.
         labels: class names in the order of their labels; as many as `manifest.labels` says.
 
     Raises:
@@ -35,7 +38,8 @@ def write_metadata(folder: str, manifest: Manifest, labels: Sequence[str] | None
         files[LABELS_NAME] = "".join(f"{name}\n" for name in labels).encode()
     files[tfds.DATASET_INFO_NAME] = tfds.dataset_info(manifest)
     files[tfds.FEATURES_NAME] = tfds.features(manifest)
-    files[MANIFEST_NAME] = manifest.to_bytes()
+    crc32c = None if labels is None else google_crc32c.value(files[LABELS_NAME])
+    files[MANIFEST_NAME] = dataclasses.replace(manifest, labels_crc32c=crc32c).to_bytes()
     storage = storage_for(folder)
     for name, data in files.items():
         with storage.create(storage.join(folder, name)) as file:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tpudata.errors import DatasetError
@@ -16,7 +16,7 @@ from tpudata.storage import storage_for
 def write_shard(
     folder: str,
     name: str,
-    records: Iterable[bytes],
+    records: Iterable[bytes | Sequence[bytes]],
     summary: Callable[[], Mapping[str, Any]] = dict,
 ) -> Shard:
     """Writes a shard and its index into a dataset's folder.
@@ -27,7 +27,7 @@ def write_shard(
     Args:
         folder: the dataset's folder.
         name: the shard's file name, see `shard_name`.
-        records: serialised records, consumed once.
+        records: serialised records, each whole or in parts, consumed once.
         summary: called after the last record: what the index should say about them, a JSON object.
 
     Raises:
@@ -40,7 +40,7 @@ def write_shard(
     with storage.create(storage.join(folder, name)) as file:
         writer = RecordWriter(file, BLOCK_RECORDS)
         for record in records:
-            writer.write(record)
+            writer.write(*((record,) if isinstance(record, bytes) else record))
         written = writer.written()
         if len(written.offsets) == 1:
             raise DatasetError(f"{name}: no records to write; a shard is never empty.")

@@ -14,6 +14,7 @@ where masked(c) = ((c >> 15 | c << 17) + 0xa282ead8) mod 2**32. Source: TensorFl
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import struct
 from collections.abc import Iterator
 from typing import BinaryIO
@@ -21,6 +22,7 @@ from typing import BinaryIO
 import google_crc32c
 
 from tpudata.errors import CorruptionError
+from tpudata.format.crc32c import crc32c_of_rest
 from tpudata.storage import storage_for
 
 HEADER_BYTES = 12
@@ -36,14 +38,11 @@ _COPY_BELOW = 1 << 14
 
 def masked_crc32c(data: bytes) -> int:
     """The masked CRC-32C that TFRecord stores, as an unsigned 32-bit integer."""
-    crc: int = google_crc32c.value(data)
+    return _masked(google_crc32c.value(data))
+
+
+def _masked(crc: int) -> int:
     return ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF
-
-
-def frame_parts(data: bytes) -> tuple[bytes, bytes, bytes]:
-    """Header, data and footer of one record; their concatenation is what stands in the file."""
-    length = _LENGTH.pack(len(data))
-    return length + _CRC.pack(masked_crc32c(length)), data, _CRC.pack(masked_crc32c(data))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,28 +74,35 @@ class RecordWriter:
         self._file = file
         self._block_records = block_records
         self._offsets = [0]
-        self._blocks: list[int] = []
-        self._block_crc = 0
         self._crc = 0
+        # The running checksum at the end of each whole block. A block's own follows from two of them, see `written`: it would
+        # cost a second pass over every byte otherwise.
+        self._block_ends: list[int] = []
 
-    def write(self, data: bytes) -> None:
-        """Appends one record."""
-        parts: tuple[bytes, ...] = frame_parts(data)
-        if len(data) < _COPY_BELOW:
-            parts = (b"".join(parts),)
+    def write(self, *parts: bytes) -> None:
+        """Appends one record, given whole or in parts of its data."""
+        size = data_crc = 0
         for part in parts:
-            self._file.write(part)
-            self._crc = google_crc32c.extend(self._crc, part)
-            self._block_crc = google_crc32c.extend(self._block_crc, part)
-        self._offsets.append(self._offsets[-1] + len(data) + FRAME_BYTES)
+            size += len(part)
+            data_crc = google_crc32c.extend(data_crc, part)
+        length = _LENGTH.pack(size)
+        framed = (length, _CRC.pack(masked_crc32c(length)), *parts, _CRC.pack(_masked(data_crc)))
+        for piece in (b"".join(framed),) if size < _COPY_BELOW else framed:
+            self._file.write(piece)
+            self._crc = google_crc32c.extend(self._crc, piece)
+        self._offsets.append(self._offsets[-1] + size + FRAME_BYTES)
         if (len(self._offsets) - 1) % self._block_records == 0:
-            self._blocks.append(self._block_crc)
-            self._block_crc = 0
+            self._block_ends.append(self._crc)
 
     def written(self) -> Written:
         """What has been written so far."""
         partial = (len(self._offsets) - 1) % self._block_records != 0
-        blocks = [*self._blocks, self._block_crc] if partial else list(self._blocks)
+        ends = [*self._block_ends, self._crc] if partial else self._block_ends
+        starts = [*self._offsets[:: self._block_records][: len(ends)], self._offsets[-1]]
+        blocks = [
+            crc32c_of_rest(whole, beginning, end - start)
+            for whole, beginning, (start, end) in zip(ends, [0, *ends], itertools.pairwise(starts), strict=False)
+        ]
         return Written(list(self._offsets), blocks, self._block_records, self._crc)
 
 

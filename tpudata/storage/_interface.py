@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from contextlib import AbstractContextManager
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, NamedTuple, Protocol
 
 
-@dataclasses.dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """A file or a folder.
 
     Attributes:

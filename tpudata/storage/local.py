@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat as stat_bits
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -97,10 +98,15 @@ def _named(done: str, path: str) -> Iterator[None]:
 
 
 def _entry(entry: os.DirEntry[str]) -> Entry:
-    is_folder = entry.is_dir()
     try:
-        size = 0 if is_folder else entry.stat().st_size
+        found = entry.stat()
     except FileNotFoundError:
         # A link that points nowhere: reading it is what fails, and names it.
-        size = 0
-    return Entry(entry.path, entry.name, size, is_folder)
+        return Entry(entry.path, entry.name, 0, False)
+    except OSError as error:
+        raise StorageError(f"{entry.path} could not be looked up: {error.strerror or error}. Move it away.") from error
+    is_folder = stat_bits.S_ISDIR(found.st_mode)
+    if not is_folder and not stat_bits.S_ISREG(found.st_mode):
+        # A pipe or a device would be waited for, or read without end.
+        raise StorageError(f"{entry.path} is neither a file nor a folder. Move it away.")
+    return Entry(entry.path, entry.name, 0 if is_folder else found.st_size, is_folder)

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from beam_jobs.images import run
+from tpudata.cli import main
+
+
+def draw(folder: Path, count: int) -> list[Path]:
+    """Pictures of noise in three class folders, JPEG and PNG, grey, coloured, with alpha and with a palette."""
+    random = np.random.default_rng(0)
+    paths = []
+    for number in range(count):
+        path = folder / ("cat", "dog", "eel")[number % 3] / f"{number:03d}.{('jpg', 'png')[number % 2]}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        picture = Image.fromarray(random.integers(0, 256, (*random.integers(8, 40, 2), 3), np.uint8))
+        modes = ("RGB", "L") if number % 2 == 0 else ("RGB", "L", "P", "RGBA", "1")
+        picture.convert(modes[number % len(modes)]).save(path)
+        paths.append(path)
+    return paths
+
+
+@pytest.fixture(scope="module")
+def converted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("verify")
+    draw(root / "pictures", 40)
+    (root / "pictures" / "cat" / "broken.jpg").write_bytes(b"\xff\xd8 no picture")
+    flags = ["--shard-size=20kB", "--split=train=0.7,validation=0.3", "--on-bad-record=skip", "--max-bad-records=1"]
+    assert run([f"--input={root / 'pictures'}", f"--output={root / 'out'}", *flags]) == 0
+    return root / "out"
+
+
+@pytest.fixture
+def copied(converted: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(converted, tmp_path / "copy"))
+
+
+def test_a_converted_folder_is_intact(converted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", str(converted)]) == 0
+    shown = capsys.readouterr()
+    lines = shown.out.splitlines()
+    assert lines[0] == f"{converted}: no defects"
+    assert lines[1].split() == ["split", "records", "shards", "bytes"]
+    assert sum(int(line.split()[1]) for line in lines[2:]) == 40
+    assert shown.err == ""
+    assert main(["verify", str(converted), "--json", "--workers=2"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"path": str(converted), "defects": []}
+
+
+def test_a_list_with_several_labels_and_more_columns_is_intact(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = draw(tmp_path / "pictures", 12)
+    rows = [
+        {
+            "path": str(path),
+            "labels": ["a", "b", "c"][: number % 4],
+            "zip": f"0{number}",
+            "age": number,
+            "weight": 0.5 * number,
+        }
+        for number, path in enumerate(paths)
+    ]
+    (tmp_path / "list.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    arguments = [f"--input={tmp_path / 'list.jsonl'}", f"--output={tmp_path / 'out'}", "--label-offset=1"]
+    assert run(arguments) == 0
+    assert main(["verify", str(tmp_path / "out")]) == 0
+    assert "no defects" in capsys.readouterr().out
+
+
+def test_raw_pixels_are_intact(tmp_path: Path) -> None:
+    for number in range(6):
+        path = tmp_path / "pictures" / "ab"[number % 2] / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (8, 6), number).save(path)
+    assert run([f"--input={tmp_path / 'pictures'}", f"--output={tmp_path / 'out'}", "--layout=raw"]) == 0
+    assert main(["verify", str(tmp_path / "out")]) == 0
+
+
+def test_every_defect_is_a_line(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second, *_ = sorted(copied.glob("train-*.tfrecord"))
+    data = bytearray(first.read_bytes())
+    data[100] ^= 1
+    first.write_bytes(data)
+    second.unlink()
+    assert main(["verify", str(copied)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"{first} at byte 0: the checksum of a record of ")
+    assert lines[1].startswith(f"{second}: is missing")
+    assert lines[2:] == [f"{copied}: 2 defects"]
+    assert main(["verify", str(copied), "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)["defects"]
+    assert [(defect["path"], defect["offset"]) for defect in found] == [(str(first), 0), (str(second), None)]
+
+
+def test_refused_inputs_that_are_listed_nowhere(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (rejects,) = (copied / "rejects").iterdir()
+    rejects.unlink()
+    assert main(["verify", str(copied)]) == 1
+    assert f"{copied / 'rejects'}: lists 0 refused inputs, the manifest counts 1" in capsys.readouterr().out
+
+
+def test_no_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", str(tmp_path)]) == 1
+    assert "has no manifest.json" in capsys.readouterr().err
+
+
+def test_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", str(tmp_path), "--workers=0"]) == 2
+    assert "'0' is not a whole number of 1 or more" in capsys.readouterr().err

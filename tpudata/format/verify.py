@@ -1,0 +1,197 @@
+"""Re-reading a whole dataset: every byte, checksum, count and record, and what is missing or too much."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import functools
+import json
+import multiprocessing
+from collections.abc import Callable, Generator, Iterator
+
+import google_crc32c
+
+from tpudata.errors import DatasetError
+from tpudata.format import tfds
+from tpudata.format.dataset import open_dataset
+from tpudata.format.layout import INDEX_FOLDER, LABELS_NAME, REJECTS_FOLDER, SHARD_SUFFIX, index_name
+from tpudata.format.manifest import MANIFEST_NAME, Manifest, Shard, checksum_fits
+from tpudata.format.shard_check import Defect, ExampleCheck, ShardCheck
+from tpudata.storage import Entry, storage_for
+
+__all__ = ["Defect", "ExampleCheck", "verify"]
+
+# Names of files that are not there yet begin so, and no glob such as `train-*` finds them.
+_HIDDEN = "."
+
+
+def verify(
+    folder: str,
+    *,
+    example_check: ExampleCheck | None = None,
+    workers: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+) -> Iterator[Defect]:
+    """Re-reads a dataset and yields every defect in it: first what stands beside the shards, then shard by shard.
+
+    What is found: any changed bit in a shard, an index, the manifest, labels.txt or the TFDS metadata; a shard or index that is
+    cut, missing, too much, or another one's; counts and checksums that differ from the manifest; records that are no Example, or
+    not of the manifest's features, kinds, shapes and labels; files of refused inputs that list more or fewer than it counts.
+    Where the manifest itself is damaged nothing else is looked at, since all the rest is compared with it.
+
+    Memory holds one record and one index per worker; with several workers, also the defects of the shards that wait their turn.
+
+    Args:
+        folder: the dataset's, local or gs://.
+        example_check: called with the manifest and each decoded record whose checksum fits; yields what is wrong, in words. With
+            several workers it must be picklable, which a function of a module is.
+        workers: number of processes among which the shards are divided; 1 does without another process.
+        progress: called with the number of bytes read since the last call, and in all shards together.
+
+    Raises:
+        DatasetError: the folder has no manifest.
+        StorageError: the folder cannot be listed.
+    """
+    storage = storage_for(folder)
+    manifest_path = storage.join(folder, MANIFEST_NAME)
+    if storage.stat(manifest_path) is None:
+        open_dataset(folder)  # says that there is none, and what to do
+    manifest = yield from _manifest(manifest_path)
+    if manifest is None:
+        return
+    shards = [shard for split in manifest.splits.values() for shard in split.shards]
+    yield from _beside(folder, manifest)
+    yield from _too_much(folder, manifest, shards)
+    yield from _rejects(folder, manifest)
+    yield from _shards(ShardCheck(folder, manifest, example_check), shards, workers, progress)
+
+
+def _manifest(path: str) -> Generator[Defect, None, Manifest | None]:
+    """Yields what is wrong with the manifest; returns it where the rest can be compared with it."""
+    data = storage_for(path).read(path)
+    fits = checksum_fits(data)
+    if fits is False:
+        yield Defect(
+            path, 0, "the checksum of the manifest does not fit; restore it, for nothing else can be checked without it"
+        )
+        return None
+    if fits is None:
+        yield Defect(path, 0, "the manifest has no checksum, so nothing says whether it is as it was written")
+    try:
+        return Manifest.from_bytes(data, path)
+    except DatasetError as error:
+        # Where there was no checksum to tell, this does.
+        yield Defect(path, 0, str(error).removeprefix(f"{path} ").removeprefix(f"{path}: "))
+        return None
+
+
+def _beside(folder: str, manifest: Manifest) -> Iterator[Defect]:
+    """What is wrong with labels.txt and the TFDS metadata."""
+    storage = storage_for(folder)
+    for name, due in (
+        (tfds.DATASET_INFO_NAME, tfds.dataset_info(manifest)),
+        (tfds.FEATURES_NAME, tfds.features(manifest)),
+    ):
+        path = storage.join(folder, name)
+        if storage.stat(path) is None:
+            yield Defect(path, None, "is missing")
+        elif (found := storage.read(path)) != due:
+            yield Defect(path, _first_difference(found, due), "differs from what the manifest says")
+    path = storage.join(folder, LABELS_NAME)
+    present = storage.stat(path) is not None
+    if manifest.labels is None:
+        if present:
+            yield Defect(path, None, "should not be there: the manifest has no classes")
+        return
+    if not present:
+        yield Defect(path, None, f"is missing; the manifest counts {manifest.labels} classes")
+        return
+    data = storage.read(path)
+    names = len(data.decode(errors="replace").splitlines())
+    if names != manifest.labels:
+        yield Defect(path, len(data), f"{names} names, the manifest counts {manifest.labels} classes")
+    elif manifest.labels_crc32c is not None and google_crc32c.value(data) != manifest.labels_crc32c:
+        yield Defect(path, 0, "the checksum of the class names is not the manifest's")
+
+
+def _first_difference(one: bytes, other: bytes) -> int:
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+def _too_much(folder: str, manifest: Manifest, shards: list[Shard]) -> Iterator[Defect]:
+    """Files that readers would take for a part of the dataset, and the manifest does not list."""
+    storage = storage_for(folder)
+    known = {shard.name for shard in shards}
+    prefixes = tuple(f"{split}-" for split in manifest.splits)
+    for entry in storage.list(folder):
+        like_a_shard = entry.name.endswith(SHARD_SUFFIX) or entry.name.startswith(prefixes)
+        if like_a_shard and entry.name not in known and not entry.name.startswith(_HIDDEN):
+            yield Defect(entry.path, None, "should not be there: the manifest lists no such shard")
+    indexes = {storage.join(folder, index_name(shard.name)) for shard in shards}
+    for entry in _listed(folder, INDEX_FOLDER):
+        if entry.path not in indexes:
+            yield Defect(entry.path, None, "should not be there: the manifest lists no shard of this name")
+
+
+def _listed(folder: str, name: str) -> list[Entry]:
+    """What is in a folder of the dataset, which may be missing."""
+    storage = storage_for(folder)
+    path = storage.join(folder, name)
+    if storage.stat(path) is None:
+        return []
+    return [entry for entry in storage.list(path) if not entry.name.startswith(_HIDDEN)]
+
+
+def _rejects(folder: str, manifest: Manifest) -> Iterator[Defect]:
+    """What is wrong with the files that list refused inputs."""
+    storage = storage_for(folder)
+    listed = 0
+    for entry in _listed(folder, REJECTS_FOLDER):
+        offset = 0
+        with storage.open(entry.path) as file:
+            for line in file:
+                listed += 1
+                if not _is_reject(line):
+                    yield Defect(entry.path, offset, "the line is no JSON object with source, offset and reason")
+                offset += len(line)
+    due = sum(manifest.rejected.values())
+    if listed != due:
+        path = storage.join(folder, REJECTS_FOLDER)
+        yield Defect(path, None, f"lists {listed} refused inputs, the manifest counts {due}")
+
+
+def _is_reject(line: bytes) -> bool:
+    try:
+        value = json.loads(line)
+    except ValueError:
+        return False
+    return isinstance(value, dict) and {"source", "offset", "reason"} <= value.keys() and line.endswith(b"\n")
+
+
+def _shards(
+    check: ShardCheck, shards: list[Shard], workers: int, progress: Callable[[int, int], None] | None
+) -> Iterator[Defect]:
+    """The defects of the shards, in their order."""
+    total = sum(shard.bytes for shard in shards)
+    advance = functools.partial(_advance, progress, total) if progress else None
+    if min(workers, len(shards)) <= 1:
+        for shard in shards:
+            yield from check.defects(shard, advance)
+        return
+    # Fresh processes: a fork would copy the threads' locks of whatever this one runs, in the state they happen to be in.
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(workers, mp_context=context) as pool:
+        try:
+            for shard, defects in zip(shards, pool.map(functools.partial(_all_defects, check), shards), strict=True):
+                yield from defects
+                if advance:
+                    advance(shard.bytes)
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _advance(progress: Callable[[int, int], None], total: int, read: int) -> None:
+    progress(read, total)
+
+
+def _all_defects(check: ShardCheck, shard: Shard) -> list[Defect]:
+    return list(check.defects(shard))

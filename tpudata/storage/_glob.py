@@ -1,0 +1,84 @@
+"""Glob patterns, on any storage that can list a folder.
+
+    *    any characters within one part of a path        [ab] [!ab]    one of, none of these characters
+    ?    one character within one part                   **            as a whole part: any folders, also none
+
+Wildcards pass over names that begin with a dot, as a shell's do, unless the part of the pattern begins with one.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterator
+
+from tpudata.storage._interface import Entry
+from tpudata.storage._select import storage_for
+
+_WILDCARD = re.compile(r"[*?\[]")
+_ANY_FOLDERS = "**"
+
+
+def is_pattern(path: str) -> bool:
+    """Whether a path has wildcards."""
+    return _WILDCARD.search(path) is not None
+
+
+def split_pattern(pattern: str) -> tuple[str, tuple[str, ...]]:
+    """The folder before the first part with a wildcard, and the parts from there on.
+
+    `/data/*/a.jpg` gives `("/data", ("*", "a.jpg"))`; a pattern without a folder before it gives `"."`. A `**` at the end is
+    taken as `**/*`, everything below.
+    """
+    parts = pattern.split("/")
+    first = next((place for place, part in enumerate(parts) if is_pattern(part)), len(parts) - 1)
+    folder = "/".join(parts[:first])
+    rest = tuple(part for part in parts[first:] if part)
+    if rest[-1:] == (_ANY_FOLDERS,):
+        rest = (*rest, "*")
+    # "" stands for the root of an absolute pattern, and for here in a relative one.
+    return folder or ("/" if first > 0 else "."), rest
+
+
+def expand(pattern: str) -> Iterator[tuple[Entry, str]]:
+    """Yields every file and folder that a pattern matches, and its path below the pattern's fixed folder, with `/`.
+
+    Each comes once, and what is in one folder comes sorted by name. Memory holds one listing for each level of folders.
+
+    Raises:
+        StorageError: the folder before the first wildcard is not there.
+    """
+    folder, parts = split_pattern(pattern)
+    yield from expand_below(folder, parts)
+
+
+def expand_below(folder: str, parts: tuple[str, ...]) -> Iterator[tuple[Entry, str]]:
+    """What `expand` does, for a pattern that `split_pattern` has taken apart: here the folder's name has no wildcards."""
+    yield from _walk(folder, "", parts, _reached(parts, {0}) - {len(parts)})
+
+
+def _walk(folder: str, below: str, parts: tuple[str, ...], places: set[int]) -> Iterator[tuple[Entry, str]]:
+    """Walks a folder at which `places` say how many parts may be matched already: all at once, so that nothing comes twice."""
+    for entry in storage_for(folder).list(folder):
+        matched = {place + 1 for place in places if parts[place] != _ANY_FOLDERS and _matches(entry.name, parts[place])}
+        if entry.is_folder and not entry.name.startswith("."):
+            matched |= {place for place in places if parts[place] == _ANY_FOLDERS}
+        matched = _reached(parts, matched)
+        if len(parts) in matched:
+            yield entry, f"{below}{entry.name}"
+        inner = matched - {len(parts)}
+        if entry.is_folder and inner:
+            yield from _walk(entry.path, f"{below}{entry.name}/", parts, inner)
+
+
+def _reached(parts: tuple[str, ...], places: set[int]) -> set[int]:
+    """The places, and those behind a `**` that stands for no folder."""
+    reached = set(places)
+    for place, part in enumerate(parts):
+        if place in reached and part == _ANY_FOLDERS:
+            reached.add(place + 1)
+    return reached
+
+
+def _matches(name: str, part: str) -> bool:
+    return fnmatch.fnmatchcase(name, part) and (part.startswith(".") or not name.startswith("."))
