@@ -48,6 +48,8 @@ GCP = ["apache-beam[gcp]>=2.76,<3"]
 QUICKSTART = [*TENSORFLOW, "scikit-learn>=1.4,<2"]
 
 TEST = [
+    # Grain, like tfrecord below, is here to read what is written: both are a few MB.
+    "grain>=0.2.12,<0.3",
     "hypothesis>=6.100,<7",
     "mypy>=1.15,<3",
     "pytest>=8.2,<10",
@@ -55,6 +57,7 @@ TEST = [
     "ruff==0.17.*",
     "scikit-learn>=1.4,<2",
     "tensorflow-datasets>=4.9.7,<5",
+    "tfrecord>=1.14.6,<2",
 ]
 
 setup(

@@ -10,3 +10,7 @@ try:
     import apache_beam  # noqa: F401
 finally:
     logging.disable(_disabled)
+
+from beam_jobs.write_examples import WriteTFRecordShards  # noqa: E402
+
+__all__ = ["WriteTFRecordShards"]

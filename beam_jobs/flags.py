@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import argparse
 
-from beam_jobs.options import DEFAULT_SHARD_BYTES, ConvertOptions, SplitShares, parse_size
+from beam_jobs.options import (
+    DEFAULT_BUDGET,
+    DEFAULT_SHARD_BYTES,
+    FAIL,
+    SKIP,
+    Budget,
+    ConvertOptions,
+    SplitShares,
+    parse_size,
+)
 from tpudata.flags import FlagParser, flag_type, positive_int
 
 
@@ -27,6 +36,26 @@ def add_common_flags(parser: FlagParser) -> None:
         help="size that shards aim at (default 100MB; MB is 10^6 bytes, MiB 2^20)",
     )
     add("--num-shards", type=positive_int, metavar="N", help="number of shards of every split, in place of a size")
+    add(
+        "--shards-multiple-of",
+        type=positive_int,
+        default=1,
+        metavar="N",
+        help="make the number of shards a multiple of N",
+    )
+    add(
+        "--on-bad-record",
+        choices=(FAIL, SKIP),
+        default=FAIL,
+        help="fail names the first bad input and ends; skip lists them in rejects/ and goes on (default fail)",
+    )
+    add(
+        "--max-bad-records",
+        type=flag_type("budget", Budget.parse),
+        default=DEFAULT_BUDGET,
+        metavar="N|P%%",
+        help=f"with --on-bad-record=skip: fail in the end where more were refused (default {DEFAULT_BUDGET}%)",
+    )
     add("--seed", type=int, default=0, metavar="N", help="seed of the shuffled order (default 0)")
     add("--label-offset", type=int, default=0, metavar="N", help="label of the first class (default 0)")
     parser.add_switch("--resume", default=False, help="carry on a killed run: keep its finished shards, write the rest")
@@ -45,6 +74,9 @@ def common_options(flags: argparse.Namespace) -> ConvertOptions:
         split=flags.split,
         shard_bytes=flags.shard_size,
         num_shards=flags.num_shards,
+        shards_multiple_of=flags.shards_multiple_of,
+        on_bad_record=flags.on_bad_record,
+        max_bad_records=flags.max_bad_records,
         seed=flags.seed,
         label_offset=flags.label_offset,
         resume=flags.resume,

@@ -1,103 +1,252 @@
-"""What an image's bytes say of themselves: format, size and channels, without decoding a pixel.
+"""What an image's bytes say of themselves: its format, and for JPEG and PNG the rest of the header, without decoding a pixel.
 
-Sources: JPEG, ITU-T T.81 annex B (markers); PNG, W3C "Portable Network Graphics Specification" section 11 (IHDR).
+Sources: JPEG, ITU-T T.81 annex B (markers); PNG, W3C "Portable Network Graphics Specification" (chunks); the Exif orientation
+tag, JEITA CP-3451 section 4.6.4; the other formats' signatures, their own specifications.
 """
 
 from __future__ import annotations
 
 import struct
+import zlib
 from typing import NamedTuple
 
-JPEG = "JPEG"
-PNG = "PNG"
+JPEG, PNG, GIF, WEBP, BMP, TIFF, PPM = "JPEG", "PNG", "GIF", "WebP", "BMP", "TIFF", "PPM"
 
-_PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
-_PNG_END = b"IEND\xaeB`\x82"
-_IHDR = struct.Struct(">II4sIIBB")
-_PNG_GREY = (0, 4)
+# No image may have more: 3 bytes a pixel then stay below 2^29, beyond which TensorFlow's PNG decoder refuses; Pillow stops
+# here too. A file of a kilobyte can claim far more, and would take the memory of whoever decodes it.
+MAX_PIXELS = 2**29 // 3
+UPRIGHT = 1
+
+_SIGNATURES = (
+    (b"\xff\xd8", JPEG),
+    (b"\x89PNG\r\n\x1a\n", PNG),
+    (b"GIF87a", GIF),
+    (b"GIF89a", GIF),
+    (b"BM", BMP),
+    (b"II*\0", TIFF),
+    (b"MM\0*", TIFF),
+    *((b"P%d%c" % (kind, space), PPM) for kind in range(1, 7) for space in b" \t\r\n#"),
+)
+# What people have among their images that is not read, by how it begins. Brands of the ISO file format stand at byte 4.
+_KNOWN = (
+    (0, b"\0\0\0\x0cjP  \r\n", "a JPEG 2000"),
+    (0, b"\xff\x4f\xff\x51", "a JPEG 2000"),
+    (0, b"\xff\x0a", "a JPEG XL"),
+    (0, b"\0\0\0\x0cJXL ", "a JPEG XL"),
+    (4, b"ftypavif", "an AVIF"),
+    (4, b"ftyp", "a HEIC, MP4 or other file of the ISO format"),
+    (0, b"II+\0", "a BigTIFF"),
+    (0, b"MM\0+", "a BigTIFF"),
+    (0, b"8BPS", "a Photoshop file"),
+    (0, b"%PDF", "a PDF"),
+    (0, b"\0\0\1\0", "an icon"),
+    (0, b"PK\3\4", "a zip file"),
+    (0, b"\x1f\x8b", "a gzip file"),
+    (0, b"{", "JSON, perhaps a server's answer"),
+)
+_READ = "JPEG, PNG, GIF, WebP, BMP, TIFF and PPM are read"
+
+_IHDR = struct.Struct(">IIBBBBB")
+_CHUNK = struct.Struct(">I4s")
+_PNG_DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
+_PNG_GREY, _PNG_PALETTE, _PNG_ALPHA = (0, 4), 3, (4, 6)
+
 _SOF = struct.Struct(">HBHHB")
-# Every start-of-frame marker; C4, C8 and CC between them are tables and reserved.
-_SOF_MARKERS = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+# Start-of-frame markers, by whether they are read; C4, C8 and CC between them are tables and reserved.
+_SOF_READ = frozenset((0xC0, 0xC1, 0xC2))
+_SOF_REFUSED = frozenset(range(0xC3, 0xD0)) - {0xC4, 0xC8, 0xCC}
 # Markers that stand alone, without a length: TEM and the restart markers.
 _BARE_MARKERS = frozenset((0x01, *range(0xD0, 0xD8)))
-_SOS, _EOI = 0xDA, b"\xff\xd9"
+_APP1, _APP14, _SOS, _EOI = 0xE1, 0xEE, 0xDA, b"\xff\xd9"
+_SEGMENT = struct.Struct(">HH")
+# Most segments are these, with nothing to see in them: tables, comments, and applications' other than Exif's and Adobe's.
+_SKIPPED = frozenset(0xFF00 + marker for marker in (0xC4, 0xDB, 0xDD, 0xFE, *range(0xE0, 0xF0))) - {0xFFE1, 0xFFEE}
+_EXIF, _ADOBE = b"Exif\0\0", b"Adobe"
+_ORIENTATION_TAG = 0x0112
 
 
 class ImageHeader(NamedTuple):
-    """What the header of an encoded image says.
+    """What the header of a JPEG or PNG says.
 
     Attributes:
         format: `"JPEG"` or `"PNG"`.
-        height: pixels.
-        width: pixels.
-        components: what is stored per pixel: 1 grey, 3 colours, 4 CMYK (JPEG only).
+        height: pixels, as stored.
+        width: pixels, as stored.
+        components: 1 grey, 3 colours, 4 CMYK (JPEG only); alpha is not counted, a palette counts as colours.
+        bits: per sample: 8 for JPEG; 1, 2, 4, 8 or 16 for PNG.
+        alpha: whether the PNG has transparency: an alpha channel or a tRNS chunk.
+        orientation: of Exif, 1 to 8; 1 is upright.
+        adobe: whether the JPEG has Adobe's APP14 marker, which says that its CMYK is inverted.
     """
 
     format: str
     height: int
     width: int
     components: int
+    bits: int = 8
+    alpha: bool = False
+    orientation: int = UPRIGHT
+    adobe: bool = False
 
 
-def read_header(data: bytes) -> ImageHeader:
+def image_format(data: bytes) -> str:
+    """The format of an encoded image, by its content.
+
+    Returns:
+        `JPEG`, `PNG`, `GIF`, `WEBP`, `BMP`, `TIFF` or `PPM`.
+
+    Raises:
+        ValueError: none of these; the message completes "refused: ".
+    """
+    if data.startswith(b"\xff\xd8"):
+        return JPEG
+    for signature, name in _SIGNATURES:
+        if data.startswith(signature):
+            return name
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return WEBP
+    if not data:
+        raise ValueError("the file is empty")
+    for offset, signature, name in _KNOWN:
+        if data.startswith(signature, offset):
+            raise ValueError(f"{name}; {_READ}")
+    if data[:64].removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"<"):
+        raise ValueError(f"HTML, SVG or other markup, not an image; {_READ}")
+    if not data.strip(b"\0"):
+        raise ValueError(f"{len(data)} zero bytes")
+    raise ValueError(f"no known image: it begins with {data[:8].hex(' ')}; {_READ}")
+
+
+def read_header(data: bytes, name: str) -> ImageHeader:
     """Reads the header of a JPEG or PNG, and checks that the file has its end.
+
+    What this sees: signature, sizes, the markers of a JPEG up to its pixels and the end marker, every chunk of a PNG. What it
+    does not see is damage inside the compressed pixels.
 
     Args:
         data: the whole encoded image.
+        name: its format, `JPEG` or `PNG`, as `image_format` says it.
 
     Raises:
-        ValueError: not a JPEG or PNG, or one that is cut or broken; the message completes "refused: ".
+        ValueError: cut or broken; the message completes "refused: ".
     """
-    if data[:2] == b"\xff\xd8":
-        header = _read_jpeg(data)
-    elif data[:8] == _PNG_MAGIC:
-        header = _read_png(data)
-    elif not data:
-        raise ValueError("the file is empty")
-    else:
-        raise ValueError(f"neither JPEG nor PNG: it begins with {data[:8].hex(' ')}")
-    if header.height == 0 or header.width == 0:
-        raise ValueError(f"a {header.format} of {header.width} x {header.height} pixels")
+    header = _read_jpeg(data) if name == JPEG else _read_png(data)
+    check_size(name, header.width, header.height)
     return header
 
 
+def check_size(name: str, width: int, height: int) -> None:
+    """ValueError where an image of format `name` has no pixels, or more than `MAX_PIXELS`."""
+    if height == 0 or width == 0:
+        raise ValueError(f"a {name} of {width} x {height} pixels")
+    if height * width > MAX_PIXELS:
+        raise ValueError(f"a {name} of {width} x {height} pixels; {MAX_PIXELS:,} are allowed")
+
+
+def check_png_checksums(data: bytes) -> None:
+    """Checks the CRC of every chunk of a PNG that `read_header` has read.
+
+    Pillow does not look at those of the pixels; libpng, and so TensorFlow, refuses a file where one is wrong.
+
+    Raises:
+        ValueError: one is wrong; the message completes "refused: ".
+    """
+    view, position, kind = memoryview(data), 8, b""
+    while kind != b"IEND":
+        length, kind = _CHUNK.unpack_from(data, position)
+        end = position + 8 + length
+        if zlib.crc32(view[position + 4 : end]) != int.from_bytes(data[end : end + 4], "big"):
+            raise ValueError(f"the checksum of the PNG's {_name(kind)} chunk at byte {position} is wrong")
+        position = end + 4
+
+
+def exif_orientation(exif: bytes) -> int:
+    """The orientation tag of an Exif block (a TIFF header and what follows), 1 to 8; 1 where it is absent or unreadable."""
+    order = {b"II*\0": "<", b"MM\0*": ">"}.get(exif[:4])
+    if order is None or len(exif) < 10:
+        return UPRIGHT
+    (start,) = struct.unpack_from(order + "I", exif, 4)
+    if start + 2 > len(exif):
+        return UPRIGHT
+    (count,) = struct.unpack_from(order + "H", exif, start)
+    # An entry is tag, type, count and value: 12 bytes; a SHORT, type 3, stands in the first bytes of the value.
+    for entry in range(start + 2, min(start + 2 + 12 * count, len(exif) - 11), 12):
+        tag, kind = struct.unpack_from(order + "HH", exif, entry)
+        if (tag, kind) == (_ORIENTATION_TAG, 3):
+            (value,) = struct.unpack_from(order + "H", exif, entry + 8)
+            return value if 1 <= value <= 8 else UPRIGHT
+    return UPRIGHT
+
+
 def _read_png(data: bytes) -> ImageHeader:
-    if len(data) < 8 + _IHDR.size:
-        raise ValueError(f"PNG cut inside its header ({len(data)} bytes)")
-    _, _, kind, width, height, _, color_type = _IHDR.unpack_from(data, 4)
-    if kind != b"IHDR":
-        raise ValueError("PNG without an IHDR chunk")
-    if not data.endswith(_PNG_END) and _PNG_END not in data:
-        raise ValueError(f"PNG cut after {len(data)} bytes: it has no end")
-    return ImageHeader(PNG, height, width, 1 if color_type in _PNG_GREY else 3)
+    position, size, seen = 8, len(data), set()
+    orientation = UPRIGHT
+    while True:
+        if position + 12 > size:
+            raise ValueError(f"PNG cut after {size} bytes: it has no end")
+        length, kind = _CHUNK.unpack_from(data, position)
+        if position + 12 + length > size:
+            raise ValueError(
+                f"PNG cut inside its {_name(kind)} chunk, of {length} bytes at byte {position}, after {size} bytes"
+            )
+        if position == 8 and (kind, length) != (b"IHDR", _IHDR.size):
+            raise ValueError("PNG without an IHDR chunk")
+        seen.add(kind)
+        if kind == b"eXIf":
+            orientation = exif_orientation(data[position + 8 : position + 8 + length])
+        elif kind == b"IEND":
+            break
+        position += 12 + length
+    width, height, bits, color, *_ = _IHDR.unpack_from(data, 16)
+    if bits not in _PNG_DEPTHS.get(color, ()):
+        raise ValueError(f"PNG of colour type {color} with {bits} bits, which there is not")
+    if b"IDAT" not in seen or (color == _PNG_PALETTE and b"PLTE" not in seen):
+        raise ValueError(f"PNG without {'a palette' if b'IDAT' in seen else 'pixels'}")
+    alpha = color in _PNG_ALPHA or b"tRNS" in seen
+    return ImageHeader(PNG, height, width, 1 if color in _PNG_GREY else 3, bits, alpha, orientation)
 
 
 def _read_jpeg(data: bytes) -> ImageHeader:
     position, end = 2, len(data)
-    header = None
+    frame, orientation, adobe = None, 0, False
     while position + 4 <= end:
-        if data[position] != 0xFF:
+        code, length = _SEGMENT.unpack_from(data, position)
+        if code in _SKIPPED:
+            position += 2 + max(length, 2)
+            continue
+        marker = code & 0xFF
+        if code < 0xFF00:
             raise ValueError(f"JPEG with no marker where one is due, at byte {position}")
-        marker = data[position + 1]
         if marker == 0xFF:
             position += 1  # a fill byte
-        elif marker in _BARE_MARKERS:
+            continue
+        if marker in _BARE_MARKERS:
             position += 2
-        elif marker == _SOS:
+            continue
+        if marker == _SOS:
             break
-        else:
-            if marker in _SOF_MARKERS:
-                header = _read_frame(data, position)
-            length = data[position + 2] << 8 | data[position + 3]
-            position += 2 + max(length, 2)
-    if header is None or position + 4 > end:
+        body = position + 4
+        if marker in _SOF_READ:
+            frame = _read_frame(data, position)
+        elif marker in _SOF_REFUSED:
+            raise ValueError(
+                f"a lossless, hierarchical or arithmetic-coded JPEG (marker ff {marker:02x}); baseline and progressive are read"
+            )
+        elif marker == _APP1 and not orientation and data.startswith(_EXIF, body):
+            orientation = exif_orientation(data[body + len(_EXIF) : position + 2 + length])
+        elif marker == _APP14 and data.startswith(_ADOBE, body):
+            adobe = True
+        position += 2 + max(length, 2)
+    if frame is None or position + 4 > end:
         raise ValueError(f"JPEG cut inside its header ({end} bytes)")
     if not data.endswith(_EOI) and data.find(_EOI, position) < 0:
         raise ValueError(f"JPEG cut after {end} bytes: it has no end")
-    return header
+    height, width, components = frame
+    return ImageHeader(JPEG, height, width, components, 8, False, orientation or UPRIGHT, adobe)
 
 
-def _read_frame(data: bytes, position: int) -> ImageHeader:
+def _read_frame(data: bytes, position: int) -> tuple[int, int, int]:
+    """Height, width and components."""
     if position + 2 + _SOF.size > len(data):
         raise ValueError(f"JPEG cut inside its header ({len(data)} bytes)")
     _, precision, height, width, components = _SOF.unpack_from(data, position + 2)
@@ -105,4 +254,8 @@ def _read_frame(data: bytes, position: int) -> ImageHeader:
         raise ValueError(f"JPEG of {precision} bits per sample; 8 are read")
     if components not in (1, 3, 4):
         raise ValueError(f"JPEG of {components} components; 1, 3 and 4 are known")
-    return ImageHeader(JPEG, height, width, components)
+    return height, width, components
+
+
+def _name(kind: bytes) -> str:
+    return kind.decode("latin-1") if kind.isalpha() else kind.hex()

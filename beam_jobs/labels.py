@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import apache_beam as beam
 
-from tpudata.errors import BadRecordError
+from tpudata.errors import BadRecordError, SourceError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,6 +21,13 @@ class Labels:
 
     names: tuple[str, ...]
 
+    def __post_init__(self) -> None:
+        for name in self.names:
+            if name.splitlines() != [name] or not _is_utf8(name):
+                raise SourceError(
+                    f"class name {name!r} is empty, has a line break or is not UTF-8, which labels.txt cannot hold. Rename it."
+                )
+
     @functools.cached_property
     def _numbers(self) -> dict[str, int]:
         return {name: number for number, name in enumerate(self.names)}
@@ -32,8 +39,16 @@ class Labels:
         return self._numbers[name]
 
 
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 class CollectLabels(beam.CombineFn):  # type: ignore[misc]
-    """Combines the class names of all references into Labels, in sorted order.
+    """Combines sets of class names into Labels, in sorted order.
 
     Args:
         integers: the names are whole numbers that are the labels themselves; then the classes are 0 to the largest.
@@ -48,7 +63,7 @@ class CollectLabels(beam.CombineFn):  # type: ignore[misc]
         return set()
 
     def add_input(self, names: set[str], more: Iterable[str]) -> set[str]:
-        """Adds the names of one reference."""
+        """Adds names."""
         names.update(more)
         return names
 

@@ -7,6 +7,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Mapping
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 from beam_jobs.reference import HASH_BITS, split_position
@@ -14,6 +15,7 @@ from tpudata.errors import UsageError
 
 DEFAULT_SHARD_BYTES = 100_000_000
 DEFAULT_SPLIT = "train"
+FAIL, SKIP = "fail", "skip"
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
 _SPLIT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
@@ -31,14 +33,19 @@ class SplitShares:
 
     def __post_init__(self) -> None:
         for name, share in self.shares.items():
-            if not _SPLIT_NAME.fullmatch(name):
-                raise UsageError(f"split name {name!r}: letters, digits and _ are allowed, a letter first")
+            self.check_name(name)
             if share <= 0:
                 raise UsageError(f"split {name} has share {share}; give it more than 0")
         if sum(self.shares.values()) != 1:
             raise UsageError(
-                f"the shares of the splits add up to {float(sum(self.shares.values())):g}; they must add up to 1"
+                f"the shares of the splits add up to {_short(sum(self.shares.values()))}; they must add up to 1"
             )
+
+    @staticmethod
+    def check_name(name: Any) -> None:
+        """Raises UsageError where a split cannot be called so."""
+        if not isinstance(name, str) or not _SPLIT_NAME.fullmatch(name):
+            raise UsageError(f"split name {name!r}: letters, digits and _ are allowed, a letter first")
 
     @classmethod
     def parse(cls, text: str) -> SplitShares:
@@ -59,14 +66,46 @@ class SplitShares:
             shares[name.strip()] = value
         return cls(shares)
 
-    def split_of(self, key: str) -> str:
-        """The split of a record: decided by the hash of its key alone, so that it never moves."""
+    def split_of(self, digest: int) -> str:
+        """The split of a record: decided by the digest of its key alone, so that it never moves."""
         names = list(self.shares)
         ends, end = [], Fraction(0)
         for name in names:
             end += self.shares[name]
             ends.append(int(end * 2**HASH_BITS))
-        return names[bisect_right(ends, split_position(key))]
+        return names[bisect_right(ends, split_position(digest))]
+
+
+@dataclasses.dataclass(frozen=True)
+class Budget:
+    """How many bad records are tolerated.
+
+    Attributes:
+        count: at most this many, or None.
+        share: at most this fraction of all records, or None.
+    """
+
+    count: int | None = None
+    share: Fraction | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Budget:
+        """Parses `100` or `0.5%`; UsageError where it is neither."""
+        number, percent = text.strip().removesuffix("%"), text.strip().endswith("%")
+        try:
+            value = Fraction(number)
+        except (ValueError, ZeroDivisionError):
+            value = Fraction(-1)
+        if value < 0 or (value > 100 if percent else value.denominator != 1):
+            raise UsageError(f"{text!r} is neither a count such as 100 nor a share such as 0.5%")
+        return cls(share=value / 100) if percent else cls(count=int(value))
+
+    def allows(self, rejected: int, records: int) -> bool:
+        """Whether that many refused records out of all records are tolerated."""
+        return rejected <= (self.count if self.count is not None else (self.share or 0) * records)
+
+    def __str__(self) -> str:
+        return str(self.count) if self.count is not None else f"{float((self.share or 0) * 100):g}%"
 
 
 def parse_size(text: str) -> int:
@@ -85,6 +124,9 @@ def parse_size(text: str) -> int:
     return size
 
 
+DEFAULT_BUDGET = Budget(share=Fraction(1, 100))
+
+
 @dataclasses.dataclass(frozen=True)
 class ConvertOptions:
     """What every conversion takes, whatever it reads.
@@ -95,6 +137,9 @@ class ConvertOptions:
         split: how records are dealt out; None leaves it to the input's own split folders, or puts all into `train`.
         shard_bytes: size that shards aim at.
         num_shards: number of shards of every split; None lets shard_bytes decide.
+        shards_multiple_of: the number of shards of every split is a multiple of this.
+        on_bad_record: `"fail"`, or `"skip"` to write refused records to `rejects/` and go on.
+        max_bad_records: how many may be skipped.
         seed: of the shuffled order.
         label_offset: label of the first class.
         resume: an output that a killed run left is carried on.
@@ -109,6 +154,9 @@ class ConvertOptions:
     split: SplitShares | None = None
     shard_bytes: int = DEFAULT_SHARD_BYTES
     num_shards: int | None = None
+    shards_multiple_of: int = 1
+    on_bad_record: str = FAIL
+    max_bad_records: Budget = DEFAULT_BUDGET
     seed: int = 0
     label_offset: int = 0
     resume: bool = False
@@ -121,11 +169,21 @@ class ConvertOptions:
                 raise UsageError(f"--{name} is empty")
             # One spelling for one folder, so that paths, and what is derived from them, do not depend on a trailing slash.
             object.__setattr__(self, name, path.rstrip("/") or "/")
+        if f"{_whole(self.output)}/".startswith(f"{_whole(self.input)}/"):
+            raise UsageError(
+                f"--output {self.output} lies in --input {self.input}, so that the next run would read it. Name a folder outside."
+            )
         if self.resume and self.overwrite:
             raise UsageError(
                 "--resume and --overwrite: choose one; resume keeps finished shards, overwrite starts again"
             )
-        if self.label_offset < 0:
+        if self.num_shards and self.num_shards % self.shards_multiple_of:
+            raise UsageError(
+                f"--num-shards is {self.num_shards}, which is no multiple of {self.shards_multiple_of} (--shards-multiple-of)"
+            )
+        if self.on_bad_record not in (FAIL, SKIP):
+            raise UsageError(f"--on-bad-record is {self.on_bad_record!r}; allowed are {FAIL} and {SKIP}")
+        if not 0 <= self.label_offset < 2**31:
             raise UsageError(
                 f"--label-offset is {self.label_offset}; it is 0, or 1 for readers that keep 0 for background"
             )
@@ -137,5 +195,16 @@ class ConvertOptions:
             "num_shards": self.num_shards,
             "seed": self.seed,
             "shard_bytes": self.shard_bytes,
+            "shards_multiple_of": self.shards_multiple_of,
             "split": None if self.split is None else {name: str(share) for name, share in self.split.shares.items()},
         }
+
+
+def _whole(path: str) -> str:
+    """A path as it can be compared: a local one without links and shortcuts."""
+    return path if "://" in path else str(Path(path).resolve()).rstrip("/")
+
+
+def _short(value: Fraction | int) -> str:
+    """A number for a message; `1e400` is a number that people can write and float cannot hold."""
+    return f"{float(value):g}" if value < Fraction(10**9) else "more than 10^9"

@@ -1,15 +1,14 @@
 """The shard plan: how many shards, and which records go into which.
 
 Records are placed by a hash of their key, which shuffles them globally. Cutting the range of hashes into equal parts would give
-shards of unequal size, so a first pass adds up the bytes of each of 2**18 narrow ranges ("buckets"), and the shards are cut
-between buckets where the bytes add up. That pass is one small table whatever the number of records, it depends on neither
-workers nor order, and with it the number and the names of all shards are known before the first is written.
+shards of unequal size, so a first pass adds up the bytes of narrow ranges (see beam_jobs.tally), and the shards are cut between
+these where the bytes add up. That pass depends on neither workers nor order, and with it the number and the names of all shards
+are known before the first is written.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from bisect import bisect_right
 from collections.abc import Iterable
 
@@ -18,13 +17,16 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_jobs.options import ConvertOptions
-from beam_jobs.reference import HASH_BITS, Reference, key_bytes
+from beam_jobs.reference import DIGEST_BYTES, shuffled_position
+from beam_jobs.tally import BUCKET_BITS, BUCKET_SHIFT, Tally, TallyPart
 from tpudata.errors import SourceError, UsageError
+from tpudata.format import shard_name
 from tpudata.format.tfrecord import FRAME_BYTES
 
-# 2 MB per split; at 10,000 shards (1 TB) a shard is still 26 buckets, so that a cut is off by 2 % of it at most.
-BUCKET_BITS = 18
-_FINGERPRINT_BYTES = 16
+# A shard then still has four buckets, which keeps it within 15 % of its target.
+_MOST_SHARDS = 1 << BUCKET_BITS - 2
+_GROUP_SHARDS = 64
+_GROUP_REFERENCES = 1 << 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,9 +48,14 @@ class SplitPlan:
         """Number of shards."""
         return len(self.starts) + 1
 
+    @property
+    def group_width(self) -> int:
+        """How many neighbouring shards are grouped at once: as many as hold some 64,000 references, 64 at most."""
+        return max(1, min(_GROUP_SHARDS, _GROUP_REFERENCES * self.count // self.records))
+
     def shard_of(self, position: int) -> int:
         """The shard that holds a position, counted from 0."""
-        return bisect_right(self.starts, position >> (HASH_BITS - BUCKET_BITS))
+        return bisect_right(self.starts, position >> BUCKET_SHIFT)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,76 +64,37 @@ class Plan:
 
     Attributes:
         splits: by name.
+        seed: of the order.
         files: number of input records.
         bytes: their size.
         fingerprint: digest of all keys and sizes, whatever their order.
     """
 
     splits: dict[str, SplitPlan]
+    seed: int
     files: int
     bytes: int
     fingerprint: str
 
+    def position(self, digest: int) -> int:
+        """Where a record stands in the order of its split."""
+        return shuffled_position(digest, self.seed)
 
-@dataclasses.dataclass
-class Tally:
-    """What the first pass adds up.
-
-    Attributes:
-        buckets: int64 [2**18] by split: estimated bytes per bucket.
-        records: by split.
-        bytes: of all input records.
-        fingerprint: sum of digests, modulo 2**128.
-    """
-
-    buckets: dict[str, npt.NDArray[np.int64]] = dataclasses.field(default_factory=dict)
-    records: dict[str, int] = dataclasses.field(default_factory=dict)
-    bytes: int = 0
-    fingerprint: int = 0
-
-    def add(self, reference: Reference, overhead: int) -> None:
-        """Counts one record of `reference.size` bytes and `overhead` more in the shard."""
-        buckets = self.buckets.get(reference.split)
-        if buckets is None:
-            buckets = self.buckets[reference.split] = np.zeros(1 << BUCKET_BITS, np.int64)
-        buckets[reference.position >> (HASH_BITS - BUCKET_BITS)] += reference.size + overhead
-        self.records[reference.split] = self.records.get(reference.split, 0) + 1
-        self.bytes += reference.size
-        self._add_fingerprint(_digest(reference))
-
-    def merge(self, other: Tally) -> None:
-        """Adds what another tally has counted."""
-        for split, buckets in other.buckets.items():
-            self.buckets[split] = self.buckets[split] + buckets if split in self.buckets else buckets
-        for split, records in other.records.items():
-            self.records[split] = self.records.get(split, 0) + records
-        self.bytes += other.bytes
-        self._add_fingerprint(other.fingerprint)
-
-    def _add_fingerprint(self, value: int) -> None:
-        self.fingerprint = (self.fingerprint + value) % (1 << 8 * _FINGERPRINT_BYTES)
+    def shard_names(self) -> set[str]:
+        """The file names of all shards."""
+        return {shard_name(name, n, split.count) for name, split in self.splits.items() for n in range(split.count)}
 
 
-class MakePlan(beam.CombineFn):  # type: ignore[misc]
-    """Combines all references into one Plan.
-
-    Args:
-        options: shard size or number.
-        overhead: bytes that a record takes in a shard beside the input's own bytes.
-    """
-
-    def __init__(self, options: ConvertOptions, overhead: int) -> None:
-        super().__init__()
-        self._options = options
-        self._overhead = overhead + FRAME_BYTES
+class SumTallies(beam.CombineFn):  # type: ignore[misc]
+    """Combines TallyParts into one Tally."""
 
     def create_accumulator(self) -> Tally:
         """Nothing counted."""
         return Tally()
 
-    def add_input(self, tally: Tally, reference: tuple[object, ...]) -> Tally:
-        """Counts one reference."""
-        tally.add(Reference(*reference), self._overhead)  # type: ignore[arg-type]
+    def add_input(self, tally: Tally, part: TallyPart) -> Tally:
+        """Adds a part."""
+        tally.add(part)
         return tally
 
     def merge_accumulators(self, tallies: Iterable[Tally]) -> Tally:
@@ -136,24 +104,69 @@ class MakePlan(beam.CombineFn):  # type: ignore[misc]
             total.merge(tally)
         return total
 
-    def extract_output(self, tally: Tally) -> Plan:
-        """Cuts the shards; SourceError where there is nothing to convert."""
-        if not tally.records:
-            raise SourceError(f"{self._options.input} has no files to convert.")
-        splits = {}
-        for split in sorted(tally.buckets):
-            buckets = tally.buckets[split]
-            size = int(buckets.sum())
-            wanted = self._options.num_shards or max(1, round(size / self._options.shard_bytes))
-            starts = cut(buckets, wanted)
-            if self._options.num_shards and len(starts) + 1 < wanted:
-                raise UsageError(
-                    f"--num-shards is {wanted}, but split {split} of {tally.records[split]} records fills at most"
-                    f" {len(starts) + 1} shards without an empty one. Ask for fewer."
-                )
-            splits[split] = SplitPlan(tally.records[split], size, starts)
-        files = sum(tally.records.values())
-        return Plan(splits, files, tally.bytes, f"{tally.fingerprint:0{2 * _FINGERPRINT_BYTES}x}")
+    def extract_output(self, tally: Tally) -> Tally:
+        """The sum."""
+        return tally
+
+
+def make_plan(tally: Tally, ratio: float, options: ConvertOptions, overhead: int) -> Plan:
+    """Cuts the shards.
+
+    Args:
+        tally: of all references.
+        ratio: bytes of a record's content in a shard over its bytes in the input.
+        options: size or number of shards.
+        overhead: bytes that a record takes in a shard beside its content.
+
+    Raises:
+        SourceError: there is nothing to convert.
+        UsageError: not as many shards can be made as were asked for.
+    """
+    if not tally.buckets:
+        raise SourceError(f"{options.input} has no files to convert.")
+    empty = set(options.split.shares if options.split else ()) - set(tally.buckets)
+    if empty:
+        raise SourceError(
+            f"--split: no record falls into {', '.join(sorted(empty))}; the input has"
+            f" {sum(tally.records(split) for split in tally.buckets)}. Give it a larger share, or bring more records."
+        )
+    splits = {}
+    for split in sorted(tally.buckets):
+        records = tally.records(split)
+        content = np.rint(tally.buckets[split] * ratio).astype(np.int64)
+        buckets = content + tally.filled[split] * (overhead + FRAME_BYTES)
+        size = int(buckets.sum())
+        starts = cut(buckets, options.num_shards or _shard_count(size, options))
+        _check_count(split, records, len(starts) + 1, options)
+        splits[split] = SplitPlan(records, size, starts)
+    files = sum(split.records for split in splits.values())
+    return Plan(splits, options.seed, files, tally.bytes, f"{tally.fingerprint:0{2 * DIGEST_BYTES}x}")
+
+
+def _shard_count(size: int, options: ConvertOptions) -> int:
+    """The number of shards, a multiple as asked for, that makes each nearest to the target."""
+    multiple = options.shards_multiple_of
+    count = max(1, round(size / options.shard_bytes / multiple)) * multiple
+    if count > _MOST_SHARDS:
+        raise UsageError(
+            f"{size:,} bytes in shards of {options.shard_bytes:,} bytes are {count:,} shards; a split has {_MOST_SHARDS:,} at most."
+            " Give a larger --shard-size."
+        )
+    return count
+
+
+def _check_count(split: str, records: int, count: int, options: ConvertOptions) -> None:
+    wanted, multiple = options.num_shards, options.shards_multiple_of
+    if wanted and count < wanted:
+        raise UsageError(
+            f"--num-shards is {wanted}, but split {split} of {records} records fills {count} of them at most without an empty"
+            " one. Ask for fewer."
+        )
+    if count % multiple:
+        raise UsageError(
+            f"--shards-multiple-of is {multiple}, but split {split} of {records} records fills {count} shards. Ask for a"
+            " smaller multiple."
+        )
 
 
 def cut(buckets: npt.NDArray[np.int64], count: int) -> tuple[int, ...]:
@@ -170,7 +183,7 @@ def cut(buckets: npt.NDArray[np.int64], count: int) -> tuple[int, ...]:
     count = min(count, len(filled))
     ends = np.cumsum(buckets[filled])
     order = np.arange(1, count)
-    targets = int(ends[-1]) * order / count
+    targets = order * (int(ends[-1]) / count)
     # The number of filled buckets before each cut: the cut nearest to its target ...
     after = np.searchsorted(ends, targets)
     before = np.where(after > 0, ends[after - 1], 0)
@@ -179,8 +192,3 @@ def cut(buckets: npt.NDArray[np.int64], count: int) -> tuple[int, ...]:
     cuts = np.maximum.accumulate(np.maximum(cuts, 1) - order) + order
     cuts = np.minimum(cuts, len(filled) - count + order)
     return tuple(int(bucket) for bucket in filled[cuts])
-
-
-def _digest(reference: Reference) -> int:
-    data = b"%d:%s" % (reference.size, key_bytes(reference.key))
-    return int.from_bytes(hashlib.blake2b(data, digest_size=_FINGERPRINT_BYTES).digest(), "big")

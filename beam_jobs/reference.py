@@ -6,18 +6,16 @@ import hashlib
 from typing import NamedTuple
 
 WHOLE_FILE = -1
-_HASH_BYTES = 8
-HASH_BITS = 8 * _HASH_BYTES
+HASH_BITS = 64
+DIGEST_BYTES = 16
+_MASK = (1 << HASH_BITS) - 1
 
 
 class Reference(NamedTuple):
     """Where one input record is, and where it goes.
 
-    Plain tuples of these fields travel between the steps, because Beam encodes them without pickling. They sort by position,
-    then by key, which is the order of records in a shard.
-
     Attributes:
-        position: 64-bit hash of seed and key; its place in the shuffled order of the split.
+        digest: 128-bit hash of the key; split and order are derived from it.
         key: the record's stable name, unique in the input: the path below the input, with `/`.
         split: name of the split.
         labels: names of its classes; one for most inputs, none where there are no classes.
@@ -26,10 +24,12 @@ class Reference(NamedTuple):
         size: bytes of the record in the file.
         form: how its bytes are to be read; empty for a file that says so itself.
         extra: a JSON object of further features, or empty.
-        data: the bytes themselves where the file has no addressable members (a compressed stream); else empty.
+        data: the bytes themselves where the file has no addressable members (a compressed stream); else empty. Only between
+            a source and the listing step, which writes them aside.
+        spool: the file they were written to; offset and size are those in it.
     """
 
-    position: int
+    digest: int
     key: str
     split: str
     labels: tuple[str, ...]
@@ -39,6 +39,12 @@ class Reference(NamedTuple):
     form: str = ""
     extra: str = ""
     data: bytes = b""
+    spool: str = ""
+
+    @property
+    def origin(self) -> str:
+        """What a person knows the record by: its file, or its key where a file holds many."""
+        return self.path if self.offset == WHOLE_FILE else f"{self.key} in {self.path}"
 
 
 def key_bytes(key: str) -> bytes:
@@ -46,17 +52,23 @@ def key_bytes(key: str) -> bytes:
     return key.encode("utf-8", "surrogateescape")
 
 
-def shuffled_position(key: str, seed: int) -> int:
-    """Where a key stands in the shuffled order: a 64-bit hash that depends on seed and key alone."""
-    return _hash(key, b"order:%d" % seed)
+def key_digest(key: str) -> int:
+    """The 128-bit BLAKE2b hash of a key: the same between versions, machines and runs."""
+    return int.from_bytes(hashlib.blake2b(key_bytes(key), digest_size=DIGEST_BYTES).digest(), "big")
 
 
-def split_position(key: str) -> int:
-    """Where a key stands when splits are dealt out: a 64-bit hash that never changes, not even with the seed."""
-    return _hash(key, b"split")
+def split_position(digest: int) -> int:
+    """Where a record stands when splits are dealt out: 64 bits of its digest, which no seed changes."""
+    return digest >> HASH_BITS
 
 
-def _hash(key: str, purpose: bytes) -> int:
-    # BLAKE2b is stable between versions and machines, keyed by purpose so that split and order are independent.
-    digest = hashlib.blake2b(key_bytes(key), digest_size=_HASH_BYTES, key=purpose).digest()
-    return int.from_bytes(digest, "big")
+def shuffled_position(digest: int, seed: int) -> int:
+    """Where a record stands in the shuffled order: 64 bits that depend on digest and seed alone.
+
+    The finaliser of splitmix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014) over the other
+    half of the digest, moved by the seed: a bijection for every seed, so that positions are as distinct as digests are.
+    """
+    value = (digest + (seed + 1) * 0x9E3779B97F4A7C15) & _MASK
+    value = ((value ^ value >> 30) * 0xBF58476D1CE4E5B9) & _MASK
+    value = ((value ^ value >> 27) * 0x94D049BB133111EB) & _MASK
+    return value ^ value >> 31

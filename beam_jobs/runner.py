@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import re
 import shlex
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,11 +19,14 @@ from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
 from beam_jobs import worker
 from tpudata import errors
-from tpudata.errors import TpudataError, UsageError
+from tpudata.errors import BadRecordError, CorruptionError, MissingExtraError, TpudataError, UsageError
 
 # DirectRunner first tries to download another engine (Beam 2.68 and later); this one comes with the package.
 LOCAL_RUNNER = "FnApiRunner"
 _RAISED = re.compile(r"tpudata\.errors\.(\w+): (.*?)(?: \[while running|\\n|\n|$)")
+# How BadRecordError and CorruptionError say where.
+_PLACED = re.compile(r"(?P<path>.*?)(?: at byte (?P<offset>\d+))?: (?P<reason>refused: .*|(?<=\d: ).*)", re.DOTALL)
+_REFUSED = "refused: "
 _WHILE_RUNNING = re.compile(r" \[while running '.*", re.DOTALL)
 
 
@@ -55,13 +60,19 @@ def new_pipeline(options: PipelineOptions) -> beam.Pipeline:
     """An empty pipeline; UsageError where there is no runner of the name that the options say."""
     workers = options.view_as(DirectOptions).direct_num_workers
     try:
-        if options.view_as(StandardOptions).runner == LOCAL_RUNNER and workers > 1:
-            command = f"{shlex.quote(sys.executable)} -m {worker.__name__}"
+        if is_local(options) and workers > 1:
+            # Beam runs it through a shell; exec makes the worker this process's own child, so that it sees when this one ends.
+            command = f"exec {shlex.quote(sys.executable)} -m {worker.__name__} {os.getpid()}"
             environment = SubprocessSDKEnvironment.from_command_string(command_string=command)
             return beam.Pipeline(runner=FnApiRunner(default_environment=environment), options=options)
         return beam.Pipeline(options=options)
     except ValueError as error:
         raise UsageError(str(error)) from None
+
+
+def is_local(options: PipelineOptions) -> bool:
+    """Whether the pipeline runs in this process and its children."""
+    return str(options.view_as(StandardOptions).runner) == LOCAL_RUNNER
 
 
 def beam_flag_names() -> list[str]:
@@ -90,6 +101,8 @@ def run_pipeline(pipeline: beam.Pipeline) -> beam.runners.runner.PipelineResult:
             result = pipeline.run()
             result.wait_until_finish()
         except Exception as error:
+            if _is_interrupt(error):
+                raise KeyboardInterrupt from error
             known = _our_error(error)
             if known is None:
                 raise
@@ -111,6 +124,12 @@ def _quiet_beam() -> Iterator[None]:
             logger.setLevel(level)
 
 
+def _is_interrupt(error: BaseException) -> bool:
+    """Whether a runner wrapped a Ctrl-C that met a step at work, or a worker that it ended."""
+    text = str(error)
+    return "KeyboardInterrupt" in text or f"exited with return code -{signal.SIGINT.value}" in text
+
+
 def _our_error(error: BaseException) -> TpudataError | None:
     """The error that a step raised; runners pass it on as itself, as a cause, or as the text of a traceback."""
     cause: BaseException | None = error
@@ -122,11 +141,17 @@ def _our_error(error: BaseException) -> TpudataError | None:
     if not found:
         return None
     name, message = found[-1]
-    kind = getattr(errors, name, TpudataError)
-    return _rebuilt(kind, message)
+    return _rebuilt(getattr(errors, name, TpudataError), message)
 
 
 def _rebuilt(kind: type[TpudataError], message: str) -> TpudataError:
-    error = kind.__new__(kind)
-    Exception.__init__(error, message)
-    return error
+    """An error from its class and its text: Beam adds to the text, and may pass on nothing else."""
+    placed = _PLACED.fullmatch(message)
+    if issubclass(kind, BadRecordError) and placed and placed["reason"].startswith(_REFUSED):
+        offset = None if placed["offset"] is None else int(placed["offset"])
+        return BadRecordError(placed["path"], placed["reason"].removeprefix(_REFUSED), offset)
+    if issubclass(kind, CorruptionError) and placed and placed["offset"] is not None:
+        return CorruptionError(placed["path"], int(placed["offset"]), placed["reason"])
+    if issubclass(kind, (BadRecordError, CorruptionError, MissingExtraError)):
+        return TpudataError(message)
+    return kind(message)

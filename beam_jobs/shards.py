@@ -6,20 +6,25 @@ import dataclasses
 import hashlib
 import itertools
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import apache_beam as beam
 from apache_beam.metrics import Metrics
 
 from beam_jobs.labels import Labels
+from beam_jobs.options import SKIP, ConvertOptions
+from beam_jobs.packing import unpack
 from beam_jobs.plan import Plan
-from beam_jobs.reference import WHOLE_FILE, Reference, key_bytes
-from tpudata.errors import CorruptionError, SourceError
+from beam_jobs.progress import ProgressReport
+from beam_jobs.reading import read_reference
+from beam_jobs.reference import Reference, key_bytes
+from beam_jobs.rejects import Rejects
+from tpudata.errors import BadRecordError, CorruptionError, SourceError
 from tpudata.format import Feature, ShardIndex, index_name, shard_name, write_shard
 from tpudata.storage import storage_for
 
-_INPUTS, _RECORDS = "inputs", "records"
+_INPUTS, _RECORDS, _REJECTED = "inputs", "records", "rejected"
 
 
 class Summary(Protocol):
@@ -43,8 +48,8 @@ class Converter(Protocol):
     def summary_from_json(self, value: dict[str, Any]) -> Any:
         """The summary that `Summary.to_json` wrote."""
 
-    def convert(self, reference: Reference, labels: Labels, data: bytes, summary: Any) -> bytes:
-        """The record of one input; BadRecordError where it is refused."""
+    def convert(self, reference: Reference, labels: Labels, data: bytes, summary: Any) -> bytes | Sequence[bytes]:
+        """The record of one input, whole or in parts; BadRecordError where it is refused."""
 
     def features(self, summary: Any, labels: Labels) -> tuple[Feature, ...]:
         """The schema of a dataset whose records `summary` has counted."""
@@ -60,6 +65,7 @@ class ShardResult(NamedTuple):
         bytes: size of the file.
         crc32c: of the file.
         summary: what the converter says about its records, a JSON object.
+        rejected: how many of its inputs were refused, by reason.
     """
 
     split: str
@@ -68,60 +74,98 @@ class ShardResult(NamedTuple):
     bytes: int
     crc32c: int
     summary: dict[str, Any]
+    rejected: dict[str, int]
 
 
 class WriteShards(beam.DoFn):  # type: ignore[misc]
-    """Writes the shard of each ((split, shard number), references) and yields its ShardResult, as a tuple.
+    """Writes the shard of each ((split, shard number), packs of references) and yields its ShardResult, as a tuple.
 
     A shard appears under its name whole or not at all, and a second attempt writes the same bytes, so a runner may retry or
     duplicate the work.
 
     Args:
-        output: the dataset's folder.
+        options: of the conversion: where to write, and what happens to bad records.
         converter: makes the records.
-        resume: a shard that an earlier run finished from the same inputs is kept.
+        progress: is told of each record.
+        keep_equal: inputs of one key and without a form are equal, and all are kept; any others of one key are an error.
     """
 
-    def __init__(self, output: str, converter: Converter, resume: bool) -> None:
+    def __init__(
+        self,
+        options: ConvertOptions,
+        converter: Converter,
+        progress: ProgressReport | None = None,
+        *,
+        keep_equal: bool = False,
+    ) -> None:
         super().__init__()
-        self._output = output
+        self._keep_equal = keep_equal
+        self._output = options.output
+        self._resume = options.resume
+        self._skip = options.on_bad_record == SKIP
+        self._budget = options.max_bad_records
         self._converter = converter
-        self._resume = resume
+        self._progress = progress or ProgressReport(None)
         self._records_written = Metrics.counter("tpudata", "records")
+        self._records_rejected = Metrics.counter("tpudata", "rejected")
         self._bytes_read = Metrics.counter("tpudata", "bytes_read")
         self._shards_written = Metrics.counter("tpudata", "shards_written")
         self._shards_kept = Metrics.counter("tpudata", "shards_kept")
 
     def process(
-        self, element: tuple[tuple[str, int], Iterable[Any]], plan: Plan, labels: Labels
+        self, element: tuple[tuple[str, int], Iterable[bytes]], plan: Plan, labels: Labels
     ) -> Iterator[tuple[Any, ...]]:
         """Writes one shard."""
-        (split, number), references = element
-        ordered = [Reference(*reference) for reference in sorted(references)]
-        _refuse_duplicates(ordered)
+        (split, number), packs = element
+        packs = list(packs)
         name = shard_name(split, number, plan.splits[split].count)
-        inputs = _inputs_digest(ordered, labels, self._converter)
+        inputs = _inputs_digest(_references(packs, self._keep_equal), labels, self._converter)
         kept = self._finished(name, inputs) if self._resume else None
         if kept is not None:
             self._shards_kept.inc()
-            yield (split, name, kept.records, kept.shard_bytes, kept.shard_crc32c, dict(kept.summary[_RECORDS]))
+            rejected = dict(kept.summary[_REJECTED])
+            summary = dict(kept.summary[_RECORDS])
+            yield (split, name, kept.records, kept.shard_bytes, kept.shard_crc32c, summary, rejected)
             return
-        summary = self._converter.new_summary()
+        counted = self._converter.new_summary()
+        rejects = Rejects(name)
         shard = write_shard(
             self._output,
             name,
-            self._records(ordered, labels, summary),
-            lambda: {_INPUTS: inputs, _RECORDS: summary.to_json()},
+            self._records(_references(packs, self._keep_equal), labels, counted, rejects),
+            lambda: {_INPUTS: inputs, _RECORDS: counted.to_json(), _REJECTED: rejects.counts()},
         )
+        # The index is there now; a resumed run holds the shard for finished only with its rejects beside it.
+        rejects.write(self._output)
         self._shards_written.inc()
-        yield (split, name, shard.records, shard.bytes, shard.crc32c, summary.to_json())
+        yield (split, name, shard.records, shard.bytes, shard.crc32c, counted.to_json(), rejects.counts())
 
-    def _records(self, references: Iterable[Reference], labels: Labels, summary: Any) -> Iterator[bytes]:
+    def _records(
+        self, references: Iterable[Reference], labels: Labels, summary: Any, rejects: Rejects
+    ) -> Iterator[bytes | Sequence[bytes]]:
+        bytes_read = records = 0
         for reference in references:
-            data = _read(reference)
-            yield self._converter.convert(reference, labels, data, summary)
-            self._bytes_read.inc(len(data))
-            self._records_written.inc()
+            try:
+                data = read_reference(reference)
+                record = self._converter.convert(reference, labels, data, summary)
+            except BadRecordError as error:
+                if not self._skip:
+                    raise
+                rejects.add(error)
+                continue
+            bytes_read += len(data)
+            self._progress.add(len(data))
+            records += 1
+            yield record
+        if not records:
+            raise SourceError(
+                f"{rejects.name}: every one of its {rejects.total} inputs was refused, and a shard is never empty."
+                f" The first: {rejects.first}"
+            )
+        self._bytes_read.inc(bytes_read)
+        self._records_written.inc(records)
+        self._records_rejected.inc(rejects.total)
+        self._progress.flush()
 
     def _finished(self, name: str, inputs: str) -> ShardIndex | None:
         """The index of a shard that is whole and made from these inputs, or None."""
@@ -135,31 +179,31 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
         except CorruptionError:
             return None
         same = index.shard_bytes == shard.size and index.summary.get(_INPUTS) == inputs
-        return index if same else None
+        complete = same and (not index.summary[_REJECTED] or Rejects(name).written(self._output))
+        # Skipped inputs are looked at again where they are no longer tolerated.
+        return index if complete and (self._skip or not index.summary[_REJECTED]) else None
 
 
-def _read(reference: Reference) -> bytes:
-    if reference.data:
-        return reference.data
-    storage = storage_for(reference.path)
-    if reference.offset == WHOLE_FILE:
-        return storage.read(reference.path)
-    return storage.read_range(reference.path, reference.offset, reference.size)
-
-
-def _refuse_duplicates(ordered: list[Reference]) -> None:
+def _references(packs: Iterable[bytes], keep_equal: bool) -> Iterator[Reference]:
+    """The references of a shard; SourceError where two have one key, unless equal ones are kept."""
     # Equal keys have equal positions, so they always meet in one shard, side by side.
-    for one, other in itertools.pairwise(ordered):
-        if one.key == other.key:
-            raise SourceError(f"{one.path} and {other.path} have the same key {one.key!r}. Every input needs its own.")
+    previous: Reference | None = None
+    for reference in itertools.chain.from_iterable(map(unpack, packs)):
+        equal = keep_equal and not reference.form
+        if previous is not None and previous.key == reference.key and not equal:
+            raise SourceError(
+                f"{previous.origin} and {reference.origin} have the same key {reference.key!r}. Every input needs its own."
+            )
+        previous = reference
+        yield reference
 
 
-def _inputs_digest(ordered: Iterable[Reference], labels: Labels, converter: Converter) -> str:
+def _inputs_digest(references: Iterable[Reference], labels: Labels, converter: Converter) -> str:
     """Digest of what decides a shard's bytes: the converter, the classes, and what is known of every input, in order."""
     fields = dataclasses.asdict(converter)  # type: ignore[call-overload]
-    head = json.dumps([type(converter).__name__, fields, labels.names], sort_keys=True)
+    head = json.dumps([type(converter).__name__, fields, labels.names], sort_keys=True, default=str)
     digest = hashlib.blake2b(head.encode(), digest_size=16)
-    for reference in ordered:
+    for reference in references:
         known = (reference.key, *reference.labels, str(reference.size), reference.form, reference.extra)
-        digest.update(b"\0".join(key_bytes(part) for part in known) + b"\n")
+        digest.update(key_bytes("\0".join(known) + "\n"))
     return digest.hexdigest()

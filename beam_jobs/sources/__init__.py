@@ -1,6 +1,16 @@
 """Where records come from: each source lists references to what is in the input, and reads as little else as it can."""
 
 from beam_jobs.sources._open import open_source
-from beam_jobs.sources._source import Source, make_reference
+from beam_jobs.sources._options import SourceOptions, add_source_flags, source_options
+from beam_jobs.sources._source import Refuse, Source, make_reference, raise_refusal
 
-__all__ = ["Source", "make_reference", "open_source"]
+__all__ = [
+    "Refuse",
+    "Source",
+    "SourceOptions",
+    "add_source_flags",
+    "make_reference",
+    "open_source",
+    "raise_refusal",
+    "source_options",
+]

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol, TypeAlias
 
 from beam_jobs.labels import Labels
 from beam_jobs.options import DEFAULT_SPLIT, ConvertOptions
-from beam_jobs.reference import WHOLE_FILE, Reference, shuffled_position
+from beam_jobs.reference import WHOLE_FILE, Reference, key_digest
+from tpudata.errors import BadRecordError
 from tpudata.format import Feature
+
+Refuse: TypeAlias = Callable[[BadRecordError], None]
+
+
+def raise_refusal(error: BadRecordError) -> None:
+    """Raises what a source refuses: the first refused record ends the listing."""
+    raise error
 
 
 class Source(Protocol):
@@ -17,6 +25,10 @@ class Source(Protocol):
     @property
     def has_classes(self) -> bool:
         """Whether records have class names."""
+
+    @property
+    def several_labels(self) -> bool:
+        """Whether a record may have any number of classes; otherwise each has one, or none where there are no classes."""
 
     @property
     def labels(self) -> Labels | None:
@@ -33,8 +45,15 @@ class Source(Protocol):
     def units(self) -> Sequence[Any]:
         """Parts that are listed on their own, on any worker: folders, files, ranges."""
 
-    def references(self, unit: Any, ignored: list[str]) -> Iterator[Reference]:
-        """Yields a reference to each record of a unit; `ignored` gets the path of what was passed over by its name."""
+    def references(self, unit: Any, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
+        """Yields a reference to each record of a unit.
+
+        Args:
+            unit: one of `units()`.
+            ignored: gets the path of what was passed over by its name.
+            refuse: called with the error of a record that cannot be referred to (a listed file that is missing, an unknown
+                label, an image without its label). It may raise; where it returns, the listing goes on without the record.
+        """
 
 
 def make_reference(
@@ -50,7 +69,8 @@ def make_reference(
     extra: str = "",
     data: bytes = b"",
 ) -> Reference:
-    """A reference with its split and its position; `split` is where the input says it, nothing where the options deal it out."""
+    """A reference with its digest and its split; `split` is where the input says it, nothing where the options deal it out."""
+    digest = key_digest(key)
     if not split:
-        split = options.split.split_of(key) if options.split else DEFAULT_SPLIT
-    return Reference(shuffled_position(key, options.seed), key, split, labels, path, offset, size, form, extra, data)
+        split = options.split.split_of(digest) if options.split else DEFAULT_SPLIT
+    return Reference(digest, key, split, labels, path, offset, size, form, extra, data)

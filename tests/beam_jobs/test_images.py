@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -158,6 +160,28 @@ def test_split_folders_are_splits_and_share_their_labels(tmp_path: Path) -> None
         convert(tmp_path / "in", tmp_path / "other", "--split", "train=0.5,test=0.5")
 
 
+def test_split_folders_by_other_names(tmp_path: Path) -> None:
+    for name in ("Train", "val"):
+        make_pictures(tmp_path / "in" / name, 6)
+    convert(tmp_path / "in", tmp_path / "out")
+    manifest = open_dataset(str(tmp_path / "out")).manifest
+    assert ({name: split.records for name, split in manifest.splits.items()}, manifest.labels) == (
+        {"train": 6, "validation": 6},
+        3,
+    )
+    make_pictures(tmp_path / "in" / "extra", 3)
+    with pytest.raises(SourceError, match=r"Train, val, which look like splits, beside extra"):
+        convert(tmp_path / "in", tmp_path / "other")
+
+
+def test_a_class_may_be_called_train(tmp_path: Path) -> None:
+    for name in ("car", "train"):
+        (tmp_path / "in" / name).mkdir(parents=True)
+        Image.new("L", (7, 5)).save(tmp_path / "in" / name / "x.png")
+    convert(tmp_path / "in", tmp_path / "out")
+    assert open_dataset(str(tmp_path / "out")).labels() == ("car", "train")
+
+
 def test_label_offset(pictures: Path, tmp_path: Path) -> None:
     convert(pictures, tmp_path / "out", "--label-offset", "1")
     labels = {example["image/class/label"][0] for example in open_dataset(str(tmp_path / "out")).examples("train")}
@@ -191,7 +215,7 @@ def test_bad_file_is_named_and_nothing_is_half_written(pictures: Path, tmp_path:
     (source / "dog" / "notes.jpg").write_bytes(b"hello")
     with pytest.raises(BadRecordError) as caught:
         convert(source, tmp_path / "out", "--workers", workers)
-    assert str(caught.value).startswith(f"{source / 'dog' / 'notes.jpg'}: refused: neither JPEG nor PNG")
+    assert str(caught.value).startswith(f"{source / 'dog' / 'notes.jpg'}: refused: no known image: it begins with")
     assert [path.name for path in (tmp_path / "out").rglob("*") if path.is_file()] == []
 
 
@@ -200,8 +224,8 @@ def test_bad_file_is_named_and_nothing_is_half_written(pictures: Path, tmp_path:
     [
         (b"", "the file is empty"),
         (b"\xff\xd8\xff\xe0\x00\x10JFIF", "JPEG cut inside its header"),
-        (b"\x89PNG\r\n\x1a\n\0\0", "PNG cut inside its header"),
-        (b"GIF89a........", "neither JPEG nor PNG"),
+        (b"\x89PNG\r\n\x1a\n\0\0", "PNG cut after 10 bytes"),
+        (b"GIF89a........", "GIF that cannot be decoded"),
     ],
 )
 def test_reason_of_a_refusal(tmp_path: Path, data: bytes, reason: str) -> None:
@@ -222,6 +246,106 @@ def test_cut_picture_is_refused_wherever_it_is_cut(tmp_path: Path, form: str) ->
         path.write_bytes(whole[:length])
         with pytest.raises(BadRecordError, match=r"cut|empty|neither"):
             convert(tmp_path / "in", tmp_path / f"out{length}")
+
+
+def test_refusal_can_be_taken_apart(pictures: Path, tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    shutil.copytree(pictures, source)
+    (source / "dog" / "notes.jpg").write_bytes(b"")
+    for workers in ("1", "2"):
+        with pytest.raises(BadRecordError) as caught:
+            convert(source, tmp_path / "out", "--workers", workers)
+        error = pickle.loads(pickle.dumps(caught.value))
+        assert (error.source, error.reason, error.offset) == (
+            str(source / "dog" / "notes.jpg"),
+            "the file is empty",
+            None,
+        )
+
+
+def test_skip_lists_what_was_refused_and_goes_on(pictures: Path, tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    shutil.copytree(pictures, source)
+    bad = {
+        "cat/empty.png": b"",
+        "dog/notes.jpg": b"hello",
+        "eel/cut.jpg": (source / "cat" / "000.jpg").read_bytes()[:90],
+    }
+    for name, data in bad.items():
+        (source / name).write_bytes(data)
+    (source / "eel" / "nowhere.png").symlink_to(tmp_path / "gone")
+    flags = ["--num-shards=3", "--on-bad-record=skip", "--max-bad-records"]
+    for budget in ("3", "6%"):
+        with pytest.raises(SourceError, match=rf"4 of 64 inputs were refused .*more than --max-bad-records={budget}"):
+            convert(source, tmp_path / "out", *flags, budget, *(["--resume"] if budget == "6%" else []))
+        assert not (tmp_path / "out" / "manifest.json").exists()
+    convert(source, tmp_path / "out", *flags, "4", "--resume")
+    manifest = open_dataset(str(tmp_path / "out")).manifest
+    assert manifest.records == 60
+    assert sum(manifest.rejected.values()) == 4
+    lines = [
+        json.loads(line) for path in (tmp_path / "out" / "rejects").iterdir() for line in path.read_text().splitlines()
+    ]
+    assert {line["source"] for line in lines} == {str(source / name) for name in [*bad, "eel/nowhere.png"]}
+    assert all(line["reason"] for line in lines)
+    # The same in one go, without what was refused, but for the counts and the lists.
+    for name in [*bad, "eel/nowhere.png"]:
+        (source / name).unlink()
+    convert(source, tmp_path / "clean", "--num-shards=3")
+    keys = [
+        {example["image/filename"][0] for example in open_dataset(str(tmp_path / name)).examples("train")}
+        for name in ("out", "clean")
+    ]
+    assert keys[0] == keys[1]
+    # And overwriting takes the lists away as well.
+    convert(source, tmp_path / "out", "--overwrite")
+    assert not list((tmp_path / "out" / "rejects").glob("*"))
+
+
+def test_nothing_but_bad_files_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "in" / "a").mkdir(parents=True)
+    (tmp_path / "in" / "a" / "x.png").write_bytes(b"")
+    with pytest.raises(SourceError, match="every one of its 1 inputs was refused"):
+        convert(tmp_path / "in", tmp_path / "out", "--on-bad-record=skip", "--max-bad-records=100%")
+
+
+def test_a_pipe_among_the_pictures_is_refused_and_not_waited_for(pictures: Path, tmp_path: Path) -> None:
+    shutil.copytree(pictures, tmp_path / "in")
+    os.mkfifo(tmp_path / "in" / "cat" / "x.jpg")
+    with pytest.raises(StorageError, match=r"cat/x\.jpg is neither a file nor a folder"):
+        convert(tmp_path / "in", tmp_path / "out")
+
+
+def test_names_that_are_not_utf8(pictures: Path, tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    shutil.copytree(pictures, source)
+    (source / "cat" / "000.jpg").rename(os.fsdecode(os.fsencode(source / "cat") + b"/caf\xe9.jpg"))
+    convert(source, tmp_path / "out")
+    names = {example["image/filename"][0] for example in open_dataset(str(tmp_path / "out")).examples("train")}
+    assert b"cat/caf\xe9.jpg" in names
+    (source / "dog").rename(os.fsdecode(os.fsencode(source) + b"/d\xf6g"))
+    with pytest.raises(SourceError, match=r"class name .* not UTF-8"):
+        convert(source, tmp_path / "other")
+
+
+def test_output_below_the_input_is_refused(pictures: Path, tmp_path: Path) -> None:
+    shutil.copytree(pictures, tmp_path / "in")
+    for output in ("in", "in/out", "in/cat/out", "x/../in/out"):
+        with pytest.raises(UsageError, match="lies in --input"):
+            convert(tmp_path / "in", tmp_path / output)
+
+
+def test_a_split_without_records_is_an_error(tmp_path: Path) -> None:
+    make_pictures(tmp_path / "in", 3)
+    with pytest.raises(SourceError, match=r"no record falls into test"):
+        convert(tmp_path / "in", tmp_path / "out", "--split", "train=0.999999,test=0.000001")
+
+
+def test_shards_multiple_of(pictures: Path, tmp_path: Path) -> None:
+    convert(pictures, tmp_path / "out", "--shard-size=30kB", "--shards-multiple-of=4")
+    assert len(open_dataset(str(tmp_path / "out")).manifest.split("train").shards) in (4, 8)
+    with pytest.raises(UsageError, match="no multiple of 4"):
+        convert(pictures, tmp_path / "other", "--num-shards=6", "--shards-multiple-of=4")
 
 
 def test_hidden_files_are_passed_over_and_counted(pictures: Path, tmp_path: Path) -> None:
@@ -277,6 +401,36 @@ def test_resume_writes_only_what_is_missing_or_broken(pictures: Path, tmp_path: 
     assert kept == {"train-00000-of-00006.tfrecord", "train-00005-of-00006.tfrecord"}
 
 
+def test_resume_of_a_complete_dataset_changes_nothing(pictures: Path, tmp_path: Path) -> None:
+    source, output = tmp_path / "in", tmp_path / "out"
+    shutil.copytree(pictures, source)
+    convert(source, output, "--num-shards", "4")
+    before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in output.rglob("*.*")}
+
+    def unchanged() -> bool:
+        return before == {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in output.rglob("*.*")}
+
+    convert(source, output, "--num-shards", "4", "--resume")
+    assert unchanged()
+    for flags in (["--num-shards=3"], ["--num-shards=4", "--label-offset=1"], ["--num-shards=4", "--seed=5"]):
+        with pytest.raises(OutputError, match=r"was made with (num_shards|label_offset|seed) = "):
+            convert(source, output, *flags, "--resume")
+        assert unchanged()
+    (source / "cat" / "more.png").write_bytes(b"no picture")
+    with pytest.raises(OutputError, match="the input has changed since"):
+        convert(source, output, "--num-shards", "4", "--resume")
+    assert unchanged()
+
+
+def test_overwrite_that_cannot_succeed_leaves_the_old_dataset(pictures: Path, tmp_path: Path) -> None:
+    convert(pictures, tmp_path / "out")
+    before = digests(tmp_path / "out")
+    for flags in (["--num-shards=61"], ["--runner=Nope"], ["--runner=DataflowRunner"], ["--split=train=1e400"]):
+        with pytest.raises((UsageError, ValueError)):
+            convert(pictures, tmp_path / "out", "--overwrite", *flags)
+        assert digests(tmp_path / "out") == before
+
+
 def test_resume_with_another_plan_is_refused(pictures: Path, tmp_path: Path) -> None:
     convert(pictures, tmp_path / "out", "--num-shards", "6")
     (tmp_path / "out" / "manifest.json").unlink()
@@ -319,11 +473,13 @@ def test_input_that_is_not_there_or_has_no_classes(tmp_path: Path) -> None:
     [
         (["--shard-sise=1MB"], "did you mean --shard-size"),
         (["--runer=X"], "did you mean --runner"),
+        (["--on-bad-record=ignore"], "invalid choice: 'ignore'"),
+        (["--max-bad-records=-1"], "neither a count such as 100 nor a share"),
         (["--shard-size=1XB"], "'1XB' is not a size"),
         (["--split=train=0.5"], "add up to 0.5"),
         (["--split=train"], "is not NAME=SHARE"),
         (["--split=tr-ain=1"], "split name 'tr-ain'"),
-        (["--num-shards=61"], "fills at most 60 shards"),
+        (["--num-shards=61"], "fills 60 of them at most"),
         (["--resume", "--overwrite"], "choose one"),
         (["--runner=NoSuchRunner"], "Unexpected pipeline runner"),
         (["--workers=2", "--runner=PrismRunner"], "--workers is for the local runner"),

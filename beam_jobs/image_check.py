@@ -1,0 +1,52 @@
+"""Whether the encoded images of a record are what stands beside them: for `tpudata verify`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from beam_jobs.image_header import JPEG, PNG, image_format, read_header
+from tpudata.format import Feature, Manifest
+from tpudata.format.example import Value
+
+
+def image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[str]:
+    """Yields what does not fit in a record's encoded images, in words.
+
+    Every feature that the manifest calls an image is looked at: its header must be whole, and say the height, width, channels and
+    format that stand in the features beside it (`image/height` and so on for `image/encoded`), and the height and width of the
+    manifest, where all images have one. No pixel is decoded.
+
+    Args:
+        manifest: of the dataset.
+        example: a decoded record.
+    """
+    for feature in manifest.features:
+        if feature.encoding == "image":
+            values = example.get(feature.name)
+            # One that is missing or of another kind is a matter of the schema.
+            if values and isinstance(values[0], bytes):
+                yield from _problems(feature, values[0], example)
+
+
+def _problems(feature: Feature, data: bytes, example: Mapping[str, Value]) -> Iterator[str]:
+    try:
+        name = image_format(data)
+        header = read_header(data, name) if name in (JPEG, PNG) else None
+    except ValueError as error:
+        yield f"feature {feature.name!r}: {error}"
+        return
+    folder, slash, _ = feature.name.rpartition("/")
+    if slash:
+        stored = example.get(f"{folder}/format")
+        if stored and isinstance(stored[0], bytes) and stored[0].upper() != name.upper().encode():
+            yield f"feature '{folder}/format' is {stored[0]!r}; the image is a {name}"
+    if header is None:
+        return
+    channels = (header.components, header.components + 1) if header.alpha else (header.components,)
+    found = (("height", (header.height,)), ("width", (header.width,)), ("channels", channels))
+    for (part, allowed), size in zip(found, (*feature.shape[:2], None), strict=True):
+        beside = example.get(f"{folder}/{part}") if slash else None
+        if beside and beside[0] not in allowed:
+            yield f"feature '{folder}/{part}' is {beside[0]!r}; the image's header says {allowed[0]}"
+        if size is not None and size not in allowed:
+            yield f"feature {feature.name!r} has {part} {allowed[0]}; the manifest says {size}"

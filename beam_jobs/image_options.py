@@ -1,0 +1,96 @@
+"""What a conversion of images is asked to do with each image, checked once at the door."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from typing import Any
+
+from tpudata.errors import UsageError
+from tpudata.flags import FlagParser, positive_int
+
+IMAGENET, RAW = "imagenet", "raw"
+LAYOUTS = (IMAGENET, RAW)
+HEADER, DECODE = "header", "decode"
+CHECKS = (HEADER, DECODE)
+# What tf.io.encode_jpeg uses too.
+DEFAULT_QUALITY = 95
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageOptions:
+    """How images are checked and stored; docs/image_rules.md says what happens to each kind.
+
+    Attributes:
+        layout: `"imagenet"` stores encoded images and what their headers say, `"raw"` uint8 pixels of one size.
+        check: `"header"` reads the header and the end of an image that is stored as it is, `"decode"` decodes it all.
+        resize_shorter: images whose shorter side has more pixels than this are shrunk to it; None leaves sizes as they are.
+        quality: of the JPEGs that are written, 1 to 100. Where it is given, every image that must be re-encoded becomes a
+            JPEG; where it is None, lossless ones become PNG and the others JPEG of quality 95.
+        jpeg_only: store PNGs as JPEG too, for readers whose operations take nothing else.
+
+    Raises:
+        UsageError: a value is not allowed, or two do not fit each other.
+    """
+
+    layout: str = IMAGENET
+    check: str = HEADER
+    resize_shorter: int | None = None
+    quality: int | None = None
+    jpeg_only: bool = False
+
+    def __post_init__(self) -> None:
+        for name, value, allowed in (("layout", self.layout, LAYOUTS), ("check", self.check, CHECKS)):
+            if value not in allowed:
+                raise UsageError(f"--{name} is {value!r}; allowed are {' and '.join(allowed)}")
+        if self.resize_shorter is not None and self.resize_shorter < 1:
+            raise UsageError(f"--resize-shorter is {self.resize_shorter}; it is a number of pixels, 1 or more")
+        if self.quality is not None and not 1 <= self.quality <= 100:
+            raise UsageError(f"--quality is {self.quality}; a JPEG's quality is 1 to 100")
+        if self.layout == RAW:
+            for name, given in (("quality", self.quality is not None), ("jpeg-only", self.jpeg_only)):
+                if given:
+                    raise UsageError(
+                        f"--{name} says how JPEGs are written, but layout raw stores pixels. Leave one out."
+                    )
+
+    @property
+    def changes_sizes(self) -> bool:
+        """Whether images take other sizes in a shard than in the input, as a rule and not as an exception."""
+        return self.layout == RAW or self.resize_shorter is not None or self.jpeg_only
+
+    def deciding(self) -> dict[str, Any]:
+        """The options, for the manifest: all of them decide what the shards hold."""
+        return dataclasses.asdict(self)
+
+
+def add_image_flags(parser: FlagParser) -> None:
+    """Adds the flags that `image_options` reads."""
+    add = parser.add_argument
+    add("--layout", default=IMAGENET, help="imagenet: encoded images (default); raw: uint8 pixels, all of one size")
+    add("--check", default=HEADER, help="header: headers and ends of the images (default); decode: decode every image")
+    add(
+        "--resize-shorter",
+        type=positive_int,
+        metavar="N",
+        help="shrink images whose shorter side has more than N pixels",
+    )
+    add(
+        "--quality",
+        type=positive_int,
+        metavar="Q",
+        help="write every image that must be re-encoded as a JPEG of this quality, 1 to 100"
+        f" (default: lossless images as PNG, others as JPEG of {DEFAULT_QUALITY})",
+    )
+    parser.add_switch("--jpeg-only", default=False, help="store PNGs as JPEG, for readers that decode nothing else")
+
+
+def image_options(flags: argparse.Namespace) -> ImageOptions:
+    """The options that the flags of `add_image_flags` say; UsageError where they are not allowed."""
+    return ImageOptions(
+        layout=flags.layout,
+        check=flags.check,
+        resize_shorter=flags.resize_shorter,
+        quality=flags.quality,
+        jpeg_only=flags.jpeg_only,
+    )

@@ -1,0 +1,91 @@
+"""What the images of a shard, or of a dataset, have in common."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+Shape = tuple[int, int, int]
+
+
+@dataclasses.dataclass
+class ImageSummary:
+    """Counts and extremes; those of two shards can be merged, and the order of merging matters to `examples` alone.
+
+    Attributes:
+        decoded_bytes: of all images as uint8.
+        heights, widths: smallest and largest, in pixels.
+        channels: smallest and largest.
+        converted: number of re-encoded images by reason; an image counts once, under the first reason that fits.
+        examples: up to two different shapes (height, width, channels), each with the first image that has it.
+    """
+
+    decoded_bytes: int = 0
+    heights: tuple[int, int] | None = None
+    widths: tuple[int, int] | None = None
+    channels: tuple[int, int] | None = None
+    converted: dict[str, int] = dataclasses.field(default_factory=dict)
+    examples: list[tuple[Shape, str]] = dataclasses.field(default_factory=list)
+
+    def add(self, shape: Shape, source: str, reason: str = "") -> None:
+        """Counts one image.
+
+        Args:
+            shape: (height, width, channels).
+            source: what a person knows the image by.
+            reason: why it was re-encoded; empty where it was not.
+        """
+        height, width, channels = shape
+        self.decoded_bytes += height * width * channels
+        self.heights = _stretched(self.heights, height)
+        self.widths = _stretched(self.widths, width)
+        self.channels = _stretched(self.channels, channels)
+        if reason:
+            self.converted[reason] = self.converted.get(reason, 0) + 1
+        if len(self.examples) < 2:
+            self._add_example(shape, source)
+
+    def merge(self, other: ImageSummary) -> None:
+        """Adds what another summary has counted."""
+        self.decoded_bytes += other.decoded_bytes
+        self.heights = _span(self.heights, other.heights)
+        self.widths = _span(self.widths, other.widths)
+        self.channels = _span(self.channels, other.channels)
+        for reason, count in other.converted.items():
+            self.converted[reason] = self.converted.get(reason, 0) + count
+        for shape, source in other.examples:
+            self._add_example(shape, source)
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> ImageSummary:
+        """The summary that `to_json` wrote."""
+        spans = {name: value[name] and tuple(value[name]) for name in ("heights", "widths", "channels")}
+        examples = [(_shape(shape), source) for shape, source in value["examples"]]
+        return cls(value["decoded_bytes"], **spans, converted=dict(value["converted"]), examples=examples)
+
+    def _add_example(self, shape: Shape, source: str) -> None:
+        if len(self.examples) < 2 and all(shape != known for known, _ in self.examples):
+            self.examples.append((shape, source))
+
+
+def _shape(values: Sequence[int]) -> Shape:
+    height, width, channels = values
+    return height, width, channels
+
+
+def _stretched(span: tuple[int, int] | None, value: int) -> tuple[int, int]:
+    if span is None:
+        return value, value
+    low, high = span
+    return span if low <= value <= high else (min(low, value), max(high, value))
+
+
+def _span(one: tuple[int, int] | None, other: tuple[int, int] | None) -> tuple[int, int] | None:
+    if one is None or other is None:
+        return one or other
+    return min(one[0], other[0]), max(one[1], other[1])

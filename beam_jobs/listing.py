@@ -1,0 +1,84 @@
+"""The first step: from a source's units to packs of references, and aside what is known of them all."""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from typing import Any, BinaryIO
+
+import apache_beam as beam
+from apache_beam.pvalue import TaggedOutput
+
+from beam_jobs.options import SKIP, ConvertOptions
+from beam_jobs.packing import batches, pack
+from beam_jobs.reference import Reference
+from beam_jobs.rejects import Rejects
+from beam_jobs.sources import Source
+from beam_jobs.tally import TallyPart
+from tpudata.errors import BadRecordError
+from tpudata.storage import storage_for
+from tpudata.storage.local import TEMPORARY_PREFIX
+
+# Names of the outputs beside the packs. Of each pack: a TallyPart, the class names, and a sample of its references. Of each
+# unit: how many files were passed over by their name, and how many records were refused, by kind.
+TALLY, NAMES, SAMPLE, IGNORED, REFUSED = "tally", "names", "sample", "ignored", "refused"
+
+
+class ListReferences(beam.DoFn):  # type: ignore[misc]
+    """Yields packs of references to the records of each unit, and aside the outputs named above.
+
+    Records of a compressed stream have no address. Their bytes are written aside into a temporary file of the output folder,
+    one a unit, and referred to there, so that bytes never travel through the runner; the last step removes these files.
+
+    Args:
+        source: lists the units.
+        options: of the conversion.
+        sample: how many references to sample: those with the smallest digests, so the same in any order; 0 for none.
+    """
+
+    def __init__(self, source: Source, options: ConvertOptions, sample: int) -> None:
+        super().__init__()
+        self._source = source
+        self._options = options
+        self._sample = sample
+
+    def process(self, unit: Any) -> Iterator[Any]:
+        """Lists one unit."""
+        name = hashlib.blake2b(repr(unit).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
+        ignored: list[str] = []
+        rejects = Rejects(f"listing-{name}")
+
+        def refuse(error: BadRecordError) -> None:
+            if self._options.on_bad_record != SKIP:
+                raise error
+            rejects.add(error)
+
+        with ExitStack() as stack:
+            references = self._spooled(self._source.references(unit, ignored, refuse), name, stack)
+            for batch in batches(references):
+                yield pack(batch)
+                yield TaggedOutput(TALLY, TallyPart.of(batch, self._options.seed))
+                if self._sample:
+                    yield TaggedOutput(SAMPLE, pack(heapq.nsmallest(self._sample, batch)))
+                yield TaggedOutput(NAMES, {label for reference in batch for label in reference.labels})
+        rejects.write(self._options.output)
+        yield TaggedOutput(IGNORED, len(ignored))
+        yield TaggedOutput(REFUSED, rejects.counts())
+
+    def _spooled(self, references: Iterable[Reference], name: str, stack: ExitStack) -> Iterator[Reference]:
+        """The references, those with inline data replaced by such to a spool file that is complete when `stack` closes."""
+        storage = storage_for(self._options.output)
+        path = storage.join(self._options.output, f"{TEMPORARY_PREFIX}spool-{name}")
+        spool: BinaryIO | None = None
+        offset = 0
+        for reference in references:
+            if not reference.data:
+                yield reference
+                continue
+            spool = spool or stack.enter_context(storage.create(path))
+            spool.write(reference.data)
+            size = len(reference.data)
+            yield reference._replace(spool=path, offset=offset, size=size, data=b"")
+            offset += size

@@ -1,0 +1,105 @@
+"""A progress bar for local runs, whose workers are threads or processes of this machine.
+
+Each worker keeps a small file in a temporary folder, which it rewrites a few times a second at most:
+
+    8   records done, int64 little-endian
+    8   bytes read, int64 little-endian
+
+and the plan leaves the totals there in a file of the same form. The process that started the run adds the files up. Runners
+elsewhere show Beam's counters instead: records, bytes_read, rejected, shards_written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from tqdm import tqdm
+
+_COUNTS = struct.Struct("<qq")
+_TOTAL = "total"
+_EVERY_SECONDS = 0.2
+
+
+class ProgressReport:
+    """Where workers report; pickled to them.
+
+    Args:
+        folder: of the reports, or None where nobody looks.
+    """
+
+    def __init__(self, folder: str | None) -> None:
+        self._folder = folder
+        self._records = self._bytes = 0
+        self._written = 0.0
+
+    def total(self, records: int, size: int) -> None:
+        """Reports how many records and bytes there will be."""
+        self._write(_TOTAL, records, size)
+
+    def add(self, size: int) -> None:
+        """Reports one more record of `size` bytes."""
+        self._records += 1
+        self._bytes += size
+        if self._folder is not None and time.monotonic() - self._written > _EVERY_SECONDS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Reports now."""
+        self._write(f"{os.getpid()}-{id(self)}", self._records, self._bytes)
+        self._written = time.monotonic()
+
+    def _write(self, name: str, records: int, size: int) -> None:
+        if self._folder is None:
+            return
+        # The folder goes when the bar does, which may be while a worker is still ending.
+        with contextlib.suppress(OSError):
+            Path(self._folder, name).write_bytes(_COUNTS.pack(records, size))
+
+
+@contextlib.contextmanager
+def progress_bar(shown: bool) -> Iterator[ProgressReport]:
+    """Shows a bar with records, MB/s and the time left on stderr while the context lasts.
+
+    Args:
+        shown: whether to show one; without it, and where stderr is not a terminal, reports go nowhere.
+    """
+    if not shown or not sys.stderr.isatty():
+        yield ProgressReport(None)
+        return
+    with tempfile.TemporaryDirectory(prefix="tpudata-progress-") as folder:
+        stop = threading.Event()
+        thread = threading.Thread(target=_watch, args=(Path(folder), stop), daemon=True)
+        thread.start()
+        try:
+            yield ProgressReport(folder)
+        finally:
+            stop.set()
+            thread.join()
+
+
+def _watch(folder: Path, stop: threading.Event) -> None:
+    with tqdm(total=None, unit="B", unit_scale=True, desc="planning", leave=False) as bar:
+        done = False
+        while not done:
+            done = stop.wait(_EVERY_SECONDS)
+            records = size = 0
+            for path in folder.iterdir():
+                data = path.read_bytes()
+                if len(data) < _COUNTS.size:
+                    continue
+                counts = _COUNTS.unpack(data)
+                if path.name == _TOTAL:
+                    bar.total = counts[1]
+                    bar.desc = "converting"
+                else:
+                    records, size = records + counts[0], size + counts[1]
+            bar.set_postfix_str(f"{records:,} records", refresh=False)
+            bar.update(size - bar.n)

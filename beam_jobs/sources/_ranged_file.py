@@ -1,0 +1,50 @@
+"""A file as a seekable stream of ranged reads: what is jumped over is not read."""
+
+from __future__ import annotations
+
+import io
+
+from tpudata.storage import storage_for
+
+# A header and the small file behind it in one read; more would read what is jumped over.
+_BUFFER_BYTES = 1 << 13
+
+
+class _RangedFile(io.RawIOBase):
+    """Unbuffered; see `open_ranged`."""
+
+    def __init__(self, path: str, size: int) -> None:
+        super().__init__()
+        self._path = path
+        self._size = size
+        self._position = 0
+        self._storage = storage_for(path)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = base + offset
+        return self._position
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        length = max(0, min(len(buffer), self._size - self._position))
+        data = self._storage.read_range(self._path, self._position, length) if length else b""
+        buffer[: len(data)] = data
+        self._position += len(data)
+        return len(data)
+
+
+def open_ranged(path: str, size: int) -> io.BufferedReader:
+    """Opens a file of `size` bytes so that seeking costs nothing and a small read costs one ranged read.
+
+    `Storage.open` is for reading from start to end, and promises no seeking.
+    """
+    return io.BufferedReader(_RangedFile(path, size), _BUFFER_BYTES)

@@ -1,0 +1,233 @@
+"""IDX pairs, as MNIST and Fashion-MNIST come: PREFIX-images-idx3-ubyte and PREFIX-labels-idx1-ubyte, with gzip or without.
+
+The prefix says the split: train-* is train, t10k-* and test-* are test; any other says none. A key is IMAGES/NUMBER: the name of
+the images file without .gz, and the image's number from 0 in eight digits. The layout (yann.lecun.com/exdb/mnist, "THE IDX FILE
+FORMAT"):
+
+    bytes       what
+    2           zero
+    1           type of the values: 8 is unsigned byte, the only one read here
+    1           number of dimensions: 3 for images, 4 where there are channels, 1 for labels
+    4 each      sizes, big-endian
+    ...         the values, the last dimension fastest
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import re
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from typing import BinaryIO, NamedTuple
+
+from beam_jobs.labels import Labels
+from beam_jobs.options import ConvertOptions
+from beam_jobs.reference import Reference
+from beam_jobs.sources._classes import Classes
+from beam_jobs.sources._options import SourceOptions, refuse_split_flag
+from beam_jobs.sources._source import Refuse, make_reference, raise_refusal
+from beam_jobs.sources._tar_file import file_size, first_bytes, is_gzip, open_gzip
+from tpudata.errors import BadRecordError, CorruptionError, SourceError
+from tpudata.format import Feature
+from tpudata.storage import storage_for
+
+# Images per unit; a million images are a hundred units.
+UNIT_IMAGES = 10_000
+_NAME = re.compile(r"(?P<prefix>.*[-_.]|)(?P<what>images|labels)[-.]idx\d-ubyte(?:\.gz)?")
+_SPLITS = {"train": "train", "t10k": "test", "test": "test", "validation": "validation"}
+_MAGIC, _UNSIGNED_BYTE = 4, 8
+
+
+class IdxUnit(NamedTuple):
+    """A run of images of a pair.
+
+    Attributes:
+        images, labels: paths.
+        name: stands before the numbers in keys.
+        split: or nothing.
+        shape: of one image: height, width, and channels where there are any.
+        first, length: which images.
+        header: bytes before the first image of the file.
+    """
+
+    images: str
+    labels: str
+    name: str
+    split: str
+    shape: tuple[int, ...]
+    first: int
+    length: int
+    header: int
+
+
+def is_idx_name(name: str) -> bool:
+    """Whether a file is named as one of an IDX pair."""
+    return _NAME.fullmatch(name) is not None
+
+
+@dataclasses.dataclass(frozen=True)
+class IdxPairs:
+    """IDX pairs: a Source whose units are runs of images, or whole pairs where they are compressed.
+
+    Attributes:
+        options: deal out splits and seed the order.
+        runs: to be listed.
+        classes: names of the labels, which are whole numbers.
+        has_classes: False where records are unlabelled.
+    """
+
+    options: ConvertOptions
+    runs: tuple[IdxUnit, ...]
+    classes: Classes
+    has_classes: bool = True
+    several_labels: bool = False
+    extra: tuple[Feature, ...] = ()
+
+    @classmethod
+    def find(cls, options: ConvertOptions, source_options: SourceOptions, paths: Iterable[str]) -> IdxPairs:
+        """Pairs files up and reads their headers.
+
+        Args:
+            options: of the conversion.
+            source_options: labels, or none.
+            paths: images and labels files; the partner of each is looked for beside it.
+
+        Raises:
+            SourceError: a partner is missing, a header says something else than unsigned bytes, or counts differ.
+            CorruptionError: a file's size is not what its header says.
+            UsageError: the options deal out splits, but the pairs are of several splits already.
+        """
+        pairs = [_partners(path) for path in paths]
+        # Of MNIST alone there are two pairs, and --split would mix what has been apart for decades; one pair may be dealt out.
+        splits = sorted({split for _, _, _, split in pairs if split})
+        if len(splits) > 1:
+            refuse_split_flag(options, f"{options.input} has splits already ({', '.join(splits)})")
+        runs: list[IdxUnit] = []
+        for images, labels, name, split in sorted(set(pairs)):
+            runs.extend(_runs(images, labels, name, "" if options.split else split))
+        return cls(options, tuple(runs), Classes.open(source_options, integers=True), not source_options.unlabelled)
+
+    @property
+    def labels(self) -> Labels | None:
+        """Those of `--labels FILE`."""
+        return self.classes.labels
+
+    @property
+    def integer_labels(self) -> bool:
+        """Labels are whole numbers, unless a file names them."""
+        return self.classes.collects_integers
+
+    def units(self) -> Sequence[IdxUnit]:
+        """The runs of images."""
+        return self.runs
+
+    def references(self, unit: IdxUnit, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
+        """Yields a reference to every image of a run; its `form` is `idx:HEIGHTxWIDTH[xCHANNELS]`."""
+        del ignored
+        size = math.prod(unit.shape)
+        form = "idx:" + "x".join(map(str, unit.shape))
+        labels = _label_bytes(unit)
+        with open_gzip(unit.images) if is_gzip(unit.images) else contextlib.nullcontext() as images:
+            if images is not None:
+                images.seek(unit.header)
+            for number, label in enumerate(labels, unit.first):
+                data = b"" if images is None else _exactly(images, size, unit.images)
+                try:
+                    name = self.classes.name(str(label), f"{unit.labels}, label {number}")
+                except BadRecordError as error:
+                    refuse(error)
+                    continue
+                yield make_reference(
+                    self.options,
+                    f"{unit.name}/{number:08d}",
+                    path=unit.images,
+                    offset=unit.header + number * size,
+                    size=size,
+                    split=unit.split,
+                    labels=(name,) if self.has_classes else (),
+                    form=form,
+                    data=data,
+                )
+            if images is not None:
+                _refuse_more(images, unit.images)
+
+
+def _partners(path: str) -> tuple[str, str, str, str]:
+    """Paths of images and labels, the name in keys, and the split, of a pair by one of its files."""
+    folder, slash, name = path.rpartition("/")
+    match = _NAME.fullmatch(name)
+    if match is None:
+        raise SourceError(
+            f"{path} is an IDX file by its content; name it PREFIX-images-idx3-ubyte or PREFIX-labels-idx1-ubyte."
+        )
+    found = {match["what"]: path}
+    (other,) = {"images", "labels"} - {match["what"]}
+    for entry in storage_for(path).list(folder or slash or "."):
+        theirs = _NAME.fullmatch(entry.name)
+        if theirs and (theirs["prefix"], theirs["what"]) == (match["prefix"], other):
+            found.setdefault(other, f"{folder}{slash}{entry.name}")
+    if other not in found:
+        raise SourceError(f"{path} has no {other} file beside it. Both come in a pair: {match['prefix']}{other}-idx...")
+    key = found["images"].rpartition("/")[2].removesuffix(".gz")
+    words = re.split(r"[-_.]", match["prefix"].rstrip("-_."))
+    return found["images"], found["labels"], key, _SPLITS.get(words[-1], "")
+
+
+def _runs(images: str, labels: str, name: str, split: str) -> Iterator[IdxUnit]:
+    sizes, header = _header(images, (3, 4))
+    counts, _ = _header(labels, (1,))
+    if sizes[0] != counts[0]:
+        raise SourceError(f"{images} has {sizes[0]} images, and {labels} has {counts[0]} labels. They are no pair.")
+    step = sizes[0] if is_gzip(images) or is_gzip(labels) else UNIT_IMAGES
+    for first in range(0, sizes[0], step or 1):
+        yield IdxUnit(images, labels, name, split, sizes[1:], first, min(step, sizes[0] - first), header)
+
+
+def _header(path: str, dimensions: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
+    """The sizes of an IDX file, and the bytes of its header; the file's size is checked where it is not compressed."""
+    head = first_bytes(path, _MAGIC + 4 * 4)
+    if len(head) < _MAGIC or head[:2] != b"\0\0" or head[3] not in dimensions:
+        raise SourceError(
+            f"{path} is not an IDX file of {' or '.join(map(str, dimensions))} dimensions: it begins with {head[:4]!r}."
+        )
+    if head[2] != _UNSIGNED_BYTE:
+        raise SourceError(f"{path} has values of IDX type 0x{head[2]:02x}; unsigned bytes (0x08) are read.")
+    length = _MAGIC + 4 * head[3]
+    if len(head) < length:
+        raise CorruptionError(path, 0, f"the file ends inside its header ({len(head)} of {length} bytes)")
+    sizes = struct.unpack(f">{head[3]}I", head[_MAGIC:length])
+    if not is_gzip(path) and file_size(path) != length + math.prod(sizes):
+        shape = " x ".join(map(str, sizes))
+        raise CorruptionError(
+            path,
+            min(file_size(path), length + math.prod(sizes)),
+            f"{file_size(path)} bytes, where its header says {shape}",
+        )
+    return sizes, length
+
+
+def _label_bytes(unit: IdxUnit) -> bytes:
+    """The labels of a run, a byte each."""
+    start = _MAGIC + 4
+    if not is_gzip(unit.labels):
+        return storage_for(unit.labels).read_range(unit.labels, start + unit.first, unit.length)
+    # A compressed pair is one run.
+    with open_gzip(unit.labels) as file:
+        file.seek(start)
+        labels = _exactly(file, unit.length, unit.labels)
+        _refuse_more(file, unit.labels)
+        return labels
+
+
+def _exactly(file: BinaryIO, size: int, path: str) -> bytes:
+    data = file.read(size)
+    if len(data) < size:
+        raise CorruptionError(path, file.tell(), "the file ends before the last record that its header counts")
+    return data
+
+
+def _refuse_more(file: BinaryIO, path: str) -> None:
+    if file.read(1):
+        raise CorruptionError(path, file.tell() - 1, "there are bytes behind the last record that the header counts")

@@ -1,0 +1,225 @@
+"""ImageNet as it comes: a folder with the training images, the validation images, or both.
+
+    training      ILSVRC2012_img_train.tar (a tar of tars), or train/SYNSET/FILE
+    validation    ILSVRC2012_img_val.tar, validation/FILE or val/FILE, with a file of synsets beside it, whose line i is the
+                  synset of ILSVRC2012_val_0000000i.JPEG; or validation/SYNSET/FILE or val/SYNSET/FILE
+
+A key is the file's own name, which is unique in ImageNet, so tars and folders give the same dataset. Classes are synsets in sorted
+order; the further feature image/class/synset repeats the class for readers that look for it there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from beam_jobs.labels import Labels
+from beam_jobs.options import ConvertOptions
+from beam_jobs.reference import WHOLE_FILE, Reference
+from beam_jobs.sources._classes import Classes
+from beam_jobs.sources._names import is_left_behind
+from beam_jobs.sources._options import SourceOptions, refuse_split_flag
+from beam_jobs.sources._source import Refuse, make_reference, raise_refusal
+from beam_jobs.sources._tar_file import open_tar
+from beam_jobs.sources.tars import TARS, Tars, TarUnit, tar_files
+from tpudata.errors import BadRecordError, SourceError
+from tpudata.format import Feature
+from tpudata.storage import Entry, storage_for
+
+TRAIN, VALIDATION = "train", "validation"
+TRAIN_TAR, VALIDATION_TAR = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
+SYNSET_FILES = ("synset_labels.txt", "imagenet_2012_validation_synset_labels.txt")
+_VALIDATION_FOLDERS = ("validation", "val")
+_SYNSET = re.compile(r"n\d{8}")
+_VALIDATION_NAME = re.compile(r"ILSVRC2012_val_(\d{8})\.[A-Za-z]+")
+# Of training and validation images alike.
+_IMAGE_NAME = re.compile(r"(n\d{8}|ILSVRC2012_val)_\d+\.[A-Za-z]+")
+_EXTRA = "image/class/synset"
+
+
+class ImageNetUnit(NamedTuple):
+    """Part of ImageNet that is listed on its own.
+
+    Attributes:
+        split: train or validation.
+        path: a tar, or a folder.
+        is_tar: which of the two.
+        start, end: of the tar in the file; 0 and -1 for the file as a whole.
+        synset: of all images, or nothing where the file of synsets says it.
+    """
+
+    split: str
+    path: str
+    is_tar: bool
+    start: int = 0
+    end: int = -1
+    synset: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageNet:
+    """The raw files of ImageNet: a Source whose units are tars and folders.
+
+    Attributes:
+        options: seed the order.
+        parts: to be listed.
+        classes: the synsets.
+        synset_file: says the synsets of the validation images.
+        synsets: its lines.
+    """
+
+    options: ConvertOptions
+    parts: tuple[ImageNetUnit, ...]
+    classes: Classes
+    synset_file: str
+    synsets: tuple[str, ...]
+    has_classes: bool = True
+    several_labels: bool = False
+    integer_labels: bool = False
+    extra: tuple[Feature, ...] = (Feature(_EXTRA, "bytes", "string", encoding="utf8"),)
+
+    @classmethod
+    def find(cls, options: ConvertOptions, source_options: SourceOptions) -> ImageNet | None:
+        """The ImageNet in the input's folder, or None where it is not laid out like that; lists folders and headers of tars.
+
+        Raises:
+            SourceError: validation images without a file of synsets, or synsets that the training images do not have.
+            UsageError: the options deal out splits.
+        """
+        entries = {entry.name: entry for entry in storage_for(options.input).list(options.input)}
+        train = entries.get(TRAIN_TAR) or _folder(entries, (TRAIN,), _is_synset_folders)
+        flat = entries.get(VALIDATION_TAR) or _folder(entries, _VALIDATION_FOLDERS, _is_flat)
+        sorted_out = _folder(entries, _VALIDATION_FOLDERS, _is_synset_folders)
+        validation = flat or sorted_out
+        used = (train, validation)
+        strangers = [e for e in entries.values() if e.is_folder and e not in used and not is_left_behind(e.name)]
+        if (train, validation) == (None, None) or strangers:
+            return None
+        refuse_split_flag(options, f"{options.input} is ImageNet, which has its splits")
+        parts = [] if train is None else list(_synset_parts(options, TRAIN, train))
+        synsets: tuple[str, ...] = ()
+        synset_file = next((entries[name].path for name in SYNSET_FILES if name in entries), "")
+        if flat is not None:
+            if not synset_file:
+                raise SourceError(
+                    f"{options.input} has validation images but no {' or '.join(SYNSET_FILES)}. Put that file there: line i is the"
+                    " synset of image i."
+                )
+            synsets = _read_synsets(synset_file)
+            parts.append(ImageNetUnit(VALIDATION, flat.path, is_tar=not flat.is_folder))
+        elif sorted_out is not None:
+            parts.extend(_synset_parts(options, VALIDATION, sorted_out))
+        classes = Classes.open(source_options)
+        if classes.labels is None:
+            known = (
+                {part.synset for part in parts if part.split == TRAIN}
+                or {part.synset for part in parts} - {""}
+                or set(synsets)
+            )
+            classes = dataclasses.replace(classes, labels=Labels(tuple(sorted(known))), path=options.input)
+        for number, synset in enumerate(synsets, 1):
+            classes.name(synset, f"{synset_file} line {number}")
+        return cls(options, tuple(parts), classes, synset_file, synsets)
+
+    @property
+    def labels(self) -> Labels | None:
+        """The synsets."""
+        return self.classes.labels
+
+    def units(self) -> Sequence[ImageNetUnit]:
+        """The inner tars or the folders of the training images, and the validation images."""
+        return self.parts
+
+    def references(self, unit: ImageNetUnit, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
+        """Yields a reference to every image of a part."""
+        for name, path, offset, size in _images(unit, ignored, refuse):
+            try:
+                synset = self.classes.name(unit.synset or self._synset(name, unit.path), f"{unit.path}/{name}")
+            except BadRecordError as error:
+                refuse(error)
+                continue
+            yield make_reference(
+                self.options,
+                name,
+                path=path,
+                offset=offset,
+                size=size,
+                split=unit.split,
+                labels=(synset,),
+                extra=json.dumps({_EXTRA: synset}),
+            )
+
+    def _synset(self, name: str, path: str) -> str:
+        match = _VALIDATION_NAME.fullmatch(name)
+        if match is None or not 0 < int(match[1]) <= len(self.synsets):
+            raise BadRecordError(
+                f"{path}/{name}",
+                f"{self.synset_file} has {len(self.synsets)} lines, for ILSVRC2012_val_00000001.JPEG and so on",
+            )
+        return self.synsets[int(match[1]) - 1]
+
+
+def _folder(entries: Mapping[str, Entry], names: Iterable[str], fits: Callable[[list[Entry]], bool]) -> Entry | None:
+    """The first folder of these names whose content fits."""
+    for name in names:
+        folder = entries.get(name)
+        if folder is not None and folder.is_folder and fits(_visible(folder.path)):
+            return folder
+    return None
+
+
+def _visible(folder: str) -> list[Entry]:
+    return [entry for entry in storage_for(folder).list(folder) if not is_left_behind(entry.name)]
+
+
+def _is_flat(entries: list[Entry]) -> bool:
+    """Whether these are validation images side by side."""
+    return any(_VALIDATION_NAME.fullmatch(entry.name) for entry in entries)
+
+
+def _is_synset_folders(entries: list[Entry]) -> bool:
+    """Whether these are folders of synsets with images named as ImageNet's; looks into the first."""
+    if not entries or not all(entry.is_folder and _SYNSET.fullmatch(entry.name) for entry in entries):
+        return False
+    images = _visible(entries[0].path)
+    return bool(images) and all(_IMAGE_NAME.fullmatch(image.name) and not image.is_folder for image in images)
+
+
+def _synset_parts(options: ConvertOptions, split: str, found: Entry) -> Iterator[ImageNetUnit]:
+    """The synsets of a tar of tars, or of folders."""
+    if found.is_folder:
+        for folder in _visible(found.path):
+            yield ImageNetUnit(split, folder.path, False, synset=folder.name)
+        return
+    tar = Tars.find(options, SourceOptions(), [(found.path, found.name)])
+    if tar.form != TARS:
+        raise SourceError(f"{found.path} is no tar of tars, as ImageNet's is.")
+    for inner in tar.tars:
+        yield ImageNetUnit(split, inner.path, True, inner.start, inner.end, inner.label)
+
+
+def _read_synsets(path: str) -> tuple[str, ...]:
+    lines = storage_for(path).read(path).decode("utf-8", "replace").split()
+    for number, line in enumerate(lines, 1):
+        if not _SYNSET.fullmatch(line):
+            raise SourceError(f"{path} line {number}: {line!r} is no synset, such as n01440764.")
+    return tuple(lines)
+
+
+def _images(unit: ImageNetUnit, ignored: list[str], refuse: Refuse) -> Iterator[tuple[str, str, int, int]]:
+    """Yields (name, path, offset, size) of every image of a part."""
+    if unit.is_tar:
+        with open_tar(unit.path, compressed=False) as (file, size):
+            for member in tar_files(file, TarUnit(unit.path, "", unit.start, unit.end), size, ignored, refuse):
+                yield member.name.rsplit("/", 1)[-1], unit.path, member.offset, member.size
+        return
+    for entry in storage_for(unit.path).list(unit.path):
+        if is_left_behind(entry.name):
+            ignored.append(entry.path)
+        elif entry.is_folder:
+            raise SourceError(f"{entry.path} is a folder, where ImageNet has images alone.")
+        else:
+            yield entry.name, entry.path, WHOLE_FILE, entry.size

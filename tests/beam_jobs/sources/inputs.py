@@ -1,0 +1,104 @@
+"""What the tests of sources share: small real images and archives, and what a source says of them."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from PIL import Image
+
+from beam_jobs.images import convert_images
+from beam_jobs.options import ConvertOptions, SplitShares
+from beam_jobs.reference import WHOLE_FILE, Reference
+from beam_jobs.runner import pipeline_options
+from beam_jobs.sources import Source, SourceOptions, open_source
+from tpudata.errors import BadRecordError
+from tpudata.format import open_dataset
+
+
+def jpeg(number: int) -> bytes:
+    """A JPEG that no other number has."""
+    buffer = io.BytesIO()
+    Image.new("RGB", (8 + number % 5, 6), (number * 37 % 256, number * 11 % 256, number % 256)).save(buffer, "JPEG")
+    return buffer.getvalue()
+
+
+def write_files(root: Path, files: Mapping[str, bytes]) -> Path:
+    for name, data in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return root
+
+
+def tar_bytes(files: Iterable[tuple[str, bytes]], form: int = tarfile.GNU_FORMAT, mode: str = "w") -> bytes:
+    """A tar as Python writes it."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode=mode, format=form) as tar:  # type: ignore[call-overload]
+        for name, data in files:
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+def options(input: Path | str, output: Path | str = "unused", split: str | None = None) -> ConvertOptions:
+    return ConvertOptions(str(input), str(output), SplitShares.parse(split) if split else None)
+
+
+def opened(input: Path | str, said: SourceOptions | None = None, split: str | None = None) -> Source:
+    return open_source(options(input, split=split), said)
+
+
+def listed(source: Source) -> list[Reference]:
+    return [reference for unit in source.units() for reference in source.references(unit, [])]
+
+
+def listed_and_refused(source: Source) -> tuple[list[Reference], list[BadRecordError]]:
+    refused: list[BadRecordError] = []
+    found = [reference for unit in source.units() for reference in source.references(unit, [], refused.append)]
+    return found, refused
+
+
+def ignored(source: Source) -> list[str]:
+    passed: list[str] = []
+    for unit in source.units():
+        list(source.references(unit, passed))
+    return passed
+
+
+def data_of(reference: Reference) -> bytes:
+    """The bytes a reference points to, read without the code under test."""
+    if reference.data:
+        return reference.data
+    data = Path(reference.path).read_bytes()
+    if reference.offset == WHOLE_FILE:
+        assert reference.size == len(data)
+        return data
+    return data[reference.offset : reference.offset + reference.size]
+
+
+def summary(source: Source) -> dict[str, tuple[str, tuple[str, ...], bytes]]:
+    """By key: split, labels and bytes."""
+    references = listed(source)
+    found = {ref.key: (ref.split, ref.labels, data_of(ref)) for ref in references}
+    assert len(found) == len(references)
+    return found
+
+
+def converted(input: Path | str, output: Path) -> dict[str, dict[bytes, tuple[int, bytes]]]:
+    """Runs the job, and reads its records back: by split and key, label and bytes of the image."""
+    convert_images(options(input, output), pipeline_options([], 1)[0])
+    dataset = open_dataset(str(output))
+    found: dict[str, dict[bytes, tuple[int, bytes]]] = {}
+    for split in dataset.manifest.splits:
+        found[split] = {}
+        for example in dataset.examples(split):
+            key, label, image = (example[f"image/{name}"][0] for name in ("filename", "class/label", "encoded"))
+            assert isinstance(key, bytes)
+            assert isinstance(label, int)
+            assert isinstance(image, bytes)
+            found[split][key] = (label, image)
+    return found

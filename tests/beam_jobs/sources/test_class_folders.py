@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from beam_jobs.labels import Labels
+from beam_jobs.sources import SourceOptions
+from tests.beam_jobs.sources.inputs import converted, ignored, jpeg, opened, summary, write_files
+from tpudata.errors import SourceError, UsageError
+
+
+def test_classes_and_what_is_passed_over(tmp_path: Path) -> None:
+    write_files(tmp_path, {"cat/0.jpg": jpeg(0), "dog/a/1.jpg": jpeg(1), "cat/.x": b"", "cat/Thumbs.db": b""})
+    (tmp_path / "ape").mkdir()
+    source = opened(tmp_path)
+    assert source.labels == Labels(("ape", "cat", "dog"))
+    assert summary(source) == {"cat/0.jpg": ("train", ("cat",), jpeg(0)), "dog/a/1.jpg": ("train", ("dog",), jpeg(1))}
+    assert ignored(source) == [f"{tmp_path}/cat/.x", f"{tmp_path}/cat/Thumbs.db"]
+
+
+def test_split_folders(tmp_path: Path) -> None:
+    write_files(tmp_path, {"train/cat/0.jpg": jpeg(0), "test/cat/0.jpg": jpeg(1)})
+    assert summary(opened(tmp_path)) == {
+        "train/cat/0.jpg": ("train", ("cat",), jpeg(0)),
+        "test/cat/0.jpg": ("test", ("cat",), jpeg(1)),
+    }
+    with pytest.raises(UsageError, match=r"--split: .* has split folders already \(test, train\)"):
+        opened(tmp_path, split="train=0.5,test=0.5")
+
+
+def test_a_labels_file_fixes_the_order_and_names_strangers(tmp_path: Path) -> None:
+    write_files(tmp_path, {"in/cat/0.jpg": jpeg(0), "in/dog/1.jpg": jpeg(1), "names.txt": b"dog\nape\ncat"})
+    said = SourceOptions(labels_file=f"{tmp_path}/names.txt")
+    assert opened(tmp_path / "in", said).labels == Labels(("dog", "ape", "cat"))
+    write_files(tmp_path, {"in/apes/2.jpg": jpeg(2)})
+    with pytest.raises(SourceError, match=r"in/apes: --labels .*names\.txt has no 'apes'; did you mean ape"):
+        opened(tmp_path / "in", said)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"a\n\nb\n", "line 2 is empty"),
+        (b"a\nb\na\n", "'a' is on line 1 and on line 3"),
+        (b"\xff\n", "byte 0 is not UTF-8"),
+    ],
+)
+def test_labels_files_that_are_refused(tmp_path: Path, data: bytes, message: str) -> None:
+    write_files(tmp_path, {"in/a/0.jpg": jpeg(0), "names.txt": data})
+    with pytest.raises(SourceError, match=message):
+        opened(tmp_path / "in", SourceOptions(labels_file=f"{tmp_path}/names.txt"))
+
+
+def test_what_is_no_input(tmp_path: Path) -> None:
+    write_files(tmp_path, {"a/0.jpg": jpeg(0), "empty.csv": b"", "binary": b"\x01\0\x02" * 9})
+    (tmp_path / "empty").mkdir()
+    for name, message in (
+        ("nowhere", "is not there. Name a folder"),
+        ("empty", "has no subfolders"),
+        ("a", "files beside its subfolders"),
+        ("a/0.jpg", "is one image"),
+        ("empty.csv", "is empty"),
+        ("binary", "no known form"),
+    ):
+        with pytest.raises(SourceError, match=message):
+            opened(tmp_path / name)
+
+
+def test_class_folders_are_converted(tmp_path: Path) -> None:
+    write_files(tmp_path / "in", {"cat/0.jpg": jpeg(0), "dog/1.jpg": jpeg(1)})
+    assert converted(tmp_path / "in", tmp_path / "out") == {
+        "train": {b"cat/0.jpg": (0, jpeg(0)), b"dog/1.jpg": (1, jpeg(1))}
+    }

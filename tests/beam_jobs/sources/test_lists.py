@@ -1,0 +1,340 @@
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import math
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_jobs.images import convert_images
+from beam_jobs.labels import Labels
+from beam_jobs.runner import pipeline_options
+from beam_jobs.sources import SourceOptions, _list_scan
+from beam_jobs.sources.lists import Lists
+from tests.beam_jobs.sources.inputs import (
+    converted,
+    jpeg,
+    listed,
+    listed_and_refused,
+    opened,
+    options,
+    summary,
+    write_files,
+)
+from tpudata.errors import SourceError, UsageError
+from tpudata.format import Feature, open_dataset
+
+
+def write_list(folder: Path, text: str | bytes, images: int = 3, name: str = "list.csv") -> Path:
+    write_files(folder, {f"{number}.jpg": jpeg(number) for number in range(images)})
+    path = folder / name
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+def extras(path: Path, said: SourceOptions | None = None) -> list[dict[str, object]]:
+    return [json.loads(reference.extra) for reference in listed(opened(path, said))]
+
+
+CELLS = st.text(st.sampled_from('ab,"\n\r;\té '), max_size=8)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    cells=st.lists(st.tuples(CELLS, CELLS), min_size=1, max_size=12),
+    block=st.integers(1, 60),
+    ending=st.sampled_from(["\n", "\r\n"]),
+    bom=st.booleans(),
+    last_end=st.booleans(),
+)
+def test_every_csv_row_comes_once_whatever_the_blocks(
+    tmp_path_factory: pytest.TempPathFactory,
+    cells: list[tuple[str, str]],
+    block: int,
+    ending: str,
+    bom: bool,
+    last_end: bool,
+) -> None:
+    folder = tmp_path_factory.mktemp("csv")
+    (folder / "1.jpg").write_bytes(b"x")
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator=ending, quoting=csv.QUOTE_ALL)
+    writer.writerow(["path", "label", "note", "more"])
+    # Different spellings of one path are different keys, and each is there.
+    for number, (one, other) in enumerate(cells):
+        writer.writerow(["./" * number + "1.jpg", "cat", "t" + one, "t" + other])
+    text = buffer.getvalue() if last_end else buffer.getvalue().removesuffix(ending)
+    (folder / "list.csv").write_bytes((b"\xef\xbb\xbf" if bom else b"") + text.encode())
+    with mock.patch.object(_list_scan, "BLOCK_BYTES", block):
+        source = opened(folder / "list.csv")
+    assert isinstance(source, Lists)
+    assert all(unit.end - unit.start <= block for unit in source.units()[:-1]) or block < 200
+    found = [json.loads(reference.extra) for reference in listed(source)]
+    assert found == [{"more": "t" + other, "note": "t" + one} for one, other in cells]
+    # The whole file is in blocks that touch.
+    blocks = source.units()
+    assert all(one.end == other.start for one, other in itertools.pairwise(blocks))
+    assert blocks[-1].end == (folder / "list.csv").stat().st_size
+
+
+def test_csv_with_splits_and_further_columns(tmp_path: Path) -> None:
+    path = write_list(
+        tmp_path,
+        "path,label,split,age,score,code\n"
+        "0.jpg,cat,train,3,0.5,007\n"
+        '"1.jpg","dog, big",validation,4,1,x\n'
+        f"{tmp_path}/2.jpg,cat,train,-5,.25,\n",
+    )
+    source = opened(path)
+    assert summary(source) == {
+        "0.jpg": ("train", ("cat",), jpeg(0)),
+        "1.jpg": ("validation", ("dog, big",), jpeg(1)),
+        f"{tmp_path}/2.jpg": ("train", ("cat",), jpeg(2)),
+    }
+    assert source.labels == Labels(("cat", "dog, big"))
+    assert (source.has_classes, source.several_labels, source.integer_labels) == (True, False, False)
+    assert source.extra == (
+        Feature("age", "int64", "int64"),
+        Feature("code", "bytes", "string", encoding="utf8"),
+        Feature("score", "float", "float32"),
+    )
+    assert extras(path) == [
+        {"age": 3, "score": 0.5, "code": "007"},
+        {"age": 4, "score": 1.0, "code": "x"},
+        {"age": -5, "score": 0.25, "code": ""},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (["1", "-2", "0"], "int64"),
+        (["1", "2.5", "3"], "float"),
+        (["1", "", "3"], "float"),
+        (["1", "x", "3"], "bytes"),
+        (["01", "2", "3"], "bytes"),
+        (["123456789012345678901", "2", "3"], "bytes"),
+        (["", "", ""], "bytes"),
+        (["1_0", "2", "3"], "bytes"),
+        (["1e3", "+2", "-.5"], "float"),
+        (["9223372036854775807", "-9223372036854775808", "0"], "int64"),
+    ],
+)
+def test_the_kind_of_a_column_is_the_narrowest_that_all_values_fit(
+    tmp_path: Path, values: list[str], kind: str
+) -> None:
+    rows = "".join(f"{number}.jpg,cat,{value}\n" for number, value in enumerate(values))
+    path = write_list(tmp_path, f"path,label,x\n{rows}")
+    assert [feature.kind for feature in opened(path).extra] == [kind]
+    for value, row in zip(values, extras(path), strict=True):
+        got = row["x"]
+        if kind == "bytes":
+            assert got == value
+        elif value:
+            assert isinstance(got, int if kind == "int64" else float)
+            assert got == (int(value) if kind == "int64" else float(value))
+        else:
+            assert isinstance(got, float)
+            assert math.isnan(got)
+
+
+def test_declared_types(tmp_path: Path) -> None:
+    path = write_list(tmp_path, "path,label,x,y\n0.jpg,cat,007,5\n")
+    assert extras(path, SourceOptions(column_types={"x": "int", "y": "str"})) == [{"x": 7, "y": "5"}]
+    assert extras(path, SourceOptions(column_types={"x": "float"})) == [{"x": 7.0, "y": 5}]
+    with pytest.raises(UsageError, match="no further column 'z'"):
+        opened(path, SourceOptions(column_types={"z": "int"}))
+    path.write_text("path,label,x\n0.jpg,cat,True\n")
+    with pytest.raises(SourceError, match="is 'True'; --column-types says int"):
+        opened(path, SourceOptions(column_types={"x": "int"}))
+    path.write_text("path,label,x\n0.jpg,cat,3\n1.jpg,cat,2.5\n")
+    with pytest.raises(SourceError, match=r"list\.csv line 3: column 'x' is '2\.5'; --column-types says int"):
+        opened(path, SourceOptions(column_types={"x": "int"}))
+
+
+def test_whole_numbers_are_labels_themselves(tmp_path: Path) -> None:
+    path = write_list(tmp_path, "file,class\n0.jpg,4\n1.jpg,1\n2.jpg,10\n")
+    source = opened(path)
+    assert source.integer_labels
+    assert source.labels == Labels(tuple(str(number) for number in range(11)))
+    names = tmp_path / "names.txt"
+    names.write_text("".join(f"class {number}\n" for number in range(11)))
+    named = opened(path, SourceOptions(labels_file=str(names)))
+    assert not named.integer_labels
+    assert [reference.labels for reference in listed(named)] == [("class 4",), ("class 1",), ("class 10",)]
+    path.write_text("file,class\n0.jpg,20240131\n")
+    with pytest.raises(SourceError, match=r"line 2.*label 20240131 is more than 1,000,000"):
+        listed(opened(path))
+
+
+def test_several_labels(tmp_path: Path) -> None:
+    path = write_list(tmp_path, "path,labels\n0.jpg,cat|dog\n1.jpg,\n2.jpg, dog \n")
+    source = opened(path, SourceOptions(label_separator="|"))
+    assert source.several_labels
+    assert source.labels == Labels(("cat", "dog"))
+    assert [reference.labels for reference in listed(source)] == [("cat", "dog"), (), ("dog",)]
+    # Without the flag a cell is one class, and an empty one is refused.
+    with pytest.raises(SourceError, match="line 3: refused"):
+        listed(opened(path))
+
+
+def test_jsonl(tmp_path: Path) -> None:
+    rows = [
+        {"path": "0.jpg", "label": "cat", "split": "train", "n": 1, "s": "7", "f": 1},
+        {"path": "1.jpg", "label": ["dog", "cat"], "split": "test", "n": True, "f": 0.5},
+        {"path": "2.jpg", "label": [], "split": "train", "n": None, "s": None, "f": 2},
+    ]
+    path = write_list(tmp_path, "\n\n".join(map(json.dumps, rows)), name="list.jsonl")
+    source = opened(path)
+    assert summary(source) == {
+        "0.jpg": ("train", ("cat",), jpeg(0)),
+        "1.jpg": ("test", ("dog", "cat"), jpeg(1)),
+        "2.jpg": ("train", (), jpeg(2)),
+    }
+    assert source.several_labels
+    assert [(feature.name, feature.kind) for feature in source.extra] == [
+        ("f", "float"),
+        ("n", "float"),
+        ("s", "bytes"),
+    ]
+    assert extras(path)[:2] == [{"f": 1.0, "n": 1.0, "s": "7"}, {"f": 0.5, "n": 1.0, "s": ""}]
+
+
+@settings(max_examples=50, deadline=None)
+@given(texts=st.lists(st.text(), min_size=1, max_size=10), block=st.integers(1, 80), ascii_only=st.booleans())
+def test_every_jsonl_row_comes_once_whatever_the_blocks(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[str], block: int, ascii_only: bool
+) -> None:
+    folder = tmp_path_factory.mktemp("jsonl")
+    (folder / "1.jpg").write_bytes(b"x")
+    rows = [
+        json.dumps({"path": "./" * number + "1.jpg", "class": "c", "t": text}, ensure_ascii=ascii_only)
+        for number, text in enumerate(texts)
+    ]
+    (folder / "list").write_text("\n".join(rows), encoding="utf-8", newline="")
+    with mock.patch.object(_list_scan, "BLOCK_BYTES", block):
+        assert [row["t"] for row in extras(folder / "list")] == texts
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("path,label\n0.jpg,cat\n1.jpg\n", r"line 3: 1 cells, where the first row names 2 columns \(path, label\)"),
+        ("path,label\n0.jpg,cat,x\n", "line 2: 3 cells"),
+        ('path,label\n0.jpg,"cat\n1.jpg,dog\n', "line 3: not CSV"),
+        ("0.jpg,cat\n1.jpg,dog\n", r"'0\.jpg', 'cat'.*--label-column"),
+        ("path,file,label\n0.jpg,1.jpg,cat\n", "'path' and 'file', of which one is meant"),
+        ("path,lable\n0.jpg,cat\n", "none of label, class.*--label-column.*--unlabelled"),
+        ("path,label,label\n0.jpg,cat,cat\n", "'label' comes twice"),
+        ("path,label\n0.jpg,caf\xe9\n".encode("latin-1"), "line 2: byte 9 of the line is not UTF-8"),
+        ("path,label\n0.jpg,cat\n".encode("utf-16"), "UTF-16"),
+        ("path,label,split\n0.jpg,cat,\n", "line 2: split ''"),
+        ("path,label,split\n0.jpg,cat,train/a\n", "line 2: split 'train/a'"),
+        ("path,label\n0.jpg,cat\n1.jpg,cat\n0.jpg,dog\n", "line 4 and .*line 2 have the same path '0.jpg'"),
+        ("path,label,split\n0.jpg,cat,train\n0.jpg,cat,test\n", "line 3 and .*line 2 have the same path"),
+        ('{"path": "0.jpg", "label": "cat"}\n{"path": "1.jpg"\n', "line 2: not JSON"),
+        ('{"path": "0.jpg", "label": "cat"}\n[1]\n', "line 2: a JSON list"),
+        ('{"path": "0.jpg", "label": "cat", "x": {"y": 1}}\n', "line 1: column 'x' is .*numbers, strings or true"),
+        ('{"path": "0.jpg", "label": "cat", "x": 9223372036854775808}\n', "does not fit int64"),
+        ("", "is empty"),
+    ],
+)
+def test_lists_that_are_refused(tmp_path: Path, text: str | bytes, message: str) -> None:
+    path = write_list(tmp_path, text)
+    with pytest.raises(SourceError, match=message):
+        opened(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "reason"),
+    [
+        ("path,label\n0.jpg,cat\nnone.jpg,cat\n1.jpg,dog\n", 3, "it lists .*none.jpg, which is not there"),
+        ("path,label\n0.jpg,cat\n.,cat\n1.jpg,dog\n", 3, "which is a folder"),
+        ("path,label\n0.jpg,cat\n,cat\n1.jpg,dog\n", 3, "column 'path' is '', and no path"),
+        ("path,label\n0.jpg,cat\n2.jpg,\n1.jpg,dog\n", 3, "column 'label' is \"\""),
+        ('{"path":"0.jpg","label":"cat"}\n{"path":"2.jpg","label":1.5}\n{"path":"1.jpg","label":"dog"}\n', 2, "is 1.5"),
+        ('{"path":"0.jpg","label":"cat"}\n{"path":"2.jpg"}\n{"path":"1.jpg","label":"dog"}\n', 2, "is null"),
+    ],
+)
+def test_rows_that_are_refused_and_may_be_skipped(tmp_path: Path, text: str, line: int, reason: str) -> None:
+    path = write_list(tmp_path, text)
+    with pytest.raises(SourceError, match=rf"list\.csv line {line}: refused: .*{reason}"):
+        listed(opened(path))
+    found, refused = listed_and_refused(opened(path))
+    assert [reference.key for reference in found] == ["0.jpg", "1.jpg"]
+    assert [error.source for error in refused] == [f"{path} line {line}"]
+
+
+def test_a_labels_file_fixes_names_and_order(tmp_path: Path) -> None:
+    path = write_list(tmp_path, "path,label\n0.jpg,dog\n1.jpg,cat\n2.jpg,cow\n")
+    names = tmp_path / "names.txt"
+    names.write_bytes(b"\xef\xbb\xbfdog\r\ncat\r\n")
+    source = opened(path, SourceOptions(labels_file=str(names)))
+    assert source.labels == Labels(("dog", "cat"))
+    with pytest.raises(SourceError, match=r"list\.csv line 4: refused: unknown label 'cow'; --labels .* has 2 names"):
+        listed(source)
+
+
+def test_columns_may_be_named(tmp_path: Path) -> None:
+    path = write_list(tmp_path, "where;what;label;part\n0.jpg;cat;5;test\n")
+    said = SourceOptions(path_column="where", label_column="what", split_column="part")
+    assert summary(opened(path, said)) == {"0.jpg": ("test", ("cat",), jpeg(0))}
+    assert extras(path, said) == [{"label": 5}]
+    with pytest.raises(UsageError, match=r"--label-column: .* no column 'labl'.*did you mean label"):
+        opened(path, SourceOptions(path_column="where", label_column="labl"))
+    assert summary(opened(path, SourceOptions(path_column="where", unlabelled=True))) == {
+        "0.jpg": ("train", (), jpeg(0))
+    }
+
+
+def test_split_flag_and_split_column_are_refused_together(tmp_path: Path) -> None:
+    path = write_list(tmp_path, "path\tlabel\tsplit\n0.jpg\tcat\ttrain\n")
+    with pytest.raises(UsageError, match=r"--split: .* in its column 'split'"):
+        opened(path, split="train=0.5,test=0.5")
+
+
+def test_several_lists(tmp_path: Path) -> None:
+    write_list(tmp_path / "a", "path,label,x\n0.jpg,cat,1\n", images=1)
+    write_list(tmp_path / "b", "path,label,x\n../b/0.jpg,dog,2.5\n", images=1)
+    source = opened(f"{tmp_path}/*/list.csv")
+    assert source.labels == Labels(("cat", "dog"))
+    assert [json.loads(reference.extra) for reference in listed(source)] == [{"x": 1.0}, {"x": 2.5}]
+    (tmp_path / "b" / "list.csv").write_text("file,label,x\n0.jpg,dog,2\n")
+    with pytest.raises(SourceError, match="have other columns"):
+        opened(f"{tmp_path}/*/list.csv")
+    (tmp_path / "b" / "list.csv").write_text('{"path": "0.jpg", "label": "dog"}\n')
+    with pytest.raises(SourceError, match="CSV and JSONL"):
+        opened(f"{tmp_path}/*/list.csv")
+
+
+def test_a_list_is_converted(tmp_path: Path) -> None:
+    path = write_list(tmp_path / "in", "path,label,split\n0.jpg,dog,train\n1.jpg,cat,train\n2.jpg,dog,test\n")
+    assert converted(path, tmp_path / "out") == {
+        "test": {b"2.jpg": (1, jpeg(2))},
+        "train": {b"0.jpg": (1, jpeg(0)), b"1.jpg": (0, jpeg(1))},
+    }
+
+
+def test_several_labels_and_further_columns_are_converted(tmp_path: Path) -> None:
+    rows = [
+        {"path": "0.jpg", "label": ["dog", "cat"], "age": 3, "note": "né"},
+        {"path": "1.jpg", "label": [], "age": 4, "note": "b"},
+        {"path": "2.jpg", "label": "dog", "age": -1},
+    ]
+    path = write_list(tmp_path / "in", "\n".join(map(json.dumps, rows)))
+    convert_images(options(path, tmp_path / "out"), pipeline_options([], 1)[0])
+    examples = {
+        example["image/filename"][0]: example for example in open_dataset(str(tmp_path / "out")).examples("train")
+    }
+    names = ("image/class/label", "image/class/text", "age", "note")
+    assert {key: [example[name] for name in names] for key, example in examples.items()} == {
+        b"0.jpg": [[1, 0], [b"dog", b"cat"], [3], ["né".encode()]],
+        b"1.jpg": [[], [], [4], [b"b"]],
+        b"2.jpg": [[1], [b"dog"], [-1], [b""]],
+    }

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from beam_jobs.sources import SourceOptions, add_source_flags, source_options
+from tpudata.errors import UsageError
+from tpudata.flags import FlagParser
+
+
+def parsed(*argv: str) -> SourceOptions:
+    parser = FlagParser("test", "")
+    add_source_flags(parser)
+    return source_options(parser.parse(argv))
+
+
+def test_flags() -> None:
+    assert parsed() == SourceOptions()
+    assert parsed(
+        "--labels=f", "--path-column=p", "--label_column=l", "--split-column=s", "--label-separator=|"
+    ) == SourceOptions(labels_file="f", path_column="p", label_column="l", split_column="s", label_separator="|")
+    assert parsed("--unlabelled", "--column-types=a=int,b=c=str") == SourceOptions(
+        unlabelled=True, column_types={"a": "int", "b=c": "str"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--column-types=a=long"], "a is 'long'; allowed are int, float, str"),
+        (["--column-types=a=int,a=str"], "write each column once"),
+        (["--unlabelled", "--labels=f"], "--unlabelled and --labels: choose one"),
+        (["--label-separator="], "--label-separator is empty"),
+    ],
+)
+def test_flags_that_are_refused(argv: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        parsed(*argv)
+
+
+@pytest.mark.parametrize("values", [{"unlabelled": True, "label_column": "x"}, {"path_column": ""}])
+def test_options_that_are_refused(values: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        SourceOptions(**values)

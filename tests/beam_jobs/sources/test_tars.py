@@ -1,0 +1,315 @@
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_jobs.labels import Labels
+from beam_jobs.sources import SourceOptions
+from beam_jobs.sources._tar_file import open_tar
+from beam_jobs.sources._tar_members import tar_members
+from beam_jobs.sources.tars import Tars
+from tests.beam_jobs.sources.inputs import (
+    converted,
+    ignored,
+    jpeg,
+    listed,
+    listed_and_refused,
+    opened,
+    summary,
+    tar_bytes,
+    write_files,
+)
+from tpudata.errors import CorruptionError, SourceError, UsageError
+
+FLAT = [("cat/0.jpg", jpeg(0)), ("cat/1.jpg", jpeg(1)), ("dog/2.jpg", jpeg(2))]
+PAIRS = [("0.jpg", jpeg(0)), ("0.cls", b"3"), ("1.cls", b"1"), ("1.jpg", jpeg(1))]
+GZ = pytest.mark.parametrize("gz", [False, True])
+
+
+def write_tar(folder: Path, files: list[tuple[str, bytes]], gz: bool = False, name: str = "data.tar") -> Path:
+    path = folder / (f"{name}.gz" if gz else name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(tar_bytes(files)) if gz else tar_bytes(files))
+    return path
+
+
+# A file whose name ends in a slash is none that a file system has.
+NAMES = st.lists(
+    st.text(st.sampled_from("abé/.x "), min_size=1, max_size=180).filter(lambda name: not name.endswith("/")),
+    min_size=1,
+    max_size=8,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    names=NAMES,
+    sizes=st.lists(st.sampled_from([0, 1, 511, 512, 513, 9000]), min_size=8, max_size=8),
+    form=st.sampled_from([tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]),
+    gz=st.booleans(),
+)
+def test_members_are_those_that_pythons_tarfile_finds(
+    tmp_path_factory: pytest.TempPathFactory, names: list[str], sizes: list[int], form: int, gz: bool
+) -> None:
+    try:
+        data = tar_bytes([(name, bytes(size)) for name, size in zip(names, sizes, strict=False)], form)
+    except ValueError:
+        return  # ustar has no room for such a name
+    path = tmp_path_factory.mktemp("tar") / "t"
+    path.write_bytes(gzip.compress(data) if gz else data)
+    with tarfile.open(path) as tar:
+        wanted = [(info.name.removeprefix("./"), info.offset_data, info.size) for info in tar if info.isreg()]
+    with open_tar(str(path), gz) as (file, size):
+        found = [(member.name, member.offset, member.size) for member in tar_members(file, str(path), 0, size)]
+    # tarfile takes slashes from the ends of names, and a name with one at its end is a folder to it and to us.
+    assert found == [(name, offset, size) for name, offset, size in wanted]
+
+
+@pytest.mark.parametrize("number", [8**11 - 1, 8**11, 2**40])
+def test_large_sizes(number: int) -> None:
+    info = tarfile.TarInfo("large")
+    info.size = number
+    header = info.tobuf(tarfile.GNU_FORMAT)
+    (member,) = (next(tar_members(io.BytesIO(header), "t", 0, None)),)
+    assert member.size == number
+
+
+@GZ
+def test_class_folders_in_a_tar(tmp_path: Path, gz: bool) -> None:
+    hidden = [("cat/.DS_Store", b"x"), ("__MACOSX/cat/._0.jpg", b"x")]
+    path = write_tar(tmp_path, [("./" + name, data) for name, data in FLAT] + hidden, gz)
+    source = opened(path)
+    assert summary(source) == {f"data.tar/{name}": ("train", (name[:3],), data) for name, data in FLAT}
+    assert [bool(reference.data) for reference in listed(source)] == [gz] * 3
+    assert ignored(source) == [f"{path}/{name}" for name, _ in hidden]
+    assert (source.has_classes, source.labels, source.integer_labels) == (True, None, False)
+
+
+@GZ
+def test_split_folders_in_a_tar(tmp_path: Path, gz: bool) -> None:
+    path = write_tar(tmp_path, [("set/train/cat/0.jpg", jpeg(0)), ("set/test/cat/0.jpg", jpeg(1))], gz)
+    assert [(ref.split, ref.labels) for ref in listed(opened(path))] == [("train", ("cat",)), ("test", ("cat",))]
+    with pytest.raises(UsageError, match=r"--split: .*has split folders already \(train\)"):
+        listed(opened(path, split="train=0.5,test=0.5"))
+
+
+def test_a_member_without_class(tmp_path: Path) -> None:
+    for name in ("0.jpg", "train/0.jpg"):
+        path = write_tar(tmp_path, [(name, jpeg(0))])
+        with pytest.raises(SourceError, match=f"member {name} lies in no folder of its class.*--unlabelled"):
+            listed(opened(path))
+        assert summary(opened(path, SourceOptions(unlabelled=True))) == {f"data.tar/{name}": ("train", (), jpeg(0))}
+
+
+def test_an_empty_member_of_a_compressed_tar_stays_empty(tmp_path: Path) -> None:
+    path = write_tar(tmp_path, [("cat/0.jpg", b"")], gz=True)
+    (reference,) = listed(opened(path))
+    assert (reference.size, reference.data) == (0, b"")
+    assert reference.offset >= 0
+
+
+def test_tar_of_tars(tmp_path: Path) -> None:
+    inner = {f"n0000000{i}": [(f"n0000000{i}_{j}.JPEG", jpeg(10 * i + j)) for j in range(3)] for i in range(2)}
+    path = write_tar(tmp_path, [(f"{name}.tar", tar_bytes(files)) for name, files in inner.items()])
+    source = opened(path)
+    assert len(source.units()) == 2
+    assert summary(source) == {
+        f"data.tar/{name}.tar/{file}": ("train", (name,), data) for name, files in inner.items() for file, data in files
+    }
+    packed = write_tar(tmp_path, [(f"{name}.tar", tar_bytes(files)) for name, files in inner.items()], gz=True)
+    with pytest.raises(SourceError, match=r"a compressed tar of tars.*gunzip"):
+        opened(packed)
+    path = write_tar(tmp_path, [("a.tar", tar_bytes(FLAT)), ("b.tar.gz", gzip.compress(tar_bytes(FLAT)))])
+    with pytest.raises(SourceError, match=r"member b\.tar\.gz is not a tar.*It is compressed"):
+        opened(path)
+
+
+@GZ
+def test_pairs(tmp_path: Path, gz: bool) -> None:
+    source = opened(write_tar(tmp_path, PAIRS, gz))
+    assert summary(source) == {
+        "data.tar/0.jpg": ("train", ("3",), jpeg(0)),
+        "data.tar/1.jpg": ("train", ("1",), jpeg(1)),
+    }
+    assert source.integer_labels
+    assert source.labels is None
+    named = opened(write_tar(tmp_path, PAIRS, gz), SourceOptions(labels_file=str(names_file(tmp_path, "abcd"))))
+    assert [reference.labels for reference in listed(named)] == [("d",), ("b",)]
+    assert named.labels == Labels(("a", "b", "c", "d"))
+
+
+def names_file(folder: Path, names: str) -> Path:
+    path = folder / "names.txt"
+    path.write_text("\n".join(names))
+    return path
+
+
+@GZ
+def test_pairs_with_json_and_text(tmp_path: Path, gz: bool) -> None:
+    source = opened(
+        write_tar(tmp_path, [("a/0.x.png", b"i"), ("a/0.jpg", jpeg(0)), ("a/0.json", b'{"label": "cat"}')], gz)
+    )
+    assert summary(source) == {"data.tar/a/0.jpg": ("train", ("cat",), jpeg(0))}
+    # What a sample holds beside image and label is counted.
+    assert [path.rsplit("/", 1)[1] for path in ignored(source)] == ["0.x.png"]
+    source = opened(write_tar(tmp_path, [("0.PNG", jpeg(0)), ("0.txt", b" a cat\n")], gz))
+    assert [reference.labels for reference in listed(source)] == [("a cat",)]
+    source = opened(write_tar(tmp_path, [("0.json", b'{"label": [1, 5]}'), ("0.jpg", jpeg(0))], gz))
+    assert source.several_labels
+    assert source.integer_labels
+    assert [reference.labels for reference in listed(source)] == [("1", "5")]
+
+
+@GZ
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        ([("1.jpg", jpeg(1))], r"1\.jpg has no partner \.cls, \.json or \.txt"),
+        ([("1.cls", b"1")], "a sample needs one image; it has cls"),
+        ([("1.jpg", jpeg(1)), ("1.png", b""), ("1.cls", b"1")], "needs one image; it has jpg, png, cls"),
+        ([("1.jpg", jpeg(1)), ("1.cls", b"dog")], "label 'dog' is no whole number"),
+        ([("1.jpg", jpeg(1)), ("1.json", b'{"label": null}')], '"label" is null'),
+        ([("1.jpg", jpeg(1)), ("1.json", b"[1]")], '"label" is null'),
+        ([("1.jpg", jpeg(1)), ("1.json", b"{")], "not JSON"),
+        ([("1.jpg", jpeg(1)), ("1.json", b'{"label": [1]}')], "a list of labels, and the first sample has not"),
+        ([("1.jpg", jpeg(1)), ("1.txt", b"two\nlines")], "2 lines of text; a label is one"),
+        ([("1.jpg", jpeg(1)), ("1.cls", b"")], "0 lines of text"),
+        ([("1.jpg", jpeg(1)), ("1.cls", b"99999999")], "more than 1,000,000"),
+    ],
+)
+def test_pairs_that_are_refused_and_may_be_skipped(
+    tmp_path: Path, gz: bool, broken: list[tuple[str, bytes]], message: str
+) -> None:
+    path = write_tar(tmp_path, [*PAIRS[:2], *broken, ("2.jpg", jpeg(2)), ("2.cls", b"1")], gz)
+    with pytest.raises(SourceError, match=f"{path}/1.*: refused: .*{message}"):
+        listed(opened(path))
+    found, refused = listed_and_refused(opened(path))
+    assert [reference.key for reference in found] == ["data.tar/0.jpg", "data.tar/2.jpg"]
+    assert len(refused) == 1
+
+
+@GZ
+def test_several_tars_are_several_units(tmp_path: Path, gz: bool) -> None:
+    for number in range(3):
+        write_tar(tmp_path / "in", [(f"cat/{number}.jpg", jpeg(number))], gz, f"shard-{number}.tar")
+    wanted = {f"shard-{i}.tar/cat/{i}.jpg": ("train", ("cat",), jpeg(i)) for i in range(3)}
+    for source in (opened(tmp_path / "in"), opened(f"{tmp_path}/in/shard-*")):
+        assert isinstance(source, Tars)
+        assert len(source.units()) == 3
+        assert summary(source) == wanted
+
+
+def test_links_are_refused_and_devices_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "data.tar"
+    with tarfile.open(path, "w") as tar:
+        tar.addfile(tarfile.TarInfo("cat/0.jpg"))
+        for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE):
+            info = tarfile.TarInfo(f"cat/{kind.decode()}.jpg")
+            info.type, info.linkname = kind, "0.jpg"
+            tar.addfile(info)
+    with pytest.raises(SourceError, match=r"2\.jpg: refused: a link to 0\.jpg; .*--dereference"):
+        listed(opened(path))
+    found, refused = listed_and_refused(opened(path))
+    assert [reference.key for reference in found] == ["data.tar/cat/0.jpg"]
+    assert [error.source for error in refused] == [f"{path}/cat/2.jpg", f"{path}/cat/1.jpg"]
+
+
+@pytest.mark.parametrize("size", [300, 512, 700, 1023, 1024, 1536, 2000, 2048, 3071, 3072])
+@GZ
+def test_a_cut_tar_is_an_error_wherever_it_is_cut(tmp_path: Path, size: int, gz: bool) -> None:
+    # Each member takes a header and a block of content, so that 3,072 bytes end between the last and the end mark.
+    data = tar_bytes([(f"cat/{number}.jpg", bytes(500)) for number in range(3)])[:size]
+    path = tmp_path / "t.tar"
+    path.write_bytes(gzip.compress(data) if gz else data)
+    if size < 512:
+        with pytest.raises(SourceError):
+            listed(opened(path))
+        return
+    with pytest.raises(CorruptionError, match=r"t\.tar at byte \d+: the tar is cut"):
+        listed(opened(path))
+
+
+def test_a_cut_gzip_stream_is_an_error(tmp_path: Path) -> None:
+    data = gzip.compress(tar_bytes(FLAT))
+    path = tmp_path / "t.tar.gz"
+    for size in range(len(data) - 1, len(data) // 2, -97):
+        path.write_bytes(data[:size])
+        with pytest.raises(CorruptionError, match=r"t\.tar\.gz at byte \d+: the gzip stream is cut"):
+            listed(opened(path))
+    flipped = bytearray(data)
+    flipped[-6] ^= 1
+    path.write_bytes(flipped)
+    with pytest.raises(CorruptionError, match="damaged: CRC"):
+        listed(opened(path))
+
+
+def test_a_damaged_header_is_an_error(tmp_path: Path) -> None:
+    path = write_tar(tmp_path, FLAT)
+    data = bytearray(path.read_bytes())
+    (offset,) = [reference.offset - 512 for reference in listed(opened(path)) if reference.key.endswith("1.jpg")]
+    data[offset + 20] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(CorruptionError, match=rf"data\.tar at byte {offset}: no tar header"):
+        listed(opened(path))
+
+
+def test_bytes_behind_the_end_are_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "two.tar"
+    path.write_bytes(tar_bytes(FLAT) * 2)
+    with pytest.raises(CorruptionError, match="behind the tar's end mark"):
+        listed(opened(path))
+
+
+def test_a_sparse_member_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "sparse.tar"
+    info = tarfile.TarInfo("cat/0.jpg")
+    info.type = tarfile.GNUTYPE_SPARSE
+    path.write_bytes(info.tobuf() + bytes(1024))
+    with pytest.raises(SourceError, match="sparse"):
+        listed(opened(path))
+
+
+def test_tars_are_converted_and_compressed_ones_alike(tmp_path: Path) -> None:
+    plain = converted(write_tar(tmp_path, FLAT), tmp_path / "plain")
+    packed = converted(write_tar(tmp_path, FLAT, gz=True), tmp_path / "packed")
+    wanted = {f"data.tar/{name}".encode(): (int(name.startswith("dog")), data) for name, data in FLAT}
+    assert plain == packed == {"train": wanted}
+    (name,) = [path.name for path in (tmp_path / "plain").glob("train-*")]
+    assert (tmp_path / "plain" / name).read_bytes() == (tmp_path / "packed" / name).read_bytes()
+
+
+def test_pairs_are_converted(tmp_path: Path) -> None:
+    found = converted(write_tar(tmp_path, PAIRS), tmp_path / "out")
+    assert found == {"train": {b"data.tar/0.jpg": (3, jpeg(0)), b"data.tar/1.jpg": (1, jpeg(1))}}
+
+
+def test_other_archives_say_what_to_do(tmp_path: Path) -> None:
+    write_files(
+        tmp_path, {"a.zip": b"PK\x03\x04....", "a.tar.xz": b"\xfd7zXZ\0", "a.csv.gz": gzip.compress(b"path,label\n")}
+    )
+    for name, message in (
+        ("a.zip", "a zip archive"),
+        ("a.tar.xz", "xz"),
+        ("a.csv.gz", "neither a tar nor an IDX file"),
+    ):
+        with pytest.raises(SourceError, match=message):
+            opened(tmp_path / name)
+
+
+def test_list_flags_are_refused(tmp_path: Path) -> None:
+    path = write_tar(tmp_path, FLAT)
+    with pytest.raises(UsageError, match=r"--path-column is for CSV and JSONL lists, and .*data\.tar is a tar"):
+        opened(path, SourceOptions(path_column="x"))
+
+
+def test_json_labels_of_large_samples(tmp_path: Path) -> None:
+    label = json.dumps({"label": "c" * 100_000})
+    source = opened(write_tar(tmp_path, [("0.jpg", jpeg(0)), ("0.json", label.encode())]))
+    assert [len(reference.labels[0]) for reference in listed(source)] == [100_000]

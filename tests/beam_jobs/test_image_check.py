@@ -1,0 +1,74 @@
+"""Images whose headers contradict what stands beside them, found by verifying real datasets."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from beam_jobs.image_check import image_problems
+from tests.beam_jobs.images import encode, picture
+from tests.datasets import write_dataset
+from tpudata.format import Feature, verify
+
+JPEG, PNG = encode(picture(24, 40), "JPEG"), encode(picture(24, 40), "PNG")
+ALPHA = encode(Image.fromarray(picture(24, 40)).convert("LA"), "PNG")
+RECORD = {"image/encoded": JPEG, "image/format": "JPEG", "image/height": 24, "image/width": 40, "image/channels": 3}
+
+
+def features(height: int | None = None) -> list[Feature]:
+    return [
+        Feature("image/encoded", "bytes", "uint8", (height, None, 3), "image"),
+        Feature("image/format", "bytes", "string", encoding="utf8"),
+        *(Feature(f"image/{part}", "int64", "int64") for part in ("height", "width", "channels")),
+    ]
+
+
+def found(folder: Path, record: dict[str, Any], schema: list[Feature]) -> list[tuple[int | None, str]]:
+    write_dataset(str(folder), {"train": [record]}, schema, layout="imagenet", shards=1)
+    return [(defect.offset, defect.reason) for defect in verify(str(folder), example_check=image_problems)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"image/height": 25}, "feature 'image/height' is 25; the image's header says 24"),
+        ({"image/width": 24}, "feature 'image/width' is 24; the image's header says 40"),
+        ({"image/channels": 1}, "feature 'image/channels' is 1; the image's header says 3"),
+        ({"image/encoded": PNG}, "feature 'image/format' is b'JPEG'; the image is a PNG"),
+        ({"image/encoded": JPEG[:-40]}, "feature 'image/encoded': JPEG cut"),
+        ({"image/encoded": b"GIF"}, "feature 'image/encoded': no known image"),
+        ({"image/encoded": b""}, "feature 'image/encoded': the file is empty"),
+    ],
+)
+def test_contradictions(tmp_path: Path, changes: dict[str, Any], reason: str) -> None:
+    ((offset, said),) = found(tmp_path, {**RECORD, **changes}, features())
+    assert offset == 0
+    assert said.startswith(reason)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"image/encoded": PNG, "image/format": "png"},
+        {"image/encoded": ALPHA, "image/format": "PNG", "image/channels": 1},
+        {"image/encoded": ALPHA, "image/format": "PNG", "image/channels": 2},
+    ],
+)
+def test_agreement(tmp_path: Path, changes: dict[str, Any]) -> None:
+    assert found(tmp_path, {**RECORD, **changes}, features(24)) == []
+
+
+def test_the_manifest_s_own_size(tmp_path: Path) -> None:
+    assert found(tmp_path, RECORD, features(25)) == [(0, "feature 'image/encoded' has height 24; the manifest says 25")]
+
+
+def test_an_image_without_anything_beside_it(tmp_path: Path) -> None:
+    schema = [Feature("picture", "bytes", "uint8", (None, None, 3), "image")]
+    assert found(tmp_path, {"picture": encode(picture(), "WEBP")}, schema) == []
+    ((_, said),) = found(tmp_path, {"picture": PNG[:-5]}, schema)
+    assert re.match("feature 'picture': PNG cut", said)

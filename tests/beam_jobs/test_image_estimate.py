@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from beam_jobs.image_estimate import estimate_ratio
+from beam_jobs.image_options import ImageOptions
+from beam_jobs.image_records import ImageConverter
+from beam_jobs.image_summary import ImageSummary
+from beam_jobs.labels import Labels
+from beam_jobs.reference import WHOLE_FILE, Reference, key_digest
+from tests.beam_jobs.images import encode
+from tpudata.format import decode_example
+
+RANDOM = np.random.default_rng(0)
+FILES = {
+    f"a/{number}.jpg": encode(RANDOM.integers(0, 256, (size, size, 3), np.uint8), "JPEG")
+    for number, size in enumerate(RANDOM.integers(16, 96, 150))
+}
+
+
+def references() -> list[Reference]:
+    return [
+        Reference(key_digest(key), key, "train", ("a",), f"/in/{key}", WHOLE_FILE, len(data))
+        for key, data in FILES.items()
+    ]
+
+
+def read(reference: Reference) -> bytes:
+    return FILES[reference.key]
+
+
+def ratio(options: ImageOptions, limit: int = 1000) -> float:
+    return estimate_ratio(ImageConverter(options=options), references(), read, limit)
+
+
+def test_what_passes_untouched_keeps_its_size() -> None:
+    assert ratio(ImageOptions()) == 1.0
+
+
+@pytest.mark.parametrize("options", [ImageOptions(resize_shorter=24), ImageOptions(layout="raw", resize_shorter=8)])
+def test_all_images_give_the_exact_ratio(options: ImageOptions) -> None:
+    # Layout raw needs one shape, so a converter of its own for each image.
+    name = "image_raw" if options.layout == "raw" else "image/encoded"
+    stored = 0
+    for reference in references():
+        parts = ImageConverter(options=options).convert(reference, Labels(("a",)), read(reference), ImageSummary())
+        record = b"".join(parts)
+        (image,) = decode_example(record)[name]
+        assert isinstance(image, bytes)
+        stored += len(image)
+    assert ratio(options) == stored / sum(map(len, FILES.values()))
+
+
+def test_a_sample_is_near_and_does_not_depend_on_the_order() -> None:
+    options = ImageOptions(resize_shorter=24)
+    sample = ratio(options, 50)
+    assert sample == pytest.approx(ratio(options), rel=0.15)
+    assert sample != ratio(options)
+    mixed = references()
+    random.Random(1).shuffle(mixed)
+    assert estimate_ratio(ImageConverter(options=options), iter(mixed), read, 50) == sample
+
+
+def test_refused_images_are_passed_over() -> None:
+    broken = Reference(0, "a/broken", "train", ("a",), "/in/a/broken", WHOLE_FILE, 10**9)
+    converter = ImageConverter(options=ImageOptions(resize_shorter=24))
+
+    def read_or_break(reference: Reference) -> bytes:
+        return b"no image" if reference is broken else read(reference)
+
+    assert estimate_ratio(converter, [broken, *references()], read_or_break, 51) == ratio(converter.options, 50)
+    assert estimate_ratio(converter, [broken], read_or_break) == 1.0
+    assert estimate_ratio(converter, [], read_or_break) == 1.0
