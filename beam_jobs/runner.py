@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import re
 import shlex
 import signal
 import sys
@@ -18,16 +17,11 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
 from beam_jobs import worker
-from tpudata import errors
-from tpudata.errors import BadRecordError, CorruptionError, MissingExtraError, TpudataError, UsageError
+from tpudata.error_text import own_error
+from tpudata.errors import UsageError
 
 # DirectRunner first tries to download another engine (Beam 2.68 and later); this one comes with the package.
 LOCAL_RUNNER = "FnApiRunner"
-_RAISED = re.compile(r"tpudata\.errors\.(\w+): (.*?)(?: \[while running|\\n|\n|$)")
-# How BadRecordError and CorruptionError say where.
-_PLACED = re.compile(r"(?P<path>.*?)(?: at byte (?P<offset>\d+))?: (?P<reason>refused: .*|(?<=\d: ).*)", re.DOTALL)
-_REFUSED = "refused: "
-_WHILE_RUNNING = re.compile(r" \[while running '.*", re.DOTALL)
 
 
 def pipeline_options(beam_flags: Sequence[str], workers: int) -> tuple[PipelineOptions, list[str]]:
@@ -103,7 +97,7 @@ def run_pipeline(pipeline: beam.Pipeline) -> beam.runners.runner.PipelineResult:
         except Exception as error:
             if _is_interrupt(error):
                 raise KeyboardInterrupt from error
-            known = _our_error(error)
+            known = own_error(error)
             if known is None:
                 raise
             raise known from error
@@ -128,30 +122,3 @@ def _is_interrupt(error: BaseException) -> bool:
     """Whether a runner wrapped a Ctrl-C that met a step at work, or a worker that it ended."""
     text = str(error)
     return "KeyboardInterrupt" in text or f"exited with return code -{signal.SIGINT.value}" in text
-
-
-def _our_error(error: BaseException) -> TpudataError | None:
-    """The error that a step raised; runners pass it on as itself, as a cause, or as the text of a traceback."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, TpudataError):
-            return _rebuilt(type(cause), _WHILE_RUNNING.sub("", str(cause)))
-        cause = cause.__cause__ or cause.__context__
-    found = _RAISED.findall(str(error))
-    if not found:
-        return None
-    name, message = found[-1]
-    return _rebuilt(getattr(errors, name, TpudataError), message)
-
-
-def _rebuilt(kind: type[TpudataError], message: str) -> TpudataError:
-    """An error from its class and its text: Beam adds to the text, and may pass on nothing else."""
-    placed = _PLACED.fullmatch(message)
-    if issubclass(kind, BadRecordError) and placed and placed["reason"].startswith(_REFUSED):
-        offset = None if placed["offset"] is None else int(placed["offset"])
-        return BadRecordError(placed["path"], placed["reason"].removeprefix(_REFUSED), offset)
-    if issubclass(kind, CorruptionError) and placed and placed["offset"] is not None:
-        return CorruptionError(placed["path"], int(placed["offset"]), placed["reason"])
-    if issubclass(kind, (BadRecordError, CorruptionError, MissingExtraError)):
-        return TpudataError(message)
-    return kind(message)

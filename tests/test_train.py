@@ -354,3 +354,15 @@ def test_as_a_module_with_nothing_but_progress_on_stderr(digits_dataset: Path, t
     assert done.stdout.startswith("configuration, saved in train_config.json:\n")
     assert [line.split()[0] for line in done.stderr.splitlines()] == ["Saved", "step", "Saved", "Evaluated"]
     assert subprocess.run([*command, "--stepz"], capture_output=True, text=True).returncode == 2
+
+
+def test_a_damaged_record_is_one_line(digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(digits_dataset, data)
+    shard = sorted(data.glob("train-*.tfrecord"))[0]
+    damaged = bytearray(shard.read_bytes())
+    damaged[60] ^= 1
+    shard.write_bytes(damaged)
+    assert _train(data, tmp_path / "model", "--train-steps=20") == 1
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("tpudata: error:")]
+    assert line.startswith(f"tpudata: error: {shard} at byte 0: the checksum of a record")

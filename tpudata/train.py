@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tpudata._quiet import quiet_loading
 from tpudata._tensorflow import require_tensorflow
-from tpudata.errors import DatasetError, UsageError
+from tpudata.error_text import own_error
+from tpudata.errors import DatasetError, TpudataError, UsageError
 from tpudata.format import Dataset, Feature, open_dataset
 from tpudata.models import check_model_name, get_model
 from tpudata.predictions import write_predictions
@@ -55,7 +56,16 @@ def run(argv: Sequence[str], prog: str = "tpudata train") -> int:
     options = parse_options(argv, prog)
     # A model_fn of one's own is looked for here, too: the `tpudata` script starts without the working directory on the path.
     sys.path.insert(0, str(Path.cwd()))
-    run_options(options)
+    try:
+        run_options(options)
+    except TpudataError:
+        raise
+    except Exception as error:
+        # A damaged record is met by TensorFlow's reader, which wraps what it says in pages of its own.
+        known = own_error(error)
+        if known is None:
+            raise
+        raise known from error
     return 0
 
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tests.estimator import programs
 from tests.estimator.programs import finite_input_fn, make_estimator, make_model_fn, train_input_fn, v1
-from tpudata.errors import TpudataError
+from tpudata.errors import StorageError, TpudataError
 from tpudata.estimator import CheckpointError, ModeKeys, TPUEstimatorSpec
 
 
@@ -172,3 +172,16 @@ def test_variables_by_name(tmp_path: Path) -> None:
     assert estimator.get_variable_names() == ["global_step", "linear/b", "linear/w"]
     with pytest.raises(ValueError, match="'linear/v'"):
         estimator.get_variable_value("linear/v")
+
+
+def test_a_checkpoint_that_cannot_be_written_names_the_one_before(tmp_path: Path) -> None:
+    estimator = make_estimator(tmp_path / "model")
+    estimator.train(train_input_fn, max_steps=2)
+    # A folder where the next checkpoint's data would be put stands for a disk that refuses it.
+    (tmp_path / "model" / "model.ckpt-4.index").mkdir()
+    with pytest.raises(StorageError, match=r"model\.ckpt-4 could not be written: .*The last one is .*model\.ckpt-2"):
+        make_estimator(tmp_path / "model").train(train_input_fn, max_steps=4)
+    (tmp_path / "model" / "model.ckpt-4.index").rmdir()
+    again = make_estimator(tmp_path / "model")
+    again.train(train_input_fn, max_steps=4)
+    assert again.get_variable_value("global_step") == 4

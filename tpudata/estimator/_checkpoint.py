@@ -13,6 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.errors import StorageError
 from tpudata.estimator._errors import CheckpointError
 
 _GLOBAL_STEP = "global_step"
@@ -130,17 +131,28 @@ def save(model_dir: str, step: int, variables: Mapping[str, Any], keep_max: int 
 
     Returns:
         The checkpoint.
+
+    Raises:
+        StorageError: it could not be written; the state file names the one before.
     """
-    tf.io.gfile.makedirs(model_dir)
     base = f"model.ckpt-{step}"
     prefix = tf.io.gfile.join(model_dir, base)
-    with tf.device("CPU:0"):
-        tf.raw_ops.SaveV2(
-            prefix=prefix,
-            tensor_names=list(variables),
-            shape_and_slices=[""] * len(variables),
-            tensors=[variable.read_value() for variable in variables.values()],
-        )
+    tensors = [variable.read_value() for variable in variables.values()]
+    try:
+        tf.io.gfile.makedirs(model_dir)
+        with tf.device("CPU:0"):
+            tf.raw_ops.SaveV2(
+                prefix=prefix,
+                tensor_names=list(variables),
+                shape_and_slices=[""] * len(variables),
+                tensors=tensors,
+            )
+    except tf.errors.OpError as error:
+        last = tf.train.latest_checkpoint(model_dir)
+        raise StorageError(
+            f"the checkpoint {prefix} could not be written: {error.message}. The last one is {last or 'none'}; run again"
+            " once there is room and permission, and training carries on from it."
+        ) from error
     state = tf.train.get_checkpoint_state(model_dir)
     known = [_relative(model_dir, path) for path in state.all_model_checkpoint_paths] if state else []
     known = [path for path in known if path != base]
