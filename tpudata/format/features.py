@@ -8,7 +8,6 @@ from typing import Any
 from tpudata.errors import FeatureError
 
 KINDS = ("bytes", "int64", "float")
-ENCODINGS = (None, "image", "raw", "utf8")
 _DTYPES: dict[str | None, dict[str, tuple[str, ...]]] = {
     None: {"bytes": ("string",), "int64": ("int64",), "float": ("float32",)},
     "image": {"bytes": ("uint8",)},
