@@ -12,11 +12,11 @@ from beam_jobs.labels import Labels
 from beam_jobs.options import ConvertOptions
 from beam_jobs.output import remove_temporary_files
 from beam_jobs.plan import Plan
-from beam_jobs.rejects import REJECTS_FOLDER
 from beam_jobs.shards import Converter, ShardResult
 from tpudata._version import __version__
 from tpudata.errors import SourceError
 from tpudata.format import Manifest, Shard, Source, Split, write_metadata
+from tpudata.format.layout import REJECTS_FOLDER
 
 
 class WriteMetadata(beam.DoFn):  # type: ignore[misc]

@@ -183,6 +183,10 @@ class ConvertOptions:
             )
         if self.on_bad_record not in (FAIL, SKIP):
             raise UsageError(f"--on-bad-record is {self.on_bad_record!r}; allowed are {FAIL} and {SKIP}")
+        if self.on_bad_record == FAIL and self.max_bad_records != DEFAULT_BUDGET:
+            raise UsageError(
+                "--max-bad-records is for --on-bad-record=skip; without it the first bad record ends the run"
+            )
         if not 0 <= self.label_offset < 2**31:
             raise UsageError(
                 f"--label-offset is {self.label_offset}; it is 0, or 1 for readers that keep 0 for background"

@@ -6,10 +6,10 @@ import enum
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from beam_jobs.rejects import REJECTS_FOLDER, rejects_name
+from beam_jobs.rejects import rejects_name
 from tpudata.errors import OutputError
 from tpudata.format import Manifest, index_name
-from tpudata.format.layout import INDEX_FOLDER, LABELS_NAME, is_shard_name
+from tpudata.format.layout import INDEX_FOLDER, LABELS_NAME, REJECTS_FOLDER, is_shard_name
 from tpudata.format.manifest import MANIFEST_NAME
 from tpudata.format.tfds import DATASET_INFO_NAME, FEATURES_NAME
 from tpudata.storage import Entry, storage_for

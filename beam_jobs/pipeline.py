@@ -21,7 +21,7 @@ from beam_jobs.finish import WriteMetadata
 from beam_jobs.grouping import GroupByShard
 from beam_jobs.labels import CollectLabels
 from beam_jobs.listing import IGNORED, NAMES, REFUSED, SAMPLE, TALLY, ListReferences
-from beam_jobs.options import ConvertOptions
+from beam_jobs.options import SKIP, ConvertOptions
 from beam_jobs.output import Found, look_at_output, refuse_another_dataset, refuse_strays, remove_dataset
 from beam_jobs.packing import batches, unpack
 from beam_jobs.plan import Plan, SumTallies, make_plan
@@ -29,7 +29,7 @@ from beam_jobs.progress import ProgressReport, progress_bar
 from beam_jobs.reference import Reference
 from beam_jobs.runner import is_local, new_pipeline, run_pipeline
 from beam_jobs.shards import Converter, WriteShards
-from beam_jobs.sources import Source
+from beam_jobs.sources import Source, raise_refusal
 from beam_jobs.tally import Tally, TallyPart
 from tpudata.errors import BadRecordError
 
@@ -61,10 +61,11 @@ class Conversion:
     deciding: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def plan(self) -> Plan:
-        """The plan, made in this process; nothing is written."""
+        """The plan, made in this process; nothing is written. BadRecordError as in a run that does not skip bad records."""
+        refuse = _passed_over if self.options.on_bad_record == SKIP else raise_refusal
         tally, sample = Tally(), list[Reference]()
         for unit in self.source.units():
-            for batch in batches(self.source.references(unit, [], _passed_over)):
+            for batch in batches(self.source.references(unit, [], refuse)):
                 tally.add(TallyPart.of(batch, self.options.seed))
                 if self.estimate:
                     sample = heapq.nsmallest(_SAMPLE, [*sample, *batch])

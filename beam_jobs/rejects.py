@@ -13,10 +13,9 @@ import re
 from collections import Counter
 
 from tpudata.errors import BadRecordError
-from tpudata.format.layout import SHARD_SUFFIX
+from tpudata.format.layout import REJECTS_FOLDER, SHARD_SUFFIX
 from tpudata.storage import storage_for
 
-REJECTS_FOLDER = "rejects"
 _NUMBER = re.compile(r"\d+")
 
 

@@ -103,7 +103,6 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
         self._output = options.output
         self._resume = options.resume
         self._skip = options.on_bad_record == SKIP
-        self._budget = options.max_bad_records
         self._converter = converter
         self._progress = progress or ProgressReport(None)
         self._records_written = Metrics.counter("tpudata", "records")

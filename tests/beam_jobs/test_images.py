@@ -473,6 +473,7 @@ def test_input_that_is_not_there_or_has_no_classes(tmp_path: Path) -> None:
     [
         (["--shard-sise=1MB"], "did you mean --shard-size"),
         (["--runer=X"], "did you mean --runner"),
+        (["--max-bad-records=5"], "is for --on-bad-record=skip"),
         (["--on-bad-record=ignore"], "invalid choice: 'ignore'"),
         (["--max-bad-records=-1"], "neither a count such as 100 nor a share"),
         (["--shard-size=1XB"], "'1XB' is not a size"),
@@ -529,3 +530,13 @@ def test_same_manifest_for_the_same_run(pictures: Path, tmp_path: Path) -> None:
         convert(pictures, tmp_path / name)
     assert digests(tmp_path / "one") == digests(tmp_path / "two")
     assert json.loads((tmp_path / "one" / "manifest.json").read_bytes())["format_version"] == 1
+
+
+def test_a_plan_meets_the_same_refusals_as_the_run(pictures: Path, tmp_path: Path) -> None:
+    (tmp_path / "list.csv").write_text(f"path,label\n{pictures}/cat/000.jpg,cat\n{tmp_path}/gone.jpg,cat\n")
+    convert(pictures, tmp_path / "out")
+    before = digests(tmp_path / "out")
+    for flags in (["--dry-run"], ["--overwrite"]):
+        with pytest.raises(BadRecordError, match=r"gone\.jpg"):
+            convert(tmp_path / "list.csv", tmp_path / "out", *flags)
+        assert digests(tmp_path / "out") == before

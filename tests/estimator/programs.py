@@ -82,14 +82,18 @@ def make_estimator(
 
 
 def read_events(folder: Path) -> list[tuple[int, dict[str, float]]]:
-    """Read the scalars of a folder's event files, by TensorFlow's own reader of v1 event files."""
-    found = []
-    for path in sorted(folder.glob("events.out.tfevents.*")):
+    """Read the scalars of a folder's event files in the order they were written, by TensorFlow's own reader of them.
+
+    Files of one second differ by a counter alone, and 10 sorts before 9, so the time in each event decides.
+    """
+    found: list[tuple[float, int, dict[str, float]]] = []
+    for path in folder.glob("events.out.tfevents.*"):
         for record in tf.data.TFRecordDataset(str(path)):
             event = v1.Event.FromString(record.numpy())
             if event.HasField("summary"):
-                found.append((int(event.step), {value.tag: value.simple_value for value in event.summary.value}))
-    return found
+                values = {value.tag: value.simple_value for value in event.summary.value}
+                found.append((event.wall_time, int(event.step), values))
+    return [(step, values) for _, step, values in sorted(found, key=lambda item: item[0])]
 
 
 def losses(folder: Path) -> list[float]:
