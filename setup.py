@@ -31,7 +31,9 @@ BASE = [
     "google-crc32c>=1.5,<2",
     "numpy>=1.26,<3",
     "pillow>=10.3,<13",
+    "pyarrow>=16.1",
     "tqdm>=4.66,<5",
+    "zstandard>=0.22,<1",
 ]
 
 # TensorBoard is no dependency of TensorFlow any more, and reading the training curves needs it.
@@ -39,20 +41,26 @@ TENSORFLOW = ["tensorflow>=2.20,<2.22", "tf_keras>=2.20,<2.22", "tensorboard>=2.
 
 # tensorflow-tpu is another distribution of the module `tensorflow`. tf_keras depends on the distribution called `tensorflow`,
 # which would be installed over it; where it is wanted on a TPU machine: pip install --no-deps "tf_keras==2.20.*"
-TPU = ["tensorflow-tpu==2.20.*", "tensorboard==2.20.*"]
+# The last two look up a TPU's name.
+TPU = ["tensorflow-tpu==2.20.*", "tensorboard==2.20.*", "google-api-python-client>=2,<3", "oauth2client>=4.1,<5"]
 
 # What Beam needs for Dataflow.
 GCP = ["apache-beam[gcp]>=2.76,<3"]
+
+# Tokenizers with a file of their own.
+TEXT = ["sentencepiece>=0.2.3,<0.3", "tokenizers>=0.23,<0.24"]
 
 # scikit-learn brings the 1,797 digits that scripts/quickstart learns.
 QUICKSTART = [*TENSORFLOW, "scikit-learn>=1.4,<2"]
 
 TEST = [
+    *TEXT,
     # Grain, like tfrecord below, is here to read what is written: both are a few MB.
     "grain>=0.2.12,<0.3",
     "hypothesis>=6.100,<7",
     "mypy>=1.15,<3",
     "pytest>=8.2,<10",
+    "pytest-xdist>=3.6,<4",
     # The formatter's style changes between minor versions, and scripts/lint checks it.
     "ruff==0.17.*",
     "scikit-learn>=1.4,<2",
@@ -63,7 +71,7 @@ TEST = [
 setup(
     name="tpudata",
     version=version(),
-    description="Turns folders of images into TFRecord shards and feeds them to TPUs",
+    description="Turns images and text into TFRecord shards and feeds them to TPUs",
     long_description=read("README.md"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
@@ -75,6 +83,7 @@ setup(
         "tensorflow": TENSORFLOW,
         "tpu": TPU,
         "gcp": GCP,
+        "text": TEXT,
         "quickstart": QUICKSTART,
         "test": TEST,
         "all": sorted({*TENSORFLOW, *GCP, *TEST}),

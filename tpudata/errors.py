@@ -11,18 +11,26 @@
         ├── CorruptionError       bytes differ from what was written; names file and offset
         └── FeatureError          a feature's dtype, shape or name does not fit; names the feature
 
-Three more stand in `tpudata.estimator`, below TpudataError, as they are errors of other kinds as well: CheckpointError (a
-ValueError), ModelFnError (a TypeError or ValueError) and NonFiniteError (one of TensorFlow's).
+Five more stand in `tpudata.estimator`, below TpudataError: TPUConnectionError and RehearsalError, and three of other kinds
+too, CheckpointError (a ValueError), ModelFnError (a TypeError or ValueError) and NonFiniteError (one of TensorFlow's).
 
 Every message says what was got, what is allowed, where, and what to do next. Wrong arguments to the
 estimator stay ValueError and TypeError, as the original TPUEstimator raises them.
 """
+
+import re
+
+_PLACED = re.compile(r"(.*) at byte (\d+)", re.DOTALL)
 
 
 class TpudataError(Exception):
     """Base of every error that tpudata raises on purpose; the command line prints it without a traceback."""
 
     exit_code = 1
+
+    def __str__(self) -> str:
+        # A message may name a file whose name is not UTF-8, and no runner sends such text from a worker to where it is shown.
+        return super().__str__().encode(errors="backslashreplace").decode()
 
 
 class UsageError(TpudataError):
@@ -56,18 +64,33 @@ class BadRecordError(SourceError):
         source: path of the file (and member) that holds the record.
         reason: why it was refused, in words that follow "refused: ".
         offset: byte offset of the record in `source`, or None where the whole file is the record.
+        key: the record's stable name where `source` and `offset` may move (a row of a list), or None.
+
+    Args:
+        source, reason, offset, key: as the attributes. Without a reason, `source` is the whole message: Beam raises errors anew
+            from it.
     """
 
-    def __init__(self, source: str, reason: str, offset: int | None = None) -> None:
-        where = source if offset is None else f"{source} at byte {offset}"
-        super().__init__(f"{where}: refused: {reason}")
+    def __init__(
+        self, source: str, reason: str | None = None, offset: int | None = None, key: str | None = None
+    ) -> None:
+        if reason is None:
+            message = source
+            source, _, reason = message.partition(": refused: ")
+            placed = _PLACED.fullmatch(source)
+            if placed:
+                source, offset = placed[1], int(placed[2])
+        else:
+            message = f"{source if offset is None else f'{source} at byte {offset}'}: refused: {reason}"
+        super().__init__(message)
         self.source = source
         self.reason = reason
         self.offset = offset
+        self.key = key
 
-    def __reduce__(self) -> tuple[type, tuple[str, str, int | None]]:
-        # Beam sends errors between processes; the default rebuilds from the message alone.
-        return type(self), (self.source, self.reason, self.offset)
+    def __reduce__(self) -> tuple[type, tuple[str, str, int | None, str | None]]:
+        # Errors are sent between processes; the default rebuilds from the message alone.
+        return type(self), (self.source, self.reason, self.offset, self.key)
 
 
 class OutputError(TpudataError):

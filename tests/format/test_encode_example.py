@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tpudata.format import encode_example
+from tpudata.errors import FeatureError
+from tpudata.format import decode_example, encode_example
 
 
 def to_proto(features: dict[str, Any]) -> bytes:
@@ -29,6 +30,23 @@ def test_a_bytes_value_of_any_size(size: int) -> None:
     for name in ("a", "image/encoded", "n" * 130):
         features = {name: np.random.default_rng(size).bytes(size), "between": 5}
         assert encode_example(features) == to_proto(features)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (1e39, r"1e\+39 does not fit float32"),
+        ([0.0, -1e300], r"-1e\+300 does not fit float32"),
+        (np.array([1.0, 4e38]), r"4e\+38 does not fit float32"),
+        ("a\udcff", "is not UTF-8"),
+        (np.array(["\udcff"]), "is not UTF-8"),
+    ],
+)
+def test_values_that_would_not_come_back_are_refused(value: Any, message: str) -> None:
+    with pytest.raises(FeatureError, match=f"Feature 'x': .*{message}"):
+        encode_example({"x": value})
+    stored = encode_example({"x": [float("inf"), float("-inf"), 3.4e38]})
+    assert decode_example(stored)["x"] == [float("inf"), float("-inf"), np.float32(3.4e38)]
 
 
 def test_values_that_compare_equal_keep_their_types() -> None:

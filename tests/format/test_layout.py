@@ -7,6 +7,15 @@ import fnmatch
 import pytest
 
 from tpudata.format import index_name, shard_name
+from tpudata.format.layout import (
+    append_of,
+    is_listing_rejects,
+    is_shard_name,
+    keys_name,
+    place_of,
+    prefix_of,
+    shard_prefix,
+)
 
 
 @pytest.mark.parametrize(
@@ -19,5 +28,25 @@ from tpudata.format import index_name, shard_name
 )
 def test_names(split: str, number: int, count: int, name: str) -> None:
     assert shard_name(split, number, count) == f"{name}.tfrecord"
+    assert place_of(shard_name(split, number, count)) == (number, count)
     assert index_name(shard_name(split, number, count)) == f"index/{name}.index"
     assert fnmatch.fnmatch(shard_name(split, number, count), f"{split}-*")  # The glob of tensorflow/tpu's readers.
+
+
+@pytest.mark.parametrize(
+    ("append", "prefix"), [(0, "train"), (1, "train-a001"), (42, "train-a042"), (1234, "train-a1234")]
+)
+def test_names_of_what_an_append_added(append: int, prefix: str) -> None:
+    assert shard_prefix("train", append) == prefix
+    name = shard_name(prefix, 7, 123456)
+    assert is_shard_name(name)
+    assert fnmatch.fnmatch(name, "train-*")
+    assert (prefix_of(name), append_of(name)) == (prefix, append)
+    assert keys_name(name) == f"index/{prefix}-00007-of-123456.keys"
+
+
+def test_names_of_lists_of_refused_inputs() -> None:
+    assert is_listing_rejects("listing-0123456789abcdef.jsonl")
+    # That of a shard of a split called listing, and two that lead elsewhere.
+    for name in ("listing-00000-of-00001.jsonl", "../listing-00.jsonl", "listing-00.jsonl/x"):
+        assert not is_listing_rejects(name)

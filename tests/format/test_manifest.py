@@ -34,6 +34,8 @@ def make(**changes: Any) -> Manifest:
         "labels": 5,
         "rejected": {"not an image": 2},
         "options": {"seed": 3, "quality": None},
+        "converted": {"CMYK": 4},
+        "appends": 2,
         **changes,
     }
     return Manifest(**arguments)
@@ -47,6 +49,20 @@ def test_round_trip() -> None:
     )
 
 
+def test_what_later_versions_added_may_be_missing() -> None:
+    value = json.loads(make().to_bytes())
+    for name in ("converted", "appends", "keys", "rejects"):
+        del value[name]
+    assert Manifest.from_bytes(json.dumps(value).encode()) == make(converted={}, appends=0)
+
+
+def test_an_input_whose_name_is_not_utf8() -> None:
+    source = Source(input="/data/ü\udcff", files=9, bytes=1, fingerprint="abc")
+    data = make(source=source).to_bytes()
+    assert '"/data/ü\\udcff"'.encode() in data
+    assert Manifest.from_bytes(data).source == source
+
+
 def test_equal_manifests_are_equal_bytes() -> None:
     turned = make(splits={"test": TEST, "train": TRAIN}, options={"quality": None, "seed": 3})
     assert turned.to_bytes() == make().to_bytes()
@@ -55,15 +71,21 @@ def test_equal_manifests_are_equal_bytes() -> None:
 def test_on_disk_it_is_as_documented() -> None:
     value = json.loads(make().to_bytes())
     assert sorted(value) == [
+        "appends",
         "checksum",
+        "compression",
+        "converted",
+        "counts",
         "created_by",
         "features",
         "format_version",
+        "keys",
         "labels",
         "labels_crc32c",
         "layout",
         "options",
         "rejected",
+        "rejects",
         "source",
         "splits",
     ]
@@ -141,6 +163,8 @@ def test_an_empty_shard_is_refused(records: int, size: int) -> None:
         "train-00000-of-00001.tfrecord\n",
         "train-00000-of-00001.tfrecord\0",
         "train-0000-of-0001.tfrecord",
+        "train-00001-of-00001.tfrecord",
+        "train-00000-of-99999999.tfrecord",
         "train-00000-of-00001",
         "manifest.json",
         "tr\u00e4in-00000-of-00001.tfrecord",
@@ -160,6 +184,15 @@ def test_a_shard_is_a_file_of_the_folder_and_nothing_else(name: str) -> None:
 )
 def test_names_of_shards_to_come(name: str) -> None:
     assert Shard(name, 1, 20, 0).name == name
+
+
+@pytest.mark.parametrize("name", ["../listing-00.jsonl", "listing-.jsonl", "/x", "listing-0\n.jsonl", "train-0.jsonl"])
+def test_a_list_of_refused_inputs_is_a_file_of_its_folder_and_nothing_else(name: str) -> None:
+    assert make(rejects=("listing-0af.jsonl",), keys=True) == Manifest.from_bytes(
+        make(rejects=("listing-0af.jsonl",), keys=True).to_bytes()
+    )
+    with pytest.raises(DatasetError, match=r"it is called listing-HEXDIGITS\.jsonl"):
+        make(rejects=(name,))
 
 
 def damaged(change: Any) -> bytes:
@@ -224,6 +257,12 @@ def test_bytes_that_are_no_manifest_name_the_file(data: bytes) -> None:
         (lambda value: value["features"][0].update(shape="ab"), r"features\[0\]\.shape is 'ab'"),
         (lambda value: value["features"][0].update(shape=[1.5, 2, 3]), r"features\[0\]\.shape\[0\] is 1\.5"),
         (lambda value: value["features"][1].update(num_classes="x"), r"features\[1\]\.num_classes is 'x'"),
+        (lambda value: value.update(keys=1), "keys is 1, not true or false"),
+        (lambda value: value.update(converted=[]), r"converted is \[\], not an object"),
+        (lambda value: value.update(converted={"GIF": -1}), r"converted\['GIF'\] is -1; allowed is 0"),
+        (lambda value: value.update(appends="1"), "appends is '1', not a whole number"),
+        (lambda value: value.update(rejects={}), r"rejects is \{\}, not a list"),
+        (lambda value: value.update(rejects=[5]), r"rejects\[0\] is 5, not a string"),
         (lambda value: value["features"][1].update(size=1), r"features\[1\] has the unknown key 'size'"),
     ],
 )

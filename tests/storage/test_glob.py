@@ -35,7 +35,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 PARTS = st.sampled_from(["*", "**", "?", "a", "b", "[ab]", "[!a]", "*.jpg", "1.*", "c", "d", ".*"])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(parts=st.lists(PARTS, min_size=1, max_size=5))
 def test_matches_what_pythons_glob_matches(tree: Path, parts: list[str]) -> None:
     pattern = "/".join([str(tree), *parts])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,47 @@ def test_write_and_read(tmp_path: Path) -> None:
         assert opened.read(4) == b"0123"
     assert STORAGE.stat(path) == Entry(path, "file", 10, False)
     assert names(Path(path).parent) == ["file"]
+
+
+def test_what_is_read_is_whole(tmp_path: Path) -> None:
+    data = os.urandom(3 << 20)
+    path = tmp_path / "file"
+    path.write_bytes(data)
+    assert STORAGE.read(str(path)) == data
+    assert STORAGE.read_range(str(path), 5, 2 << 20) == data[5 : 5 + (2 << 20)]
+    path.write_bytes(b"")
+    assert (STORAGE.read(str(path)), STORAGE.read_range(str(path), 0, 9)) == (b"", b"")
+
+
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="no files whose size is not known")
+def test_a_file_of_no_known_size() -> None:
+    assert Path("/proc/self/cmdline").stat().st_size == 0
+    assert STORAGE.read("/proc/self/cmdline") == Path("/proc/self/cmdline").read_bytes() != b""
+
+
+def test_calls_that_give_or_take_less_than_was_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, pieces = str(tmp_path / "file"), [os.urandom(length) for length in (700, 1, 50_000, 0, 300)]
+    read, pread, write = os.read, os.pread, os.write
+    monkeypatch.setattr(os, "read", lambda fd, length: read(fd, min(length, 1000)))
+    monkeypatch.setattr(os, "pread", lambda fd, length, offset: pread(fd, min(length, 1000), offset))
+    monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[:1000]))
+    with STORAGE.create(path) as file:
+        file.write(b"first")
+        file.writelines(pieces)
+        file.write(b"last")
+    data = b"first" + b"".join(pieces) + b"last"
+    assert STORAGE.read(path) == data
+    assert STORAGE.read_range(path, 3, 20_000) == data[3:20_003]
+
+
+def test_many_lines_at_once(tmp_path: Path) -> None:
+    path, lines = str(tmp_path / "file"), [b"%d\n" % number for number in range(5000)]
+    with STORAGE.create(path) as file:
+        file.write(b"head\n")
+        file.writelines(lines)
+        assert file.tell() == 5 + len(b"".join(lines))
+        file.write(b"tail")
+    assert Path(path).read_bytes() == b"head\n" + b"".join(lines) + b"tail"
 
 
 def test_list_is_sorted_and_names_folders(tmp_path: Path) -> None:
@@ -139,6 +182,108 @@ def test_errors_name_the_file_and_the_reason(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="could not be written: "), STORAGE.create(str(tmp_path / "file" / "x")):
         pass
+
+
+def write(path: str) -> None:
+    with STORAGE.create(path) as file:
+        file.write(b"x")
+
+
+def test_errors_say_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    found = {}
+    calls: list[tuple[str, Callable[[str], object], str]] = [
+        ("read", STORAGE.read, "gone"),
+        ("read", STORAGE.read, "."),
+        ("opened", STORAGE.open, "circle"),
+        ("listed", STORAGE.list, "file"),
+        ("looked up", STORAGE.stat, 300 * "n"),
+        ("written", write, 230 * "n"),
+        ("written", write, "file/x"),
+        ("written", write, "."),
+    ]
+    for done, call, name in calls:
+        path = str(tmp_path / name)
+        with pytest.raises(StorageError) as error:
+            call(path)
+        start = f"{path} could not be {done}: "
+        assert str(error.value).startswith(start)
+        found[done, name[:6]] = str(error.value).removeprefix(start)
+    assert found == {
+        ("read", "gone"): "No such file or directory. Look whether it was moved or removed.",
+        ("read", "."): "Is a directory. It is a folder: name a file.",
+        ("opened", "circle"): "Too many levels of symbolic links. Its links lead in a circle: mend or remove them.",
+        ("listed", "file"): "Not a directory. A part of this path is a file: name another.",
+        ("looked up", "nnnnnn"): found["written", "nnnnnn"],
+        (
+            "written",
+            "nnnnnn",
+        ): "File name too long. Use shorter names: most file systems take 255 bytes for one, less 42 while it is"
+        " written.",
+        ("written", "file/x"): "File exists. A file is where a folder is due: move it away, or name another.",
+        ("written", "."): "Is a directory. It is a folder: name a file.",
+    }
+
+
+@pytest.mark.parametrize(
+    ("number", "mend"),
+    [
+        (errno.EACCES, "Permission denied. Give the account that runs this leave for it"),
+        (errno.EROFS, "Read-only file system. Name a folder elsewhere"),
+        (errno.ENOSPC, r"No space left on device. Make room there \(`df -h`"),
+        (errno.EDQUOT, r"Disk quota exceeded. Make room there \(`quota -s`"),
+        (errno.EMFILE, r"Too many open files. Raise how many files a process may have open \(`ulimit -n`\)."),
+        (errno.EIO, "Input/output error. The disk or the connection to it fails"),
+        (errno.ENOENT, "No such file or directory. It was removed while it was written"),
+        (errno.ENOLCK, "No locks available.$"),
+    ],
+)
+def test_what_the_system_refuses_when_a_file_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, mend: str
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(StorageError, match=f"^{tmp_path}/file could not be written: {mend}"):
+        write(str(tmp_path / "file"))
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can become somebody else")
+def test_a_folder_that_is_somebody_elses(tmp_path: Path) -> None:
+    program = f"""
+import os, sys
+from tpudata.errors import StorageError
+from tpudata.storage import LocalStorage
+os.setuid(65534)
+for call in (LocalStorage().list, LocalStorage().stat):
+    try:
+        call({str(tmp_path / "closed" / "inner")!r})
+    except StorageError as error:
+        print(error)
+"""
+    (tmp_path / "closed" / "inner").mkdir(parents=True)
+    (tmp_path / "closed").chmod(0o700)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=Path(__file__).parents[2], capture_output=True, text=True
+    )
+    said = [line.partition(" (")[0] for line in done.stdout.splitlines()]
+    what = "Permission denied. Give the account that runs this leave for it and for the folders above it"
+    path = tmp_path / "closed" / "inner"
+    assert said == [f"{path} could not be listed: {what}", f"{path} could not be looked up: {what}"]
+
+
+@pytest.mark.parametrize("name", ["pipe", "device"])
+def test_what_is_neither_a_file_nor_a_folder_is_not_waited_for(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    if name == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    for call in (lambda: STORAGE.stat(str(path)), lambda: STORAGE.list(str(tmp_path))):
+        with pytest.raises(StorageError, match=rf"{path} is neither a file nor a folder\. Move it away"):
+            call()
 
 
 def test_the_path_decides_the_storage(tmp_path: Path) -> None:

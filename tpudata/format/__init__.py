@@ -1,14 +1,22 @@
 """What a dataset on disk is: Example codec, TFRecord framing, index, manifest, features. Never imports TensorFlow."""
 
 from tpudata.format.dataset import Dataset, open_dataset
-from tpudata.format.example import decode_example, encode_example, encode_example_parts
+from tpudata.format.example import (
+    decode_example,
+    encode_entries,
+    encode_entry,
+    encode_example,
+    encode_example_parts,
+    example_around,
+)
 from tpudata.format.features import Feature
 from tpudata.format.index import ShardIndex
 from tpudata.format.layout import index_name, shard_name
 from tpudata.format.manifest import Manifest, Shard, Source, Split
 from tpudata.format.metadata import write_metadata
+from tpudata.format.record_writer import RecordWriter
 from tpudata.format.shard import write_shard
-from tpudata.format.tfrecord import RecordWriter, read_records
+from tpudata.format.tfrecord import read_records
 from tpudata.format.verify import Defect, verify
 
 __all__ = [
@@ -22,8 +30,11 @@ __all__ = [
     "Source",
     "Split",
     "decode_example",
+    "encode_entries",
+    "encode_entry",
     "encode_example",
     "encode_example_parts",
+    "example_around",
     "index_name",
     "open_dataset",
     "read_records",

@@ -10,7 +10,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-_NAMES = {str: "a string", int: "a whole number", dict: "an object", list: "a list", type(None): "null"}
+_NAMES = {
+    str: "a string",
+    int: "a whole number",
+    bool: "true or false",
+    dict: "an object",
+    list: "a list",
+    type(None): "null",
+}
 _NULL = type(None)
 _INT64_MAX = 2**63 - 1
 _CRC32C = re.compile(r"[0-9a-f]{8}")
@@ -22,6 +29,7 @@ _TOP: _Keys = {
     "format_version": (int,),
     "created_by": (str,),
     "layout": (str,),
+    "compression": (str, _NULL),
     "splits": (dict,),
     "features": (list,),
     "labels": (int, _NULL),
@@ -67,8 +75,17 @@ def check_manifest_json(value: Any) -> None:
     _check("labels_crc32c", labels_crc32c, (str, _NULL))
     if labels_crc32c is not None and not _CRC32C.fullmatch(labels_crc32c):
         raise ValueError(f"labels_crc32c is {_shown(labels_crc32c)}, not eight lower-case hexadecimal digits")
-    for reason, count in value["rejected"].items():
-        _check(f"rejected[{reason!r}]", count, (int,))
+    _check("converted", value.get("converted", {}), (dict,))
+    _check("counts", value.get("counts", {}), (dict,))
+    for name in ("rejected", "converted", "counts"):
+        for reason, count in value.get(name, {}).items():
+            _check(f"{name}[{reason!r}]", count, (int,))
+    _check("appends", value.get("appends", 0), (int,))
+    rejects = value.get("rejects", [])
+    _check("rejects", rejects, (list,))
+    for number, name in enumerate(rejects):
+        _check(f"rejects[{number}]", name, (str,))
+    _check("keys", value.get("keys", False), (bool,))
     _check_object("source", value["source"], _SOURCE)
 
 

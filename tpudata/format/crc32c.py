@@ -1,4 +1,4 @@
-"""The CRC-32C of a part of a file, from those of two of its beginnings: no byte is read twice.
+"""CRC-32C of bytes that stand together, from those of their parts: no byte is read twice.
 
 A CRC is a remainder of polynomials over GF(2): for bytes A followed by B it is crc(A) * x^(8 |B|) + crc(B), modulo the
 polynomial 0x11EDC6F41 of CRC-32C (RFC 3720, section 12.1). What is added is exclusive-or, and so is what is subtracted.
@@ -6,10 +6,18 @@ polynomial 0x11EDC6F41 of CRC-32C (RFC 3720, section 12.1). What is added is exc
 
 from __future__ import annotations
 
+import functools
+
+import numpy as np
+import numpy.typing as npt
+
 _BITS = 0xFFFFFFFF
 # Bits stand as the checksum has them: the highest bit of the 32 is x^0. This is the polynomial without x^32.
 _POLYNOMIAL = 0x82F63B78
 _X8 = 1 << 31 - 8
+# Sizes are taken by so many bits at a time: fewer would take more steps, more would take larger tables.
+_DIGIT_BITS = 4
+_DIGITS = 1 << _DIGIT_BITS
 
 
 def _product(a: int, b: int) -> int:
@@ -48,3 +56,60 @@ def crc32c_of_rest(whole: int, beginning: int, size: int) -> int:
         if not size:
             break
     return whole ^ beginning
+
+
+def crc32c_moved(crcs: npt.NDArray[np.uint32], sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
+    """What many As add to the checksums of As followed by Bs: crc(A) * x^(8 |B|). The rest of such a checksum is crc(B).
+
+    Args:
+        crcs: uint32 [n], CRC-32C of each A.
+        sizes: int64 [n], number of bytes of each B.
+
+    Returns:
+        uint32 [n].
+    """
+    moved = crcs
+    for digit in range(-(-int(sizes.max(initial=0)).bit_length() // _DIGIT_BITS)):
+        # Of each size this digit in base 16, and so which of 16 multiplications is due: as a place in their tables.
+        table = (sizes >> _DIGIT_BITS * digit & _DIGITS - 1) << 10
+        tables = _digit_tables(digit)
+        moved = np.bitwise_xor.reduce([tables[table + (moved >> 8 * byte & 0xFF) + 256 * byte] for byte in range(4)])
+    return moved
+
+
+def crc32c_extended(crcs: npt.NDArray[np.uint32], data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
+    """The checksums of many As followed by a few bytes each.
+
+    Args:
+        crcs: uint32 [n], CRC-32C of each A; 0 where A is empty.
+        data: uint8 [n, bytes], what follows.
+
+    Returns:
+        uint32 [n].
+    """
+    step = _tables(_X8)[0]
+    state: npt.NDArray[np.uint32] = ~crcs
+    for column in data.T:
+        state = step[(state ^ column) & 0xFF] ^ state >> 8
+    return ~state
+
+
+@functools.cache
+def _digit_tables(digit: int) -> npt.NDArray[np.uint32]:
+    """Multiplication by x^(8 * d * 16^digit) for each d below 16, one after the other: uint32 [16 * 4 * 256]."""
+    power, tables = 1 << 31, []
+    for _ in range(_DIGITS):
+        tables.append(_tables(power))
+        power = _product(_POWERS[_DIGIT_BITS * digit], power)
+    return np.concatenate(tables, axis=None)
+
+
+@functools.cache
+def _tables(factor: int) -> npt.NDArray[np.uint32]:
+    """Multiplication by a polynomial, for each byte of a checksum from the lowest: uint32 [4, 256]."""
+    tables = np.zeros((4, 256), np.uint32)
+    for bit in range(32):
+        # A product is the sum of those of the bits.
+        place = 1 << bit % 8
+        tables[bit // 8].reshape(-1, 2, place)[:, 1] ^= np.uint32(_product(factor, 1 << bit))
+    return tables

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
+import google_crc32c
+
 from tpudata.errors import CorruptionError, DatasetError
 from tpudata.format.example import Value, decode_example
 from tpudata.format.index import ShardIndex
@@ -39,7 +41,8 @@ class Dataset:
         """
         path = storage_for(self.path).join(self.path, index_name(shard.name))
         index = ShardIndex.from_bytes(storage_for(path).read(path), path)
-        if (index.records, index.shard_bytes, index.shard_crc32c) != (shard.records, shard.bytes, shard.crc32c):
+        said = index.records, index.shard_bytes, index.shard_crc32c, index.compression
+        if said != (shard.records, shard.bytes, shard.crc32c, self.manifest.compression):
             raise DatasetError(
                 f"{path} describes another shard ({index.records} records, {index.shard_bytes} bytes) than the manifest"
                 f" does ({shard.records} records, {shard.bytes} bytes). Convert the dataset again."
@@ -49,6 +52,8 @@ class Dataset:
     def labels(self) -> tuple[str, ...] | None:
         """Class names in the order of their labels, or None where the dataset has no classes.
 
+        An append that was killed at its very end has added names that the manifest does not count yet; they are left out.
+
         Raises:
             CorruptionError: labels.txt is not UTF-8.
             DatasetError: it has not as many names as the manifest counts.
@@ -56,15 +61,23 @@ class Dataset:
         if self.manifest.labels is None:
             return None
         path = storage_for(self.path).join(self.path, LABELS_NAME)
+        data = storage_for(path).read(path)
         try:
-            names = tuple(storage_for(path).read(path).decode().splitlines())
+            names = tuple(data.decode().splitlines())
         except UnicodeDecodeError as error:
             raise CorruptionError(
                 path, error.start, "the class names are not UTF-8. Restore the file, or convert the dataset again."
             ) from None
+        if len(names) > self.manifest.labels and self._begins_with_labels(data):
+            return names[: self.manifest.labels]
         if len(names) != self.manifest.labels:
             raise DatasetError(f"{path} has {len(names)} names, the manifest counts {self.manifest.labels} classes.")
         return names
+
+    def _begins_with_labels(self, data: bytes) -> bool:
+        """Whether the first lines of labels.txt are those that the manifest was written with."""
+        lines = data.splitlines(keepends=True)[: self.manifest.labels]
+        return bool(google_crc32c.value(b"".join(lines)) == self.manifest.labels_crc32c)
 
     def examples(self, split: str) -> Iterator[dict[str, Value]]:
         """Yields the split's records in order, decoded to `{feature name: list of bytes, ints or floats}`.
@@ -74,7 +87,7 @@ class Dataset:
         """
         for shard in self.manifest.split(split).shards:
             path = self.shard_path(shard)
-            for offset, record in read_records(path):
+            for offset, record in read_records(path, self.manifest.compression):
                 yield decode_example(record, path=path, offset=offset)
 
 

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from tpudata.errors import CorruptionError, FeatureError
 
@@ -34,6 +35,9 @@ _SHORT = 256
 _LARGE = 1 << 14
 # Longest map entry whose content is kept, in case that it comes again.
 _SHORT_ENTRY = 64
+_EXAMPLE_TAG = b"\x0a"
+# No parser of protocol buffers takes a message of more bytes.
+MAX_EXAMPLE_BYTES = 2**31 - 1
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 
@@ -46,7 +50,8 @@ def encode_example(features: Mapping[str, Any]) -> bytes:
             is a feature with no list.
 
     Raises:
-        FeatureError: a value is of another type, mixed, or an integer does not fit int64; names the feature.
+        FeatureError: a value is of another type, mixed, an integer that does not fit int64, a finite float that does not fit
+            float32, or text that UTF-8 cannot encode; names the feature.
     """
     return b"".join(encode_example_parts(features))
 
@@ -56,31 +61,58 @@ def encode_example_parts(features: Mapping[str, Any]) -> list[bytes]:
     parts: list[bytes] = []
     small: list[bytes] = []
     total = 0
-    for name in sorted(features):
+    for name in _in_order(tuple(features)):
         value = features[name]
-        kind = type(value)
-        if kind is int:
-            entry = _int_entry(name, value)
-            small.append(entry)
-            total += len(entry)
-        elif kind is bytes:
-            size = len(value)
-            head = _short_head(name, size) if size <= _SHORT else _bytes_head(name, size)
-            small.append(head)
-            total += len(head) + size
-            if size < _LARGE:
-                small.append(value)
-            else:
-                parts += (b"".join(small), value)
-                small = []
+        if type(value) is bytes and len(value) >= _LARGE:
+            head = _bytes_head(name, len(value))
+            total += len(head) + len(value)
+            parts += (b"".join((*small, head)), value)
+            small = []
         else:
-            entry = _entry(name, _feature(name, value))
+            entry = encode_entry(name, value)
             small.append(entry)
             total += len(entry)
     if small:
         parts.append(b"".join(small))
-    head = _tag(1, _LENGTH) + _varint(total)
+    head = _EXAMPLE_TAG + _varint(total)
     return [head + parts[0], *parts[1:]] if parts else [head]
+
+
+def encode_entries(features: Mapping[str, Any]) -> bytes:
+    """Serialises features as parts of an Example: what `example_around` takes. Worth keeping where they recur."""
+    return b"".join([encode_entry(name, features[name]) for name in _in_order(tuple(features))])
+
+
+def encode_entry(name: str, value: Any) -> bytes:
+    """The same of one feature."""
+    kind = type(value)
+    entry: bytes
+    if kind is int:
+        entry = _int_entry(name, value)
+    elif kind is bytes:
+        head = _short_head(name, len(value)) if len(value) <= _SHORT else _bytes_head(name, len(value))
+        entry = head + value
+    else:
+        entry = _entry(name, _feature(name, value))
+    return entry
+
+
+def example_around(before: bytes, name: str, value: bytes, after: bytes) -> list[bytes]:
+    """The Example of one large feature, and of others that are serialised already.
+
+    Args:
+        before: what `encode_entries` made of the features whose names sort before `name`.
+        name: the feature.
+        value: its one value, which is not copied.
+        after: as `before`, of the features behind.
+
+    Returns:
+        Parts whose concatenation is the same as `encode_example` of all features.
+    """
+    size = len(value)
+    head = _bytes_head(name, size)
+    total = len(before) + len(head) + size + len(after)
+    return [b"".join((_EXAMPLE_TAG, _varint(total), before, head)), value, after]
 
 
 def decode_example(data: bytes, *, path: str = "tf.train.Example", offset: int = 0) -> dict[str, Value]:
@@ -123,9 +155,11 @@ def _tag(number: int, wire: int) -> bytes:
 def _varint(value: int) -> bytes:
     if value < 0x80:
         return bytes((value,))
+    # In one go, for lengths of images and of short features.
+    if value < 0x4000:
+        return (value & 0x7F | (value & 0x3F80) << 1 | 0x80).to_bytes(2, "little")
     if value < 0x200000:
-        low, middle, high = value & 0x7F | 0x80, value >> 7 & 0x7F, value >> 14
-        return bytes((low, middle | 0x80, high)) if high else bytes((low, middle))
+        return (value & 0x7F | (value & 0x3F80) << 1 | (value & 0x1FC000) << 2 | 0x8080).to_bytes(3, "little")
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -143,6 +177,12 @@ def _entry(name: str, feature: bytes) -> bytes:
     return _field(1, _key_field(name) + _field(2, feature))
 
 
+@functools.lru_cache(maxsize=256)
+def _in_order(names: tuple[str, ...]) -> list[str]:
+    # Kept, because one record has the features of the one before.
+    return sorted(names)
+
+
 @functools.lru_cache(maxsize=8192)
 def _int_entry(name: str, value: int) -> bytes:
     # Kept, because labels and sizes recur from record to record.
@@ -152,10 +192,13 @@ def _int_entry(name: str, value: int) -> bytes:
 def _bytes_head(name: str, size: int) -> bytes:
     """What stands before the value in the map entry of a feature that is one bytes value of `size` bytes."""
     # From the value outwards: each level is a tag, the length of what is inside, and the inside.
-    head = b"\x0a" + _varint(size)
-    head = b"\x0a" + _varint(len(head) + size) + head
-    head = _key_field(name) + b"\x12" + _varint(len(head) + size) + head
-    return b"\x0a" + _varint(len(head) + size) + head
+    value = _varint(size)
+    size += 1 + len(value)
+    values = _varint(size)
+    size += 1 + len(values)
+    feature, key = _varint(size), _key_field(name)
+    entry = _varint(size + 1 + len(feature) + len(key))
+    return b"\x0a%b%b\x12%b\x0a%b\x0a%b" % (entry, key, feature, values, value)
 
 
 _short_head = functools.lru_cache(maxsize=8192)(_bytes_head)
@@ -181,11 +224,21 @@ def _feature(name: str, value: Any) -> bytes:
                 raise FeatureError(f"Feature {name!r}: {item} does not fit int64. Store it as bytes, or scale it.")
         return _field(_INT64_LIST, _field(1, b"".join(_varint(item & (2**64 - 1)) for item in items)))
     if all(isinstance(item, float) for item in items):
-        return _field(_FLOAT_LIST, _field(1, np.asarray(items, "<f4").tobytes()))
+        return _field(_FLOAT_LIST, _field(1, _float32(name, items).tobytes()))
     kinds = sorted({type(item).__name__ for item in items})
     raise FeatureError(
         f"Feature {name!r}: values of type {', '.join(kinds)}; allowed is one type out of bytes, str, int, bool and float."
     )
+
+
+def _float32(name: str, values: list[float]) -> npt.NDArray[np.float32]:
+    exact = np.array(values, np.float64)
+    with np.errstate(over="ignore"):
+        stored = exact.astype("<f4")
+    wrong = np.isinf(stored) & np.isfinite(exact)
+    if wrong.any():
+        raise FeatureError(f"Feature {name!r}: {exact[wrong][0]} does not fit float32. Scale it, or store it as bytes.")
+    return stored
 
 
 def _items(name: str, value: Any) -> list[Any]:
@@ -204,7 +257,12 @@ def _items(name: str, value: Any) -> list[Any]:
             f"Feature {name!r}: {type(value).__name__}; allowed are bytes, str, int, bool, float, sequences of one of"
             " them, and numpy arrays."
         )
-    return [_item(item) for item in value]
+    try:
+        return [_item(item) for item in value]
+    except UnicodeEncodeError as error:
+        raise FeatureError(
+            f"Feature {name!r}: the text {error.object!r} is not UTF-8. Store it as bytes (of a file name: os.fsencode)."
+        ) from None
 
 
 def _item(item: Any) -> Any:

@@ -1,10 +1,17 @@
 """Where things stand in a dataset's folder, and what its files are called.
 
 DIR/train-00000-of-00012.tfrecord ...    the shards
+DIR/train-a001-00000-of-00003.tfrecord   those that the first append added, and so on
 DIR/index/train-00000-of-00012.index     their indexes, see tpudata.format.index
+DIR/index/train-00000-of-00012.keys      what they were made from, see tpudata.format.keys
+DIR/rejects/train-00000-of-00012.jsonl   the inputs of a shard that were refused, a JSON object each; no file where there are none
+DIR/rejects/listing-0123456789ab.jsonl   refused inputs that are of no shard
 DIR/labels.txt                           class names, a line each
+DIR/tokenizer.model, ...                 the tokenizer's file, see tpudata.format.tokenizer_file
 DIR/dataset_info.json, features.json     TFDS metadata, see tpudata.format.tfds
 DIR/manifest.json                        see tpudata.format.manifest
+
+A shard whose inputs were all refused is not there: the numbers of the others have a gap.
 """
 
 import re
@@ -15,12 +22,38 @@ REJECTS_FOLDER = "rejects"
 SHARD_SUFFIX = ".tfrecord"
 # No separator and no leading dot or dash: a name is never a path, a hidden file or a flag.
 _SPLIT = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
-_SHARD = re.compile(rf"{_SPLIT}-[0-9]{{5,}}-of-[0-9]{{5,}}{re.escape(SHARD_SUFFIX)}")
+# Ten million shards are more than there are, and few enough to count to.
+_SHARD = re.compile(rf"{_SPLIT}-([0-9]{{5,7}})-of-([0-9]{{5,7}}){re.escape(SHARD_SUFFIX)}")
+# The name of a split that is converted has no dash, so this is no part of one.
+_APPEND = re.compile(r"-a([0-9]{3,})$")
+_LISTING_REJECTS = re.compile(r"listing-[0-9a-f]+\.jsonl")
 
 
 def shard_name(split: str, number: int, count: int) -> str:
     """File name of a split's shard, such as `train-00000-of-00012.tfrecord`."""
     return f"{split}-{number:05d}-of-{count:05d}{SHARD_SUFFIX}"
+
+
+def shard_prefix(split: str, append: int = 0) -> str:
+    """What stands before the number in the names of a split's shards: `train`, or `train-a001` for those of the first append."""
+    return f"{split}-a{append:03d}" if append else split
+
+
+def prefix_of(shard: str) -> str:
+    """The prefix of a shard's name: what `shard_prefix` made."""
+    return shard.rsplit("-", 3)[0]
+
+
+def place_of(shard: str) -> tuple[int, int]:
+    """The number of a shard among those of its prefix, counted from 0, and how many were planned, by its name."""
+    _, number, _, count = shard.removesuffix(SHARD_SUFFIX).rsplit("-", 3)
+    return int(number), int(count)
+
+
+def append_of(shard: str) -> int:
+    """Which append wrote a shard, by its name; 0 for the first conversion."""
+    found = _APPEND.search(prefix_of(shard))
+    return int(found[1]) if found else 0
 
 
 def is_split_name(name: str) -> bool:
@@ -30,9 +63,20 @@ def is_split_name(name: str) -> bool:
 
 def is_shard_name(name: str) -> bool:
     """Whether a name has the form of `shard_name`; one that has names a file in the dataset's own folder."""
-    return _SHARD.fullmatch(name) is not None
+    found = _SHARD.fullmatch(name)
+    return found is not None and int(found[1]) < int(found[2])
+
+
+def is_listing_rejects(name: str) -> bool:
+    """Whether a file in rejects/ lists what is of no shard: `listing-HEXDIGITS.jsonl`."""
+    return _LISTING_REJECTS.fullmatch(name) is not None
 
 
 def index_name(shard: str) -> str:
     """Path of a shard's index below the dataset's folder, such as `index/train-00000-of-00012.index`."""
     return f"{INDEX_FOLDER}/{shard.removesuffix(SHARD_SUFFIX)}.index"
+
+
+def keys_name(shard: str) -> str:
+    """Path of a shard's keys below the dataset's folder, such as `index/train-00000-of-00012.keys`."""
+    return f"{INDEX_FOLDER}/{shard.removesuffix(SHARD_SUFFIX)}.keys"

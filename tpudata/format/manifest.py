@@ -6,16 +6,22 @@
     format_version   int, 1
     created_by       the version of tpudata that wrote it
     layout           "imagenet", ...: which features stand for image, label, ...
+    compression      null, or "gzip": how every shard file is compressed
     splits           {name: {"shards": [{"name", "records", "bytes", "crc32c"}, ...], "decoded_bytes": int}}
     features         [Feature.to_json(), ...]
     labels           the number of classes, or null; their names are in labels.txt
     labels_crc32c    CRC-32C of labels.txt, or null
     rejected         {reason: count}
+    rejects          names of files in rejects/ beside those of the shards: refused inputs that are of no shard
+    converted        {reason: count} of inputs that are stored in another encoding than they came in
+    appends          int, how many times something was added
+    counts           {what: count} of a conversion of text: documents, tokens, padding, dropped tokens, duplicates
+    keys             whether index/ has the keys of every shard, see tpudata.format.keys
     options          the conversion's options that decide the bytes
     source           {"input", "files", "bytes", "fingerprint", "ignored_files"}
 
-`crc32c` is the CRC-32C of the whole shard file; every checksum is eight lower-case hexadecimal digits. There is no time stamp:
-the same inputs and options give the same bytes.
+`bytes` and `crc32c` are the size and the CRC-32C of the whole shard file, compressed or not; every checksum is eight lower-case
+hexadecimal digits. There is no time stamp: the same inputs and options give the same bytes.
 """
 
 from __future__ import annotations
@@ -30,89 +36,20 @@ import google_crc32c
 
 from tpudata.errors import DatasetError
 from tpudata.format._manifest_json import check_manifest_json
+from tpudata.format._manifest_parts import Shard, Source, Split
 from tpudata.format.features import Feature
-from tpudata.format.layout import is_shard_name, is_split_name
+from tpudata.format.gzip_blocks import GZIP
+from tpudata.format.layout import is_listing_rejects, is_split_name
+
+__all__ = ["FORMAT_VERSION", "MANIFEST_NAME", "Manifest", "Shard", "Source", "Split", "checksum_fits"]
 
 FORMAT_VERSION = 1
 MANIFEST_NAME = "manifest.json"
 # A line of its own, with the indentation of the outermost object: JSON has no line breaks inside strings.
 _CHECKSUM = re.compile(rb'(?<=\n "checksum": ")[0-9a-f]{8}(?=",\n)')
 _NO_CHECKSUM = "00000000"
-
-
-@dataclasses.dataclass(frozen=True)
-class Shard:
-    """One TFRecord file of a split.
-
-    Attributes:
-        name: file name inside the dataset's folder, such as `train-00000-of-00012.tfrecord`.
-        records: number of records; never 0.
-        bytes: size of the file.
-        crc32c: CRC-32C of the file's bytes, as an unsigned 32-bit integer.
-
-    Raises:
-        DatasetError: the name is not of the form of `shard_name`, or the shard is empty.
-    """
-
-    name: str
-    records: int
-    bytes: int
-    crc32c: int
-
-    def __post_init__(self) -> None:
-        # Readers open what a manifest names, and --overwrite deletes it: a name must never lead out of the folder.
-        if not is_shard_name(self.name):
-            raise DatasetError(
-                f"Shard {self.name!r}: a shard is a file of the dataset's own folder, called"
-                " SPLIT-NNNNN-of-NNNNN.tfrecord. Restore the manifest, or convert the dataset again."
-            )
-        if self.records <= 0 or self.bytes <= 0:
-            raise DatasetError(
-                f"Shard {self.name}: {self.records} records in {self.bytes} bytes; a shard is never empty."
-            )
-
-
-@dataclasses.dataclass(frozen=True)
-class Split:
-    """A named part of a dataset, such as `train`.
-
-    Attributes:
-        shards: in order.
-        decoded_bytes: what all records take once decoded (images as uint8), each picture in its own size and channels. What a
-            reader makes of them may take more: it brings all to one shape.
-    """
-
-    shards: tuple[Shard, ...]
-    decoded_bytes: int = 0
-
-    @property
-    def records(self) -> int:
-        """Number of records in all shards."""
-        return sum(shard.records for shard in self.shards)
-
-    @property
-    def bytes(self) -> int:
-        """Size of all shards on disk, in bytes."""
-        return sum(shard.bytes for shard in self.shards)
-
-
-@dataclasses.dataclass(frozen=True)
-class Source:
-    """What a dataset was made from.
-
-    Attributes:
-        input: the input as it was given.
-        files: number of input records found.
-        bytes: their size.
-        fingerprint: digest over the sorted (key, size) of every input record; equal for equal listings.
-        ignored_files: how many files were passed over by name (hidden files, `Thumbs.db`).
-    """
-
-    input: str
-    files: int
-    bytes: int
-    fingerprint: str
-    ignored_files: int = 0
+# Layouts whose records are made of several inputs, or of parts of them.
+_MIXED_LAYOUTS = ("sequences", "packed")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,9 +70,17 @@ class Manifest:
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     format_version: int = FORMAT_VERSION
     labels_crc32c: int | None = None
+    compression: str | None = None
+    rejects: tuple[str, ...] = ()
+    keys: bool = False
+    converted: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    appends: int = 0
+    counts: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _check_version(self.format_version)
+        if self.compression not in (None, GZIP):
+            raise DatasetError(f"Compression {self.compression!r}; this tpudata reads none and {GZIP!r}.")
         for name in self.splits:
             if not is_split_name(name):
                 raise DatasetError(
@@ -147,11 +92,27 @@ class Manifest:
             raise DatasetError("The manifest names a shard twice.")
         if len({feature.name for feature in self.features}) != len(self.features):
             raise DatasetError("The manifest names a feature twice.")
+        for name in self.rejects:
+            # --overwrite deletes them, so they too must never lead out of the folder.
+            if not is_listing_rejects(name):
+                raise DatasetError(
+                    f"File of refused inputs {name!r}: it is called listing-HEXDIGITS.jsonl. Restore the manifest, or convert"
+                    " the dataset again."
+                )
 
     @property
     def records(self) -> int:
         """Number of records in all splits."""
         return sum(split.records for split in self.splits.values())
+
+    @property
+    def is_one_to_one(self) -> bool:
+        """Whether each input that was not refused has a record of its own."""
+        return self.layout not in _MIXED_LAYOUTS
+
+    def shard_names(self) -> set[str]:
+        """The file names of the shards of all splits."""
+        return {shard.name for split in self.splits.values() for shard in split.shards}
 
     def split(self, name: str) -> Split:
         """The split called `name`; DatasetError names the splits there are."""
@@ -174,15 +135,23 @@ class Manifest:
             "format_version": self.format_version,
             "created_by": self.created_by,
             "layout": self.layout,
+            "compression": self.compression,
             "splits": {name: _split_to_json(split) for name, split in self.splits.items()},
             "features": [feature.to_json() for feature in self.features],
             "labels": self.labels,
             "labels_crc32c": None if self.labels_crc32c is None else f"{self.labels_crc32c:08x}",
             "rejected": dict(self.rejected),
+            "rejects": list(self.rejects),
+            "converted": dict(self.converted),
+            "appends": self.appends,
+            "counts": dict(self.counts),
+            "keys": self.keys,
             "options": dict(self.options),
             "source": dataclasses.asdict(self.source),
         }
-        data = (json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()
+        data = (json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode(
+            errors="backslashreplace"
+        )
         return _CHECKSUM.sub(b"%08x" % google_crc32c.value(data), data, count=1)
 
     @classmethod
@@ -207,6 +176,7 @@ class Manifest:
                 format_version=value["format_version"],
                 created_by=value["created_by"],
                 layout=value["layout"],
+                compression=value["compression"],
                 splits={name: _split_from_json(split) for name, split in sorted(value["splits"].items())},
                 features=tuple(Feature.from_json(feature) for feature in value["features"]),
                 labels=value["labels"],
@@ -214,6 +184,11 @@ class Manifest:
                 options=value["options"],
                 source=Source(**value["source"]),
                 labels_crc32c=None if labels_crc32c is None else int(labels_crc32c, 16),
+                rejects=tuple(value.get("rejects", ())),
+                keys=value.get("keys", False),
+                converted=value.get("converted", {}),
+                appends=value.get("appends", 0),
+                counts=value.get("counts", {}),
             )
         except DatasetError as error:
             raise DatasetError(f"{path}: {error}") from None

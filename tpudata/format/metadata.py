@@ -14,8 +14,18 @@ from tpudata.format.manifest import MANIFEST_NAME, Manifest
 from tpudata.storage import storage_for
 
 
+def metadata_names(compression: str | None, *, labelled: bool) -> tuple[str, ...]:
+    """Names of the files that stand beside the shards and the manifest of a dataset.
+
+    Args:
+        compression: of its shards.
+        labelled: whether it has classes.
+    """
+    return (*((LABELS_NAME,) if labelled else ()), *tfds.names(compression))
+
+
 def write_metadata(folder: str, manifest: Manifest, labels: Sequence[str] | None = None) -> None:
-    """Writes labels.txt (where there are classes), the TFDS metadata, and then the manifest.
+    """Writes labels.txt (where there are classes), the TFDS metadata (where it reads the shards), and then the manifest.
 
     Args:
         folder: the dataset's folder, which holds the manifest's shards already.
@@ -36,8 +46,7 @@ def write_metadata(folder: str, manifest: Manifest, labels: Sequence[str] | None
                 f"Class name {broken[0]!r} is empty or has a line break, which {LABELS_NAME} cannot hold. Rename it."
             )
         files[LABELS_NAME] = "".join(f"{name}\n" for name in labels).encode()
-    files[tfds.DATASET_INFO_NAME] = tfds.dataset_info(manifest)
-    files[tfds.FEATURES_NAME] = tfds.features(manifest)
+    files.update(tfds.metadata(manifest))
     crc32c = None if labels is None else google_crc32c.value(files[LABELS_NAME])
     files[MANIFEST_NAME] = dataclasses.replace(manifest, labels_crc32c=crc32c).to_bytes()
     storage = storage_for(folder)

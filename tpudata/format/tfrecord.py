@@ -13,126 +13,98 @@ where masked(c) = ((c >> 15 | c << 17) + 0xa282ead8) mod 2**32. Source: TensorFl
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
+import gzip
 import struct
+import zlib
 from collections.abc import Iterator
 from typing import BinaryIO
 
 import google_crc32c
 
 from tpudata.errors import CorruptionError
-from tpudata.format.crc32c import crc32c_of_rest
 from tpudata.storage import storage_for
 
 HEADER_BYTES = 12
 FOOTER_BYTES = 4
 FRAME_BYTES = HEADER_BYTES + FOOTER_BYTES
-_MASK_DELTA = 0xA282EAD8
+# Said of every offset in a compressed file: as TensorFlow has it, it is one in the stream of records.
+UNPACKED = " (the offset counts unpacked bytes)"
+MASK_DELTA = 0xA282EAD8
 _LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
 _HEADER = struct.Struct("<QI")
-# Below this length it is cheaper to copy a record into its frame than to write three pieces.
-_COPY_BELOW = 1 << 14
+# A length is not believed for more than this at a time: where the file's size is not known, the data must be there first.
+_READ_BYTES = 1 << 24
 
 
 def masked_crc32c(data: bytes) -> int:
     """The masked CRC-32C that TFRecord stores, as an unsigned 32-bit integer."""
-    return _masked(google_crc32c.value(data))
+    return masked(google_crc32c.value(data))
 
 
-def _masked(crc: int) -> int:
-    return ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF
+def masked(crc: int) -> int:
+    """A CRC-32C as TFRecord stores it."""
+    return ((crc >> 15 | crc << 17) + MASK_DELTA) & 0xFFFFFFFF
 
 
-@dataclasses.dataclass(frozen=True)
-class Written:
-    """What a RecordWriter has written.
-
-    Attributes:
-        offsets: byte offset of every record's header, and last the size of the file.
-        block_crc32c: CRC-32C of the file's bytes of each block of `block_records` records; the last may be shorter.
-        block_records: records per block.
-        crc32c: CRC-32C of all bytes.
-    """
-
-    offsets: list[int]
-    block_crc32c: list[int]
-    block_records: int
-    crc32c: int
-
-
-class RecordWriter:
-    """Writes records to an open file and remembers what its index needs: offsets and checksums.
+def read_records(path: str, compression: str | None = None) -> Iterator[tuple[int, bytes]]:
+    """Yields (byte offset, data) of every record of a TFRecord file, each checksum checked.
 
     Args:
-        file: opened for writing, at its start.
-        block_records: how many records share a checksum in the index.
-    """
-
-    def __init__(self, file: BinaryIO, block_records: int) -> None:
-        self._file = file
-        self._block_records = block_records
-        self._offsets = [0]
-        self._crc = 0
-        # The running checksum at the end of each whole block. A block's own follows from two of them, see `written`: it would
-        # cost a second pass over every byte otherwise.
-        self._block_ends: list[int] = []
-
-    def write(self, *parts: bytes) -> None:
-        """Appends one record, given whole or in parts of its data."""
-        size = data_crc = 0
-        for part in parts:
-            size += len(part)
-            data_crc = google_crc32c.extend(data_crc, part)
-        length = _LENGTH.pack(size)
-        framed = (length, _CRC.pack(masked_crc32c(length)), *parts, _CRC.pack(_masked(data_crc)))
-        for piece in (b"".join(framed),) if size < _COPY_BELOW else framed:
-            self._file.write(piece)
-            self._crc = google_crc32c.extend(self._crc, piece)
-        self._offsets.append(self._offsets[-1] + size + FRAME_BYTES)
-        if (len(self._offsets) - 1) % self._block_records == 0:
-            self._block_ends.append(self._crc)
-
-    def written(self) -> Written:
-        """What has been written so far."""
-        partial = (len(self._offsets) - 1) % self._block_records != 0
-        ends = [*self._block_ends, self._crc] if partial else self._block_ends
-        starts = [*self._offsets[:: self._block_records][: len(ends)], self._offsets[-1]]
-        blocks = [
-            crc32c_of_rest(whole, beginning, end - start)
-            for whole, beginning, (start, end) in zip(ends, [0, *ends], itertools.pairwise(starts), strict=False)
-        ]
-        return Written(list(self._offsets), blocks, self._block_records, self._crc)
-
-
-def read_records(path: str) -> Iterator[tuple[int, bytes]]:
-    """Yields (byte offset, data) of every record of an uncompressed TFRecord file, each checksum checked.
+        path: the file.
+        compression: None, or `"gzip"`: offsets then count unpacked bytes, and damage may show some records before it.
 
     Raises:
-        CorruptionError: a checksum does not fit or the file ends inside a record.
+        CorruptionError: a checksum does not fit, the file ends inside a record, or it cannot be unpacked.
         StorageError: the file cannot be read.
     """
     storage = storage_for(path)
     entry = storage.stat(path)
     size = entry.size if entry else 0
-    offset = 0
     with storage.open(path) as file:
-        while header := file.read(HEADER_BYTES):
-            if len(header) < HEADER_BYTES:
-                raise CorruptionError(
-                    path, offset, f"the file ends inside a record's header ({len(header)} of {HEADER_BYTES} bytes)"
-                )
-            length, crc = _HEADER.unpack(header)
-            if masked_crc32c(header[: _LENGTH.size]) != crc:
-                raise CorruptionError(path, offset, "the checksum of a record's length does not fit")
-            if length > size - offset - FRAME_BYTES:
-                raise CorruptionError(path, offset, f"the file ends inside a record of {length} bytes")
-            data = file.read(length)
-            footer = file.read(FOOTER_BYTES)
-            if len(data) + len(footer) < length + FOOTER_BYTES:
-                raise CorruptionError(path, offset, f"the file ends inside a record of {length} bytes")
-            if masked_crc32c(data) != _CRC.unpack(footer)[0]:
-                raise CorruptionError(path, offset, f"the checksum of a record of {length} bytes does not fit")
-            yield offset, data
-            offset += length + FRAME_BYTES
+        if compression is None:
+            yield from _records(path, file, size)
+        else:
+            yield from _unpacked_records(path, file)
+
+
+def _unpacked_records(path: str, packed: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    end = 0
+    try:
+        with gzip.GzipFile(fileobj=packed, mode="rb") as file:
+            for offset, data in _records(path, file, None):
+                end = offset + len(data) + FRAME_BYTES
+                yield offset, data
+    except CorruptionError as error:
+        raise CorruptionError(path, error.offset, error.reason + UNPACKED) from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise CorruptionError(path, end, f"the gzip stream is cut or damaged: {error}{UNPACKED}") from None
+
+
+def _records(path: str, file: BinaryIO | gzip.GzipFile, size: int | None) -> Iterator[tuple[int, bytes]]:
+    """The records of an open file of that size, or of one whose size shows at its end."""
+    offset = 0
+    while header := file.read(HEADER_BYTES):
+        if len(header) < HEADER_BYTES:
+            raise CorruptionError(
+                path, offset, f"the file ends inside a record's header ({len(header)} of {HEADER_BYTES} bytes)"
+            )
+        length, crc = _HEADER.unpack(header)
+        if masked_crc32c(header[: _LENGTH.size]) != crc:
+            raise CorruptionError(path, offset, "the checksum of a record's length does not fit")
+        if size is not None and length > size - offset - FRAME_BYTES:
+            raise CorruptionError(path, offset, f"the file ends inside a record of {length} bytes")
+        data = file.read(length) if length <= _READ_BYTES else b"".join(_read_long(file, length))
+        footer = file.read(FOOTER_BYTES)
+        if len(data) + len(footer) < length + FOOTER_BYTES:
+            raise CorruptionError(path, offset, f"the file ends inside a record of {length} bytes")
+        if masked_crc32c(data) != _CRC.unpack(footer)[0]:
+            raise CorruptionError(path, offset, f"the checksum of a record of {length} bytes does not fit")
+        yield offset, data
+        offset += length + FRAME_BYTES
+
+
+def _read_long(file: BinaryIO | gzip.GzipFile, length: int) -> Iterator[bytes]:
+    while length > 0 and (part := file.read(min(length, _READ_BYTES))):
+        yield part
+        length -= len(part)

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import concurrent.futures
 import functools
+import hashlib
 import json
 import multiprocessing
 from collections.abc import Callable, Generator, Iterator
 
 import google_crc32c
 
-from tpudata.errors import DatasetError
+from tpudata.errors import CorruptionError, DatasetError
 from tpudata.format import tfds
 from tpudata.format.dataset import open_dataset
-from tpudata.format.layout import INDEX_FOLDER, LABELS_NAME, REJECTS_FOLDER, SHARD_SUFFIX, index_name
+from tpudata.format.defect import Defect
+from tpudata.format.keys import ShardKeys
+from tpudata.format.layout import INDEX_FOLDER, LABELS_NAME, REJECTS_FOLDER, SHARD_SUFFIX, index_name, keys_name
 from tpudata.format.manifest import MANIFEST_NAME, Manifest, Shard, checksum_fits
-from tpudata.format.shard_check import Defect, ExampleCheck, ShardCheck
+from tpudata.format.shard_check import ExampleCheck, ShardCheck
+from tpudata.format.tokenizer_file import tokenizer_file
 from tpudata.storage import Entry, storage_for
 
 __all__ = ["Defect", "ExampleCheck", "verify"]
@@ -38,7 +42,8 @@ def verify(
     not of the manifest's features, kinds, shapes and labels; files of refused inputs that list more or fewer than it counts.
     Where the manifest itself is damaged nothing else is looked at, since all the rest is compared with it.
 
-    Memory holds one record and one index per worker; with several workers, also the defects of the shards that wait their turn.
+    Memory holds one record (of a compressed shard, one block of records) and one index per worker; with several workers, also
+    the defects of the shards that wait their turn.
 
     Args:
         folder: the dataset's, local or gs://.
@@ -62,6 +67,8 @@ def verify(
     yield from _beside(folder, manifest)
     yield from _too_much(folder, manifest, shards)
     yield from _rejects(folder, manifest)
+    if manifest.keys:
+        yield from _keys(folder, manifest, shards)
     yield from _shards(ShardCheck(folder, manifest, example_check), shards, workers, progress)
 
 
@@ -85,15 +92,23 @@ def _manifest(path: str) -> Generator[Defect, None, Manifest | None]:
 
 
 def _beside(folder: str, manifest: Manifest) -> Iterator[Defect]:
-    """What is wrong with labels.txt and the TFDS metadata."""
+    """What is wrong with the tokenizer's file, labels.txt and the TFDS metadata."""
     storage = storage_for(folder)
-    for name, due in (
-        (tfds.DATASET_INFO_NAME, tfds.dataset_info(manifest)),
-        (tfds.FEATURES_NAME, tfds.features(manifest)),
-    ):
-        path = storage.join(folder, name)
+    metadata = tfds.metadata(manifest)
+    tokenizer = tokenizer_file(manifest)
+    if tokenizer is not None:
+        path = storage.join(folder, tokenizer.name)
         if storage.stat(path) is None:
-            yield Defect(path, None, "is missing")
+            yield Defect(path, None, "is missing; the manifest names it as the tokenizer's file")
+        elif hashlib.sha256(storage.read(path)).hexdigest() != tokenizer.sha256:
+            yield Defect(path, 0, "the SHA-256 of the tokenizer's file is not the manifest's")
+    for name in tfds.NAMES:
+        path, due = storage.join(folder, name), metadata.get(name)
+        if storage.stat(path) is None:
+            if due is not None:
+                yield Defect(path, None, "is missing")
+        elif due is None:
+            yield Defect(path, None, "should not be there: TFDS does not read compressed shards")
         elif (found := storage.read(path)) != due:
             yield Defect(path, _first_difference(found, due), "differs from what the manifest says")
     path = storage.join(folder, LABELS_NAME)
@@ -126,10 +141,25 @@ def _too_much(folder: str, manifest: Manifest, shards: list[Shard]) -> Iterator[
         like_a_shard = entry.name.endswith(SHARD_SUFFIX) or entry.name.startswith(prefixes)
         if like_a_shard and entry.name not in known and not entry.name.startswith(_HIDDEN):
             yield Defect(entry.path, None, "should not be there: the manifest lists no such shard")
-    indexes = {storage.join(folder, index_name(shard.name)) for shard in shards}
+    names = (index_name, keys_name) if manifest.keys else (index_name,)
+    indexes = {storage.join(folder, name(shard.name)) for shard in shards for name in names}
     for entry in _listed(folder, INDEX_FOLDER):
         if entry.path not in indexes:
             yield Defect(entry.path, None, "should not be there: the manifest lists no shard of this name")
+
+
+def _keys(folder: str, manifest: Manifest, shards: list[Shard]) -> Iterator[Defect]:
+    """What is wrong with the keys of the shards."""
+    storage = storage_for(folder)
+    for shard in shards:
+        path = storage.join(folder, keys_name(shard.name))
+        if storage.stat(path) is None:
+            yield Defect(path, None, "is missing")
+            continue
+        try:
+            ShardKeys.from_bytes(storage.read(path), path).check(shard, path, one_to_one=manifest.is_one_to_one)
+        except CorruptionError as error:
+            yield Defect(path, error.offset, error.reason)
 
 
 def _listed(folder: str, name: str) -> list[Entry]:

@@ -34,8 +34,8 @@ class Storage(Protocol):
     def stat(self, path: str) -> Entry | None:
         """The file or folder at a path, or None."""
 
-    def read(self, path: str) -> bytes:
-        """A whole file."""
+    def read(self, path: str, size: int | None = None) -> bytes:
+        """A whole file; `size` is how many bytes it is likely to have, where that is known, which may save a question."""
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         """`length` bytes from `offset`; fewer only at the end of the file."""

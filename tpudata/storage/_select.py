@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 from tpudata.errors import StorageError
@@ -18,7 +19,22 @@ def storage_for(path: str) -> Storage:
     Raises:
         StorageError: the path names a scheme that nothing here serves.
     """
-    match = _SCHEME.match(path)
+    match = _SCHEME.match(path) if "://" in path else None
     if match is None:
         return _LOCAL
-    raise StorageError(f"{path}: no storage for {match[1]}://; this version reads and writes local paths.")
+    if match[1] == "gs":
+        return _google()
+    raise StorageError(f"{path}: no storage for {match[1]}://; local paths and gs:// are read and written.")
+
+
+def is_remote(path: str) -> bool:
+    """Whether a path leads to an object store, where every request takes its time."""
+    return "://" in path
+
+
+@functools.cache
+def _google() -> Storage:
+    # Here, because its client takes half a second to load.
+    from tpudata.storage.gcs import GcsStorage
+
+    return GcsStorage()

@@ -1,0 +1,26 @@
+"""The tokenizer's file: only names of such are taken from a manifest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from beam_jobs.tokenizers import chars, hugging_face, sentencepiece
+from tests.format.test_manifest import make
+from tpudata.format.tokenizer_file import TOKENIZER_NAMES, TokenizerFile, tokenizer_file
+
+
+def test_the_names_are_those_that_tokenizers_have() -> None:
+    assert sorted(TOKENIZER_NAMES) == sorted((chars.FILE, hugging_face.FILE, sentencepiece.FILE))
+
+
+@pytest.mark.parametrize("said", [None, "chars", {}, {"file": ""}, {"file": "../x"}, {"file": "labels.txt"}])
+def test_no_other_file_is_one(said: Any) -> None:
+    assert tokenizer_file(make(options={"tokenizer": said})) is None
+    assert tokenizer_file(make(options={})) is None
+
+
+def test_name_and_hash() -> None:
+    manifest = make(options={"tokenizer": {"file": "vocab.json", "sha256": "ab"}})
+    assert tokenizer_file(manifest) == TokenizerFile("vocab.json", "ab")

@@ -1,0 +1,36 @@
+"""The tokenizer's file in the folder of a dataset of tokens, so that a reader and a trained model can be sure to use the same.
+
+The manifest's option `tokenizer` says its name and its SHA-256, beside the kind of tokenizer, the number of ids and special ids:
+
+    {"name": "sentencepiece", "vocab_size": 32000, "eos_id": 2, "pad_id": 0, "file": "tokenizer.model", "sha256": "..."}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tpudata.format.manifest import Manifest
+
+# Of Hugging Face, of SentencePiece, and of characters. No other file is one, whatever a manifest says: --overwrite deletes it.
+TOKENIZER_NAMES = ("tokenizer.json", "tokenizer.model", "vocab.json")
+
+
+class TokenizerFile(NamedTuple):
+    """The file.
+
+    Attributes:
+        name: in the dataset's folder.
+        sha256: of its bytes, in hexadecimal digits.
+    """
+
+    name: str
+    sha256: str
+
+
+def tokenizer_file(manifest: Manifest) -> TokenizerFile | None:
+    """The tokenizer's file of a dataset; None where it has none."""
+    said = manifest.options.get("tokenizer")
+    if not isinstance(said, Mapping) or said.get("file") not in TOKENIZER_NAMES:
+        return None
+    return TokenizerFile(said["file"], str(said.get("sha256")))
