@@ -1,0 +1,117 @@
+"""Converts text into a dataset: `python -m beam_jobs.text`, the same as `tpudata convert text`.
+
+What a document is stands in beam_jobs.text_documents, what becomes of it in beam_jobs.text_records, and the steps in
+beam_jobs.pipeline.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import sys
+from collections.abc import Sequence
+
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from beam_jobs.command import parse_flags, run_conversion
+from beam_jobs.flags import add_common_flags, common_options
+from beam_jobs.options import ConvertOptions
+from beam_jobs.pipeline import Conversion
+from beam_jobs.sources.text import TextSource
+from beam_jobs.text_converter import TextConverter, text_bytes
+from beam_jobs.text_dedup import LeaveOutDuplicates
+from beam_jobs.text_flags import add_text_flags, text_options
+from beam_jobs.text_options import TextOptions
+from beam_jobs.text_schema import text_layout
+from beam_jobs.text_vocabulary import CollectCharacters
+from beam_jobs.tokenizers import TokenizerSpec, open_tokenizer
+from tpudata.errors import UsageError
+from tpudata.flags import FlagParser
+from tpudata.format.manifest import MANIFEST_NAME
+from tpudata.process import run_command
+from tpudata.storage import storage_for
+
+_FORMS = """
+SRC is a file of text, a folder of such, or a pattern: lines, paragraphs or whole files, JSONL, CSV, TSV or Parquet, also packed as
+.gz, .bz2 or .zst: docs/text.md.
+Any flag of Apache Beam is taken too, such as --runner=DataflowRunner --project=... (default: a local runner).
+"""
+_VOCABULARY = "vocab.json"
+
+
+def run(argv: Sequence[str], prog: str = "tpudata convert text") -> int:
+    """Runs the job from the command line.
+
+    Args:
+        argv: flags, without the program's name.
+        prog: the command as the person typed it.
+
+    Returns:
+        The exit code 0.
+
+    Raises:
+        TpudataError: the usage is wrong, or the job failed.
+    """
+    parser = FlagParser(prog, "Convert text into TFRecord shards.", _FORMS)
+    add_common_flags(parser, labels=False)
+    add_text_flags(parser)
+    flags, beam_options = parse_flags(parser, argv)
+    conversion = text_conversion(common_options(flags), text_options(flags))
+    return run_conversion(conversion, beam_options, dry_run=flags.dry_run)
+
+
+def convert_text(options: ConvertOptions, beam_options: PipelineOptions, text: TextOptions | None = None) -> None:
+    """Converts text into a dataset; returns when it is complete.
+
+    Args:
+        options: what to convert, and how.
+        beam_options: where it runs.
+        text: what a document is, and what becomes of it.
+
+    Raises:
+        TpudataError: the input or the output is not as it should be, or a record was refused.
+    """
+    text_conversion(options, text or TextOptions()).run(beam_options)
+
+
+def text_conversion(options: ConvertOptions, text: TextOptions) -> Conversion:
+    """Looks at the input, and returns the conversion of it, ready to be planned or run."""
+    if text.dedup and options.append:
+        raise UsageError(
+            "--dedup and --append: what the dataset has is known by its names, not by its text. Convert everything again with"
+            " --overwrite, or leave out --dedup to add documents whatever their text."
+        )
+    text = _with_known_vocabulary(options, text)
+    spec = text.tokenizer
+    identity = None if spec is None or spec.collects_characters else open_tokenizer(spec).identity
+    said = spec.kind if spec is not None and identity is None else identity and identity.to_json()
+    converter = TextConverter(text, identity)
+    return Conversion(
+        options,
+        TextSource.find(options, text),
+        converter,
+        text_layout(text),
+        converter.record_overhead,
+        text_bytes,
+        converter.estimate_ratio,
+        {**options.deciding(), **text.deciding(), "tokenizer": said},
+        learn=CollectCharacters(text) if spec is not None and spec.collects_characters else None,
+        leave_out=LeaveOutDuplicates(text) if text.dedup else None,
+        files=(identity.file,) if identity and identity.file else (_VOCABULARY,) if spec and not identity else (),
+        unit="document",
+    )
+
+
+def _with_known_vocabulary(options: ConvertOptions, text: TextOptions) -> TextOptions:
+    """Where a dataset is there that collected its characters, its vocabulary stands for those to be collected."""
+    storage, spec = storage_for(options.output), text.tokenizer
+    if spec is None or not spec.collects_characters or not (options.append or options.resume):
+        return text
+    manifest, path = (storage.join(options.output, name) for name in (MANIFEST_NAME, _VOCABULARY))
+    if storage.stat(manifest) is None or storage.stat(path) is None:
+        return text
+    return dataclasses.replace(text, tokenizer=TokenizerSpec(spec.kind, path, spec.eos))
+
+
+if __name__ == "__main__":
+    sys.exit(run_command(functools.partial(run, prog="python -m beam_jobs.text")))

@@ -1,0 +1,151 @@
+"""Examples (`tf.train.Example`) of integers, many at once: the bytes of `tpudata.format.encode_example`, made with numpy.
+
+Lists of int64: the values of all records are encoded as varints in one go (see the wire format in tpudata.format.example), and then
+cut into records. Bytes of int32: records of one length differ in these bytes alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tpudata.format import encode_entry, encode_example
+
+# Values encoded at once: their intermediate arrays stay in a processor's cache.
+_BLOCK = 1 << 15
+# The same of rows that are copied into their places.
+_BLOCK_BYTES = 1 << 18
+
+
+class IntLists(NamedTuple):
+    """The integers that one feature has in many records.
+
+    Attributes:
+        values: integers [values], those of all records one after the other.
+        ends: where those of each record end, after a first 0; ascending.
+    """
+
+    values: npt.NDArray[np.integer]
+    ends: Sequence[int]
+
+    @classmethod
+    def of_rows(cls, rows: npt.NDArray[np.integer]) -> IntLists:
+        """A row [records, length] for each record."""
+        return cls(rows.ravel(), range(0, rows.size + 1, rows.shape[1]))
+
+    @classmethod
+    def of_lists(cls, lists: Sequence[npt.NDArray[np.integer]]) -> IntLists:
+        """An array [values] for each record."""
+        ends = list(itertools.accumulate(map(len, lists), initial=0))
+        return cls(np.concatenate(lists) if lists else np.zeros(0, np.int64), ends)
+
+
+def encode_int_examples(features: Mapping[str, IntLists]) -> list[bytes]:
+    """Serialises records whose features are integers.
+
+    Args:
+        features: by name; all have as many records.
+    """
+    columns = [(_key(name), encode_varints(*features[name])) for name in sorted(features)]
+    keys = [key for key, _ in columns]
+    return [_example(keys, lists) for lists in zip(*(lists for _, lists in columns), strict=True)]
+
+
+def encode_row_examples(features: Mapping[str, npt.NDArray[np.int32]]) -> Iterator[bytes]:
+    """Serialises records whose features are the bytes of little-endian int32.
+
+    Args:
+        features: by name, int32 [records, length]; all of one shape.
+    """
+    count, length = next(iter(features.values())).shape
+    empty = bytes(4 * length)
+    record = np.frombuffer(encode_example(dict.fromkeys(features, empty)), np.uint8)
+    block = max(1, _BLOCK_BYTES // len(record))
+    rows = np.empty((min(block, count), len(record)), np.uint8)
+    rows[:] = record
+    for start in range(0, count, block):
+        some = rows[: count - start]
+        # From the last feature to the first: each entry ends with its values.
+        end = len(record)
+        for name in sorted(features, reverse=True):
+            ids = np.ascontiguousarray(features[name][start : start + block], "<i4")
+            some[:, end - len(empty) : end] = ids.view(np.uint8)
+            end -= len(encode_entry(name, empty))
+        data = some.tobytes()
+        for at in range(0, len(data), len(record)):
+            yield data[at : at + len(record)]
+
+
+def encode_varints(values: npt.NDArray[np.integer], ends: Sequence[int]) -> list[bytes]:
+    """The varints of runs of integers.
+
+    Args:
+        values: integers [values] that fit int64; negative ones take 10 bytes each, as in protobuf.
+        ends: where each run ends, after a first 0; ascending.
+    """
+    if not values.size:
+        return [b""] * (len(ends) - 1)
+    largest = int(values.max())
+    if largest < 0x80 and int(values.min()) >= 0:
+        data = values.astype(np.uint8).tobytes()
+        return [data[start:end] for start, end in itertools.pairwise(ends)]
+    unsigned = np.uint32 if values.min() >= 0 and largest < 1 << 32 else np.uint64
+    parts: list[bytes] = []
+    # Bytes of each value, and by their sum where each begins; the first begins at 0.
+    starts = np.ones(len(values) + 1, np.int64)
+    starts[0] = 0
+    for start in range(0, len(values), _BLOCK):
+        # A negative number becomes the unsigned one of its 64 bits.
+        block = values[start : start + _BLOCK].astype(unsigned)
+        width = max(1, -(-int(block.max()).bit_length() // 7))
+        octets = np.empty((len(block), width), np.uint8)
+        present = np.ones((len(block), width), np.bool_)
+        octets[:, 0] = block & 0x7F
+        for place in range(1, width):
+            # A byte is there where it or one behind it has bits; then the one before says that it goes on.
+            np.greater_equal(block, unsigned(1 << 7 * place), out=present[:, place])
+            octets[:, place] = (block >> unsigned(7 * place)) & unsigned(0x7F)
+            octets[:, place - 1] |= present[:, place].view(np.uint8) << 7
+            starts[start + 1 : start + 1 + len(block)] += present[:, place]
+        parts.append(octets[present].tobytes())
+    np.cumsum(starts, out=starts)
+    data = b"".join(parts)
+    cuts = starts[np.asarray(ends, np.int64)].tolist()
+    return [data[start:end] for start, end in itertools.pairwise(cuts)]
+
+
+def _example(keys: Sequence[bytes], lists: Sequence[bytes]) -> bytes:
+    entries = b"".join([_head(key, len(varints)) + varints for key, varints in zip(keys, lists, strict=True)])
+    return b"\x0a" + _varint(len(entries)) + entries
+
+
+@functools.lru_cache(maxsize=8192)
+def _head(key: bytes, size: int) -> bytes:
+    """What stands before the varints in the map entry of a feature. Kept, because sizes recur from record to record."""
+    if not size:
+        # A feature with no list.
+        return b"\x0a" + _varint(len(key) + 2) + key + b"\x12\x00"
+    # From the values outwards: each level is a tag, the length of what is inside, and the inside.
+    head = b"\x0a" + _varint(size)
+    head = b"\x1a" + _varint(len(head) + size) + head
+    head = key + b"\x12" + _varint(len(head) + size) + head
+    return b"\x0a" + _varint(len(head) + size) + head
+
+
+def _key(name: str) -> bytes:
+    data = name.encode()
+    return b"\x0a" + _varint(len(data)) + data
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

@@ -1,0 +1,137 @@
+"""What a conversion of text is asked to do, checked once at the door."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from beam_jobs.reading import MOST_INPUT_BYTES
+from beam_jobs.text_sequences import CUT, SPLIT
+from beam_jobs.tokenizers import TokenizerSpec
+from tpudata.errors import UsageError
+from tpudata.flags import suggestion
+
+AUTO = "auto"
+LINES, PARAGRAPHS, FILES = "lines", "paragraphs", "files"
+JSONL, CSV, TSV, PARQUET = "jsonl", "csv", "tsv", "parquet"
+FORMS = (AUTO, LINES, PARAGRAPHS, FILES, JSONL, CSV, TSV, PARQUET)
+# Forms whose records have named fields.
+ROWS = (JSONL, CSV, TSV, PARQUET)
+TEXT, STR, INT, FLOAT = "text", "str", "int", "float"
+FIELD_KINDS = (TEXT, STR, INT, FLOAT)
+# A worker holds a few documents of this size; a limit also keeps a file without line ends from being one.
+DEFAULT_DOCUMENT_BYTES = 1 << 26
+
+
+@dataclasses.dataclass(frozen=True)
+class TextField:
+    """A field of the input that goes into the records.
+
+    Attributes:
+        name: of the field, and of the feature.
+        kind: `"text"` is what is tokenized where there is a tokenizer; `"str"`, `"int"` and `"float"` are stored as they are.
+
+    Raises:
+        UsageError: the name is empty, or there is no such kind.
+    """
+
+    name: str
+    kind: str = TEXT
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise UsageError("--field has no name; write --field text or --field label:int")
+        if self.kind not in FIELD_KINDS:
+            raise UsageError(f"--field {self.name}: kind {self.kind!r}; allowed are {', '.join(FIELD_KINDS)}")
+
+    @classmethod
+    def parse(cls, text: str) -> TextField:
+        """Parses `NAME` or `NAME:KIND`; a name may have colons in it where no kind follows the last."""
+        name, _, kind = text.rpartition(":")
+        return cls(name, kind) if kind in FIELD_KINDS and name else cls(text)
+
+
+@dataclasses.dataclass(frozen=True)
+class TextOptions:
+    """How text is read and what becomes of it.
+
+    Attributes:
+        form: what a document is: `"lines"`, `"paragraphs"` (between blank lines), `"files"`, a row of `"jsonl"`, `"csv"`, `"tsv"`
+            or `"parquet"`; `"auto"` takes rows where the file's name or content says so, else lines.
+        fields: what goes into the records. Documents without fields, such as lines, give the one text field.
+        replace_invalid: bytes that are not UTF-8 become U+FFFD; otherwise their document is refused.
+        document_bytes: a document of more bytes is refused.
+        tokenizer: None stores text.
+        sequence_length: tokens of every record; None makes a record of each document.
+        pack: sequences are packed from whole documents; otherwise they are cut from the stream of documents.
+        long_documents: `"split"` or `"cut"`, what packing does with documents longer than a sequence.
+        end_documents: in sequences, the tokenizer's end of document stands behind each document.
+        int64_lists: the ids of sequences are stored as lists of int64, and not as bytes of int32.
+        dedup: of documents with equal text one is kept.
+
+    Raises:
+        UsageError: a value is not allowed, or two do not fit each other.
+    """
+
+    form: str = AUTO
+    fields: tuple[TextField, ...] = (TextField("text"),)
+    replace_invalid: bool = False
+    document_bytes: int = DEFAULT_DOCUMENT_BYTES
+    tokenizer: TokenizerSpec | None = None
+    sequence_length: int | None = None
+    pack: bool = False
+    long_documents: str = SPLIT
+    end_documents: bool = True
+    int64_lists: bool = False
+    dedup: bool = False
+
+    def __post_init__(self) -> None:
+        if self.form not in FORMS:
+            raise UsageError(f"--form is {self.form!r}; allowed are {', '.join(FORMS)}{suggestion(self.form, FORMS)}")
+        names = [field.name for field in self.fields]
+        if len(set(names)) < len(names):
+            raise UsageError(f"--field names one of {', '.join(names)} twice")
+        if not self.text_fields:
+            raise UsageError(f"--field: none of {', '.join(names)} is text; write one without a kind")
+        if self.form in (LINES, PARAGRAPHS, FILES) and len(names) > 1:
+            raise UsageError(f"--field {' --field '.join(names)}: documents of --form {self.form} have no fields")
+        if not 1 <= self.document_bytes <= MOST_INPUT_BYTES:
+            raise UsageError(
+                f"--document-bytes is {self.document_bytes:,}; it is 1 or more, and an input has 1 GiB at most"
+            )
+        if self.long_documents not in (SPLIT, CUT):
+            raise UsageError(f"--long-documents is {self.long_documents!r}; allowed are {SPLIT} and {CUT}")
+        self._check_sequences(names)
+
+    def _check_sequences(self, names: list[str]) -> None:
+        if self.sequence_length is None:
+            if self.pack:
+                raise UsageError("--pack needs --sequence-length, the number of tokens of a sequence")
+            if self.int64_lists:
+                raise UsageError(
+                    "--int64-lists is for sequences of --sequence-length tokens; others are stored as lists of int64 anyway"
+                )
+            return
+        if self.tokenizer is None:
+            raise UsageError("--sequence-length counts tokens: say --tokenizer, such as --tokenizer bytes")
+        if self.sequence_length < 1:
+            raise UsageError(f"--sequence-length is {self.sequence_length}; it is 1 or more")
+        if len(names) > 1:
+            raise UsageError(
+                f"--sequence-length: a sequence holds several documents, or parts of one, so only one text field can go into"
+                f" it, and --field names {', '.join(names)}"
+            )
+
+    @property
+    def text_fields(self) -> tuple[str, ...]:
+        """Names of the fields that are text."""
+        return tuple(field.name for field in self.fields if field.kind == TEXT)
+
+    def deciding(self) -> dict[str, Any]:
+        """The options that decide what the shards hold, for the manifest; not the tokenizer's path: its identity counts."""
+        values = dataclasses.asdict(self)
+        values["fields"] = {field.name: field.kind for field in self.fields}
+        values["tokenizer"] = None if self.tokenizer is None else self.tokenizer.kind
+        values["eos"] = None if self.tokenizer is None else self.tokenizer.eos
+        values["replace_unknown"] = self.tokenizer is not None and self.tokenizer.replace_unknown
+        return values

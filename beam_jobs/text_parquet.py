@@ -1,0 +1,105 @@
+"""Rows of Parquet files; row groups are what is read at once.
+
+A row has no bytes of its own in the file, so its fields travel as a JSON object.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pyarrow  # type: ignore[import-untyped]
+from pyarrow import parquet
+
+from beam_jobs.sources._ranged_file import open_ranged
+from beam_jobs.text_options import TextOptions
+from tpudata.errors import CorruptionError, SourceError, UsageError
+from tpudata.flags import suggestion
+
+# Rows that are in memory at once, beside the pages of the row group.
+_BATCH_ROWS = 256
+
+
+class RowGroups(NamedTuple):
+    """The row groups of a file.
+
+    Attributes:
+        rows: number of rows of each.
+        bytes: of each, as they lie in the file.
+    """
+
+    rows: tuple[int, ...]
+    bytes: tuple[int, ...]
+
+
+def row_groups(path: str, size: int, options: TextOptions) -> RowGroups:
+    """Reads the footer of a Parquet file.
+
+    Args:
+        path: the file.
+        size: bytes of it.
+        options: the fields that it must have.
+
+    Raises:
+        CorruptionError: the file is cut or damaged.
+        UsageError: it has no such field.
+    """
+    with _opened(path, size) as file:
+        names = file.schema_arrow.names
+        for field in options.fields:
+            if field.name not in names:
+                raise UsageError(
+                    f"{path} has no column {field.name!r}; it has {', '.join(map(repr, names))}"
+                    f"{suggestion(field.name, names)}. Name columns with --field."
+                )
+        groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
+        sizes = tuple(sum(group.column(n).total_compressed_size for n in range(group.num_columns)) for group in groups)
+        return RowGroups(tuple(group.num_rows for group in groups), sizes)
+
+
+def group_rows(path: str, size: int, group: int, options: TextOptions) -> Iterator[bytes]:
+    """Yields the rows of one row group, each as a JSON object of `options.fields`.
+
+    Args:
+        path: the file.
+        size: bytes of it.
+        group: number of the row group.
+        options: the fields.
+
+    Raises:
+        CorruptionError: the file is cut or damaged.
+        SourceError: a column is of a type that is not read.
+    """
+    names = [field.name for field in options.fields]
+    with _opened(path, size) as file:
+        for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=names, use_threads=False):
+            columns = [batch.column(name).to_pylist() for name in names]
+            for values in zip(*columns, strict=True):
+                yield json.dumps(dict(zip(names, values, strict=True)), ensure_ascii=False, default=_default).encode()
+
+
+@contextlib.contextmanager
+def _opened(path: str, size: int) -> Iterator[Any]:
+    """A Parquet file; what pyarrow raises names it. Read through `open_ranged`, local or gs://."""
+    with open_ranged(path, size) as raw:
+        try:
+            yield parquet.ParquetFile(raw, pre_buffer=False)
+        except _UnreadableError as error:
+            raise SourceError(f"{path}: {error}") from None
+        except (pyarrow.ArrowException, OSError) as error:
+            raise CorruptionError(path, 0, f"the Parquet file is cut or damaged: {error}") from None
+
+
+class _UnreadableError(TypeError):
+    """A value of a type that is not read."""
+
+
+def _default(value: Any) -> Any:
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            raise _UnreadableError("a column of bytes holds some that are not UTF-8. Store it as strings.") from None
+    raise _UnreadableError(f"a column holds a {type(value).__name__}; strings and numbers are read.")

@@ -1,0 +1,95 @@
+"""The bytes of a file in chunks: from some byte on, or unpacked from start to end."""
+
+from __future__ import annotations
+
+import bz2
+import zlib
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+import zstandard
+
+from tpudata.errors import CorruptionError
+from tpudata.storage import storage_for
+
+CHUNK_BYTES = 1 << 22
+# What is behind a range is read in small steps: a record that began in it ends soon.
+_BEHIND_BYTES = 1 << 16
+# Few enough that what they unpack to stays small: a zstd block of 4 bytes may stand for 128 kB.
+_PACKED_BYTES = 1 << 11
+GZIP, BZIP2, ZSTD = "gzip", "bzip2", "zstd"
+
+
+def compression(head: bytes) -> str:
+    """How a file is compressed, by its first 16 bytes: `"gzip"`, `"bzip2"`, `"zstd"` or nothing."""
+    if head.startswith(b"\x1f\x8b"):
+        return GZIP
+    # Text may begin with BZh; the magic of the first block, or of the end of an empty stream, stands behind.
+    if head.startswith(b"BZh") and head[4:10] in (b"1AY&SY", b"\x17\x72\x45\x38\x50\x90"):
+        return BZIP2
+    # A frame, or one that is to be skipped.
+    if head.startswith(b"\x28\xb5\x2f\xfd") or (head[1:4] == b"\x2a\x4d\x18" and head[0] >> 4 == 5):
+        return ZSTD
+    return ""
+
+
+def plain_chunks(path: str, start: int, stop: int) -> Iterator[bytes]:
+    """Yields a file from byte `start` to its end: in chunks of 4 MB up to `stop`, and in small ones behind."""
+    storage = storage_for(path)
+    while True:
+        length = min(CHUNK_BYTES, stop - start) if start < stop else _BEHIND_BYTES
+        chunk = storage.read_range(path, start, length)
+        if chunk:
+            yield chunk
+        if len(chunk) < length:
+            return
+        start += length
+
+
+def unpacked_chunks(path: str, packed: str) -> Iterator[bytes]:
+    """Yields what a compressed file holds, from start to end; several streams in one file follow each other.
+
+    Args:
+        path: the file.
+        packed: `"gzip"`, `"bzip2"` or `"zstd"`.
+
+    Raises:
+        CorruptionError: the file is cut or damaged; its offset counts unpacked bytes.
+    """
+    offset = 0
+    with storage_for(path).open(path) as file:
+        try:
+            for chunk in _unpacked(file, packed):
+                offset += len(chunk)
+                yield chunk
+        except (zlib.error, zstandard.ZstdError, OSError, EOFError) as error:
+            raise CorruptionError(
+                path, offset, f"the {packed} stream is cut or damaged: {error} (the offset counts unpacked bytes)"
+            ) from None
+
+
+def _unpacked(file: BinaryIO, packed: str) -> Iterator[bytes]:
+    unpacker: Any = None
+    held: list[bytes] = []
+    size = 0
+    while data := file.read(_PACKED_BYTES):
+        # gzip may be filled up with zeros behind a stream, as on tapes.
+        while data := data.lstrip(b"\0") if unpacker is None and packed == GZIP else data:
+            unpacker = unpacker or _unpacker(packed)
+            piece = unpacker.decompress(data)
+            held.append(piece)
+            size += len(piece)
+            data, unpacker = (unpacker.unused_data, None) if unpacker.eof else (b"", unpacker)
+        if size >= CHUNK_BYTES:
+            yield b"".join(held)
+            held, size = [], 0
+    if size:
+        yield b"".join(held)
+    if unpacker is not None:
+        raise EOFError("it ends too soon")
+
+
+def _unpacker(packed: str) -> Any:
+    if packed == GZIP:
+        return zlib.decompressobj(zlib.MAX_WBITS | 16)
+    return bz2.BZ2Decompressor() if packed == BZIP2 else zstandard.ZstdDecompressor().decompressobj()

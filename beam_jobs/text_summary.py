@@ -1,0 +1,45 @@
+"""What is counted of a shard's text, and of a dataset's."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+
+@dataclasses.dataclass
+class TextSummary:
+    """Counts of documents and tokens.
+
+    Attributes:
+        documents: that went into records.
+        decoded_bytes: what the records take as tensors: 4 bytes a token or number, and the bytes of text.
+        tokens: in records, without padding.
+        padding: tokens of padding in records.
+        dropped: tokens of documents that were cut.
+    """
+
+    documents: int = 0
+    decoded_bytes: int = 0
+    tokens: int = 0
+    padding: int = 0
+    dropped: int = 0
+
+    def merge(self, other: TextSummary) -> None:
+        """Adds what another summary has counted."""
+        for field in dataclasses.fields(self):
+            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+
+    @property
+    def real_share(self) -> float:
+        """The share of the tokens that are no padding: 1 where there are no tokens."""
+        places = self.tokens + self.padding
+        return self.tokens / places if places else 1.0
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> TextSummary:
+        """The summary that `to_json` wrote."""
+        return cls(**value)

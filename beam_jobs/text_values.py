@@ -1,0 +1,156 @@
+"""From the bytes of a document to the values of its fields."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, TypeAlias
+
+from beam_jobs.reference import Reference
+from beam_jobs.text_csv import cells
+from beam_jobs.text_lines import BOM
+from beam_jobs.text_options import FLOAT, INT, TEXT, TextField, TextOptions
+from tpudata.errors import BadRecordError
+
+Value: TypeAlias = "str | int | float"
+
+# A JSON string may hold half of a surrogate pair, which is no character.
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class DocumentError(ValueError):
+    """A document has not what is due; `at` is the byte of it where that is, or None."""
+
+    def __init__(self, reason: str, at: int | None = None) -> None:
+        super().__init__(reason)
+        self.at = at
+
+
+class RowForm(NamedTuple):
+    """How the bytes of a document are read: what `Reference.form` says.
+
+    Attributes:
+        kind: `"plain"` for text as it stands, `"file"` for a whole file, `"json"` for an object, `"csv"` and `"tsv"` for cells.
+        delimiter: between two cells.
+        columns: their names.
+    """
+
+    kind: str
+    delimiter: str = ""
+    columns: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return self.kind if not self.columns else json.dumps([self.kind, self.delimiter, *self.columns])
+
+    @classmethod
+    @functools.lru_cache(maxsize=1024)
+    def parse(cls, text: str) -> RowForm:
+        """What `str` wrote."""
+        if not text.startswith("["):
+            return cls(text)
+        kind, delimiter, *columns = json.loads(text)
+        return cls(kind, delimiter, tuple(columns))
+
+
+PLAIN, FILE, JSON_ROW, CSV_ROW, TSV_ROW = "plain", "file", "json", "csv", "tsv"
+
+
+def document_values(data: bytes, form: RowForm, options: TextOptions) -> list[Value]:
+    """The values of `options.fields`, in their order.
+
+    Args:
+        data: the bytes of one document.
+        form: how they are read.
+        options: the fields, and what becomes of bytes that are not UTF-8.
+
+    Raises:
+        DocumentError: the bytes are not UTF-8, no such row, or a field is missing or of another kind.
+    """
+    # A file that is one document has its byte order mark still; elsewhere it is a character like any other.
+    mark = len(BOM) if form.kind == FILE and data.startswith(BOM) else 0
+    text = _decoded(data[mark:], mark, options.replace_invalid)
+    if form.kind in (PLAIN, FILE):
+        return [text]
+    values = _json_values(text) if form.kind == JSON_ROW else _cell_values(text, form)
+    return [_value(field, values) for field in options.fields]
+
+
+def readable_texts(
+    read: Iterable[tuple[Reference, bytes | BadRecordError]] | Iterable[tuple[Reference, bytes]], options: TextOptions
+) -> Iterator[list[str] | None]:
+    """Yields for each reference the values of its text fields, or None where they cannot be read."""
+    rows = [number for number, field in enumerate(options.fields) if field.kind == TEXT]
+    for reference, data in read:
+        try:
+            values = None if isinstance(data, BadRecordError) else _values(reference, data, options)
+        except DocumentError:
+            values = None
+        yield None if values is None else [str(values[row]) for row in rows]
+
+
+def _values(reference: Reference, data: bytes, options: TextOptions) -> list[Value]:
+    return document_values(data, RowForm.parse(reference.form), options)
+
+
+def _decoded(data: bytes, start: int, replace: bool) -> str:
+    try:
+        return data.decode("utf-8", "replace" if replace else "strict")
+    except UnicodeDecodeError as error:
+        raise DocumentError(
+            f"not UTF-8: byte {data[error.start]:#04x}. Save the file as UTF-8, or say --invalid-utf8=replace",
+            start + error.start,
+        ) from None
+
+
+def _json_values(text: str) -> dict[str, Any]:
+    try:
+        values = json.loads(text)
+    except ValueError as error:
+        raise DocumentError(f"not JSON: {error}") from None
+    except RecursionError:
+        raise DocumentError("not JSON that is read: it is nested too deep") from None
+    if not isinstance(values, dict):
+        raise DocumentError(f'a JSON {type(values).__name__}; each line is an object, such as {{"text": ...}}')
+    return values
+
+
+def _cell_values(text: str, form: RowForm) -> dict[str, str]:
+    try:
+        found = cells(text, form.delimiter) if form.kind == CSV_ROW else text.split(form.delimiter)
+    except ValueError as error:
+        raise DocumentError(f"not CSV: {error}") from None
+    if len(found) != len(form.columns):
+        raise DocumentError(
+            f"{len(found)} cells, where the first row names {len(form.columns)} columns ({', '.join(form.columns)})"
+        )
+    return dict(zip(form.columns, found, strict=True))
+
+
+def _value(field: TextField, values: dict[str, Any]) -> Value:
+    if field.name not in values:
+        raise DocumentError(f"no field {field.name!r}: it has {', '.join(map(repr, values)) or 'none'}")
+    value = values[field.name]
+    if field.kind == INT:
+        return _number(field, value, int)
+    if field.kind == FLOAT:
+        return _number(field, value, float)
+    if not isinstance(value, str):
+        raise DocumentError(f"field {field.name!r} is no string: {json.dumps(value)[:80]}")
+    if not value.isascii() and _SURROGATE.search(value):
+        raise DocumentError(f"field {field.name!r} has half of a surrogate pair, which is no character")
+    return value
+
+
+def _number(field: TextField, value: Any, kind: type[int] | type[float]) -> int | float:
+    allowed = (str, int) if kind is int else (str, int, float)
+    try:
+        # Python takes 1_000 for a number.
+        number = kind(value) if isinstance(value, allowed) and "_" not in str(value) else None
+    except (ValueError, OverflowError):
+        number = None
+    if number is None or (kind is int and not -(2**63) <= number < 2**63):
+        due = "no whole number that fits int64" if kind is int else "no number"
+        raise DocumentError(f"field {field.name!r} is {due}: {json.dumps(value)[:80]}")
+    return number

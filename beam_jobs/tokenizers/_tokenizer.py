@@ -1,0 +1,99 @@
+"""What a tokenizer is, and how a dataset remembers which one made it."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from tpudata.errors import FeatureError, UsageError
+
+Ids: TypeAlias = npt.NDArray[np.int32]
+EOS = "<eos>"
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenizerIdentity:
+    """Which tokenizer made a dataset: two with equal identities give the same ids for the same text.
+
+    Attributes:
+        name: `"bytes"`, `"chars"`, `"sentencepiece"` or `"hf"`.
+        vocab_size: number of ids; all are from 0 to below it.
+        eos_id: the id that ends a document, or None where there is none.
+        pad_id: the id that fills up a sequence.
+        file: name of the tokenizer's file beside the data; empty for bytes, which have none.
+        sha256: of that file, in hexadecimal; empty where there is none.
+    """
+
+    name: str
+    vocab_size: int
+    eos_id: int | None
+    pad_id: int
+    file: str = ""
+    sha256: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object, for the manifest."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> TokenizerIdentity:
+        """The identity that `to_json` wrote."""
+        return cls(**value)
+
+
+class Tokenizer(Protocol):
+    """Text to ids and back."""
+
+    @property
+    def identity(self) -> TokenizerIdentity:
+        """Name, size of the vocabulary, special ids, and the file's hash."""
+
+    @property
+    def file_bytes(self) -> bytes:
+        """Content of the file that is kept beside the data under `identity.file`; empty where there is none."""
+
+    def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
+        """The ids of each text, int32 [tokens], without end of document; a ValueError where a text cannot be encoded."""
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ids; those that end a document or fill up a sequence are left out. FeatureError: no such id."""
+
+
+def sha256(data: bytes) -> str:
+    """The hash of a tokenizer's file."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def refuse_eos(eos: str | None, name: str) -> None:
+    """Raises UsageError where an end of document is named that a tokenizer with one of its own does not have."""
+    if eos not in (None, EOS):
+        raise UsageError(f"--eos is {eos!r}; the tokenizer {name} has its own, {EOS}. Leave the flag out.")
+
+
+def check_ids(ids: npt.NDArray[np.integer], identity: TokenizerIdentity) -> None:
+    """Raises FeatureError where an id is none of the vocabulary's.
+
+    Args:
+        ids: integers, of any shape.
+        identity: of the tokenizer.
+    """
+    if ids.size and (int(ids.min()) < 0 or int(ids.max()) >= identity.vocab_size):
+        wrong = int(ids[(ids < 0) | (ids >= identity.vocab_size)].flat[0])
+        raise FeatureError(
+            f"id {wrong} is not in the vocabulary of {identity.name}, which has {identity.vocab_size:,} ids from 0. Use the"
+            " tokenizer that the ids were made with."
+        )
+
+
+def content_ids(ids: Iterable[int], identity: TokenizerIdentity) -> Ids:
+    """Ids as an array, without those that end a document or fill up a sequence; FeatureError where one is none."""
+    array = np.asarray(ids if isinstance(ids, np.ndarray) else list(ids), np.int64)
+    check_ids(array, identity)
+    special = [identity.pad_id] if identity.eos_id is None else [identity.pad_id, identity.eos_id]
+    kept: Ids = array[~np.isin(array, special)].astype(np.int32)
+    return kept

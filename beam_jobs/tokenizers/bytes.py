@@ -1,0 +1,41 @@
+"""Bytes of UTF-8 as tokens: no file, no training, any language, and every text comes back as it was."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from beam_jobs.tokenizers._tokenizer import Ids, TokenizerIdentity, content_ids, refuse_eos
+
+NAME = "bytes"
+EOS_ID, PAD_ID = 256, 257
+
+
+class ByteTokenizer:
+    """Ids 0 to 255 are the bytes of UTF-8, 256 ends a document, 257 fills up a sequence.
+
+    Args:
+        eos: None, or the name `<eos>`.
+
+    Raises:
+        UsageError: another end of document is named.
+    """
+
+    file_bytes = b""
+    identity = TokenizerIdentity(NAME, vocab_size=258, eos_id=EOS_ID, pad_id=PAD_ID)
+
+    def __init__(self, eos: str | None = None) -> None:
+        refuse_eos(eos, NAME)
+
+    def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
+        """The bytes of each text; UnicodeEncodeError, a ValueError, for a lone surrogate."""
+        data = [text.encode() for text in texts]
+        ids = np.frombuffer(b"".join(data), np.uint8).astype(np.int32)
+        ends = list(itertools.accumulate(map(len, data), initial=0))
+        return [ids[start:end] for start, end in itertools.pairwise(ends)]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ids; where a sequence begins or ends inside a character, its bytes become U+FFFD."""
+        return content_ids(ids, self.identity).astype(np.uint8).tobytes().decode("utf-8", "replace")

@@ -1,0 +1,124 @@
+"""Characters as tokens, with a vocabulary of those that the data has.
+
+The vocabulary is vocab.json, a JSON object `{"kind": "chars", "characters": ["\\n", " ", "!", ...]}`: id i is the character at i,
+and characters stand in the order of their code points. Behind these n ids, n ends a document, n + 1 fills up a sequence, and n + 2
+stands for a character that the vocabulary does not have, where that is allowed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_jobs.tokenizers._tokenizer import Ids, TokenizerIdentity, content_ids, refuse_eos, sha256
+from tpudata.errors import SourceError
+
+NAME = "chars"
+FILE = "vocab.json"
+UNKNOWN = "\ufffd"
+_CODE_POINTS = 0x110000
+
+
+class CharTokenizer:
+    """Characters by their place in a vocabulary; see the module's docstring.
+
+    Args:
+        characters: each once, in the order of their code points.
+        eos: None, or the name `<eos>`.
+        replace_unknown: a character that is not in the vocabulary becomes its last id; otherwise its text is refused.
+
+    Raises:
+        UsageError: another end of document is named.
+        SourceError: the characters are not in order, or none.
+    """
+
+    def __init__(self, characters: str, eos: str | None = None, *, replace_unknown: bool = False) -> None:
+        refuse_eos(eos, NAME)
+        if not characters or any(one >= two for one, two in itertools.pairwise(characters)):
+            raise SourceError(
+                "a vocabulary of characters has each once, in the order of code points, and one at least."
+            )
+        self.characters = characters
+        self._replace = replace_unknown
+        self.file_bytes = vocabulary_bytes(characters)
+        count = len(characters)
+        self.identity = TokenizerIdentity(NAME, count + 3, count, count + 1, FILE, sha256(self.file_bytes))
+        self._codes = _code_points(characters)
+        # The last place is for all code points beyond.
+        self._ids = np.full(int(self._codes[-1]) + 2, count + 2, np.int32)
+        self._ids[self._codes] = np.arange(count)
+
+    @classmethod
+    def from_bytes(
+        cls, data: bytes, path: str, eos: str | None = None, *, replace_unknown: bool = False
+    ) -> CharTokenizer:
+        """The tokenizer of a vocabulary file.
+
+        Args:
+            data: content of the file.
+            path: the file, for messages.
+            eos: None, or the name `<eos>`.
+            replace_unknown: as above.
+
+        Raises:
+            SourceError: it is no vocabulary of characters.
+        """
+        try:
+            characters = json.loads(data)["characters"]
+            if not all(isinstance(one, str) and len(one) == 1 for one in characters):
+                raise ValueError("a character is a string of one")
+            return cls("".join(characters), eos, replace_unknown=replace_unknown)
+        except (ValueError, TypeError, KeyError, SourceError) as error:
+            raise SourceError(
+                f"{path} is no vocabulary of characters, such as a conversion with chars writes as {FILE}: {error}"
+            ) from None
+
+    def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
+        """The characters of each text; ValueError for one that is not in the vocabulary, unless these are replaced."""
+        codes = _code_points("".join(texts))
+        ids = self._ids[np.minimum(codes, len(self._ids) - 1)]
+        if not self._replace and (unknown := np.flatnonzero(ids == self.identity.vocab_size - 1)).size:
+            character = chr(codes[unknown[0]])
+            raise ValueError(
+                f"a character that is not in the vocabulary of {len(self.characters)}: {character!r}, U+{ord(character):04X}"
+            )
+        ends = list(itertools.accumulate(map(len, texts), initial=0))
+        return [ids[start:end] for start, end in itertools.pairwise(ends)]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ids; the last id of the vocabulary is U+FFFD."""
+        codes = np.append(self._codes, [0, 0, ord(UNKNOWN)]).astype("<u4")
+        return codes[content_ids(ids, self.identity)].tobytes().decode("utf-32-le")
+
+
+class CharacterSet:
+    """Collects the characters of a dataset, in any order and in any number of parts."""
+
+    def __init__(self) -> None:
+        self._seen = np.zeros(_CODE_POINTS, np.bool_)
+
+    def add(self, text: str) -> None:
+        """Adds the characters of a text; UnicodeEncodeError, a ValueError, for a lone surrogate."""
+        self._seen[_code_points(text)] = True
+
+    def merge(self, characters: str) -> None:
+        """Adds what another set has collected."""
+        self.add(characters)
+
+    @property
+    def characters(self) -> str:
+        """Each character once, in the order of code points."""
+        return "".join(map(chr, np.flatnonzero(self._seen)))
+
+
+def vocabulary_bytes(characters: str) -> bytes:
+    """The vocabulary file of some characters: the same bytes for the same characters."""
+    return (json.dumps({"kind": NAME, "characters": list(characters)}, ensure_ascii=False) + "\n").encode()
+
+
+def _code_points(text: str) -> npt.NDArray[np.uint32]:
+    return np.frombuffer(text.encode("utf-32-le"), "<u4")

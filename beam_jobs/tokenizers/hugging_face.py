@@ -1,0 +1,86 @@
+"""Tokenizers of Hugging Face (`tokenizer.json` files), through the package `tokenizers`."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from beam_jobs.tokenizers._tokenizer import Ids, TokenizerIdentity, content_ids, sha256
+from tpudata.errors import MissingExtraError, SourceError, UsageError
+
+NAME = "hf"
+FILE = "tokenizer.json"
+# The file does not say which of its tokens ends a document; these are what models call it.
+_USUAL_EOS = ("</s>", "<|endoftext|>", "<|end_of_text|>", "<eos>", "[SEP]")
+_USUAL_PAD = ("<pad>", "[PAD]", "<|pad|>", "<|padding|>")
+
+
+class HuggingFaceTokenizer:
+    """A tokenizer of Hugging Face. The special tokens that its template would add, its truncation and its padding are left out; the
+    name of a special token in a text becomes that token, as always with this package.
+
+    The end of document is the token that `eos` names, or else the one among `</s>`, `<|endoftext|>`, `<|end_of_text|>`, `<eos>`
+    and `[SEP]` that it has. A sequence is filled up with `<pad>`, `[PAD]`, `<|pad|>` or `<|padding|>`, or else the end of
+    document, or else 0.
+
+    Args:
+        data: content of the file.
+        path: the file, for messages.
+        eos: the token that ends a document, or None.
+
+    Raises:
+        MissingExtraError: the package is not installed.
+        SourceError: it is no tokenizer.json.
+        UsageError: it has no token `eos`, or several of the usual ones.
+    """
+
+    def __init__(self, data: bytes, path: str, eos: str | None = None) -> None:
+        self.file_bytes = data
+        self._tokenizer = _tokenizer(data, path)
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        size = 1 + max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
+        if size == 0:
+            raise SourceError(f"{path} has no tokens.")
+        eos_id = self._eos_id(eos, path)
+        pads = (self._tokenizer.token_to_id(token) for token in _USUAL_PAD)
+        pad_id = next((number for number in pads if number is not None), 0 if eos_id is None else eos_id)
+        self.identity = TokenizerIdentity(NAME, size, eos_id, pad_id, FILE, sha256(data))
+
+    def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
+        """The ids of each text."""
+        encoded = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [np.array(one.ids, np.int32) for one in encoded]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ids, as the tokenizer's decoder joins tokens: what its normaliser changed stays changed."""
+        text: str = self._tokenizer.decode(content_ids(ids, self.identity).tolist(), skip_special_tokens=False)
+        return text
+
+    def _eos_id(self, eos: str | None, path: str) -> int | None:
+        if eos is not None:
+            number: int | None = self._tokenizer.token_to_id(eos)
+            if number is None:
+                raise UsageError(f"--eos is {eos!r}, and {path} has no such token.")
+            return number
+        found = {token: self._tokenizer.token_to_id(token) for token in _USUAL_EOS}
+        found = {token: number for token, number in found.items() if number is not None}
+        if len(found) > 1:
+            raise UsageError(f"{path} has {' and '.join(found)}, of which one ends a document. Say which with --eos.")
+        return next(iter(found.values()), None)
+
+
+def _tokenizer(data: bytes, path: str) -> Any:
+    try:
+        package = importlib.import_module("tokenizers")
+    except ModuleNotFoundError as error:
+        if error.name != "tokenizers":
+            raise
+        raise MissingExtraError("--tokenizer hf", "text") from error
+    try:
+        return package.Tokenizer.from_str(data.decode())
+    except Exception as error:  # The package raises nothing narrower.
+        raise SourceError(f"{path} is no tokenizer.json of Hugging Face: {error}") from None

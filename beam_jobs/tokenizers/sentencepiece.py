@@ -1,0 +1,70 @@
+"""SentencePiece models (`.model` files), through the package of that name."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from beam_jobs.tokenizers._tokenizer import Ids, TokenizerIdentity, content_ids, sha256
+from tpudata.errors import MissingExtraError, SourceError, UsageError
+
+NAME = "sentencepiece"
+FILE = "tokenizer.model"
+
+
+class SentencePieceTokenizer:
+    """A SentencePiece model.
+
+    The end of document is the model's own (`</s>`, as a rule), or the piece that `eos` names. A sequence is filled up with the
+    model's padding id, or else its end of document, or else 0.
+
+    Args:
+        data: content of the model's file.
+        path: the file, for messages.
+        eos: the piece that ends a document, or None.
+
+    Raises:
+        MissingExtraError: the package is not installed.
+        SourceError: it is no SentencePiece model.
+        UsageError: it has no piece `eos`.
+    """
+
+    def __init__(self, data: bytes, path: str, eos: str | None = None) -> None:
+        self.file_bytes = data
+        self._processor = _processor(data, path)
+        size: int = self._processor.get_piece_size()
+        eos_id: int | None = self._processor.eos_id()
+        if eos is not None:
+            eos_id = self._processor.piece_to_id(eos)
+            if self._processor.id_to_piece(eos_id) != eos:
+                raise UsageError(f"--eos is {eos!r}, and {path} has no such piece.")
+        # -1 stands for none.
+        eos_id = None if eos_id is None or eos_id < 0 else eos_id
+        pad_id = self._processor.pad_id()
+        fill = pad_id if pad_id >= 0 else eos_id if eos_id is not None else 0
+        self.identity = TokenizerIdentity(NAME, size, eos_id, fill, FILE, sha256(data))
+
+    def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
+        """The ids of each text."""
+        # One thread: a worker is one of several processes that share the machine.
+        encoded: list[Ids] = self._processor.encode(list(texts), out_type="numpy", num_threads=1)
+        return encoded
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ids, as the model joins pieces: what its normaliser changed stays changed."""
+        text: str = self._processor.decode(content_ids(ids, self.identity).tolist())
+        return text
+
+
+def _processor(data: bytes, path: str) -> Any:
+    try:
+        package = importlib.import_module("sentencepiece")
+    except ModuleNotFoundError as error:
+        if error.name != "sentencepiece":
+            raise
+        raise MissingExtraError("--tokenizer sentencepiece", "text") from error
+    try:
+        return package.SentencePieceProcessor(model_proto=data)
+    except (RuntimeError, ValueError) as error:
+        raise SourceError(f"{path} is no SentencePiece model: {error}") from None

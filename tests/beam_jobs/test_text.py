@@ -1,0 +1,510 @@
+"""The text job from end to end, on real files: `python -m beam_jobs.text`."""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import gzip
+import hashlib
+import io
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow  # type: ignore[import-untyped]
+import pytest
+import sentencepiece
+import tokenizers as hugging_face
+import zstandard
+from pyarrow import parquet
+
+import tpudata
+from beam_jobs.sources import text as text_source
+from beam_jobs.text import run
+from beam_jobs.tokenizers import SentencePieceTokenizer, dataset_tokenizer
+from tests.beam_jobs.test_images import digests
+from tests.gcs_server import GcsServer
+from tpudata.cli import main
+from tpudata.errors import BadRecordError, DatasetError, OutputError, SourceError, UsageError
+from tpudata.format import open_dataset, verify
+from tpudata.storage._select import _google
+
+PLAY = "\n\n".join(f"Citizen {n % 7}:\nSpeak, {'speak ' * (n * n % 13)}{'é三'[n % 2]} {n}!" for n in range(400)) + "\n"
+SPEECHES = PLAY.rstrip("\n").split("\n\n")
+
+
+@pytest.fixture
+def play(tmp_path: Path) -> Path:
+    path = tmp_path / "play.txt"
+    path.write_text(PLAY)
+    return path
+
+
+def convert(source: Path | str, output: Path | str, *flags: str) -> int:
+    return run(["--input", str(source), "--output", str(output), *flags])
+
+
+def records(output: Path) -> Iterator[dict[str, Any]]:
+    """The records of a dataset, rows of int32 as lists, once nothing in it is found to be wrong."""
+    assert not list(verify(str(output)))
+    dataset = open_dataset(str(output))
+    rows = {feature.name for feature in dataset.manifest.features if feature.encoding == "raw"}
+    for split in dataset.manifest.splits:
+        for example in dataset.examples(split):
+            yield {
+                name: np.frombuffer(values[0], "<i4").tolist() if name in rows else values  # type: ignore[arg-type]
+                for name, values in example.items()
+            }
+
+
+def texts(output: Path, field: str = "text") -> list[str]:
+    return [record[field][0].decode() for record in records(output)]
+
+
+def tokens(output: Path) -> list[int]:
+    return [number for record in records(output) for number in record["input_ids"]]
+
+
+def in_segments(output: Path) -> list[str]:
+    """The documents of packed bytes, without their ends."""
+    found = []
+    for record in records(output):
+        ids, segments = np.array(record["input_ids"]), np.array(record["segment_ids"])
+        for number in range(1, segments.max() + 1):
+            document = ids[segments == number]
+            assert record["positions"][int(np.argmax(segments == number))] == 0
+            assert document[-1] == 256
+            found.append(document[:-1].astype(np.uint8).tobytes().decode())
+    return found
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_every_line_is_in_exactly_one_record(play: Path, tmp_path: Path, shuffle: bool) -> None:
+    assert convert(play, tmp_path / "out", "--shard-size", "8kB", *([] if shuffle else ["--no-shuffle"])) == 0
+    lines = [line for line in PLAY.split("\n") if line]
+    found = texts(tmp_path / "out")
+    assert (sorted(found), found == lines) == (sorted(lines), not shuffle)
+    manifest = open_dataset(str(tmp_path / "out")).manifest
+    assert (manifest.layout, manifest.labels, manifest.counts) == ("text", None, {"documents": len(lines)})
+    sizes = [shard.bytes for shard in manifest.split("train").shards]
+    assert len(sizes) > 5
+    assert all(abs(size - 8000) < 1200 for size in sizes)
+    with pytest.raises(DatasetError, match="without a tokenizer"):
+        dataset_tokenizer(str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize(("form", "size"), [("lines", 37), ("paragraphs", 100)])
+def test_parts_of_files_and_runs_of_documents_do_not_matter(
+    play: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str, size: int
+) -> None:
+    flags = ["--form", form, "--num-shards", "5", "--tokenizer", "bytes"]
+    convert(play, tmp_path / "whole", *flags)
+    monkeypatch.setattr(text_source, "RANGE_BYTES", size * 10)
+    monkeypatch.setattr(text_source, "_RUN_DOCUMENTS", size // 20)
+    monkeypatch.setattr(text_source, "SMALL_BYTES", size)
+    convert(play, tmp_path / "parts", *flags)
+    assert digests(tmp_path / "whole") == digests(tmp_path / "parts")
+
+
+@pytest.mark.parametrize("flags", [["--pack", "--dedup"], ["--no-shuffle"]])
+def test_same_bytes_on_1_2_and_4_workers(tmp_path: Path, flags: list[str]) -> None:
+    source = tmp_path / "in"
+    source.mkdir()
+    for number in range(20):
+        (source / f"{number}.txt").write_text(PLAY.replace("Citizen", f"Citizen {number} "))
+    flags = [*flags, "--form", "paragraphs", "--tokenizer", "chars", "--sequence-length", "64", "--num-shards", "6"]
+    found = []
+    for workers in "124" if "--pack" in flags else "12":
+        convert(source, tmp_path / workers, *flags, "--workers", workers)
+        found.append(digests(tmp_path / workers))
+    assert all(one == found[0] for one in found)
+    assert not [name for name in found[0] if ".tpudata-" in name]
+
+
+def test_a_stream_of_characters_comes_back_whole(play: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    convert(play, out, "--form", "files", "--tokenizer", "chars", "--sequence-length", "100")
+    tokenizer = dataset_tokenizer(str(out))
+    assert json.loads((out / "vocab.json").read_bytes())["characters"] == sorted(set(PLAY))
+    manifest = open_dataset(str(out)).manifest
+    assert manifest.options["tokenizer"] == tokenizer.identity.to_json()
+    assert manifest.counts["tokens"] == len(PLAY) + 1
+    assert manifest.counts["tokens"] + manifest.counts["padding"] == 100 * manifest.records
+    assert tokenizer.decode(tokens(out)) == PLAY
+    # And through the reader, batch for batch, in evaluation's order.
+    input_fn = tpudata.make_input_fn(str(out), "train", training=False)
+    rows = []
+    for features, labels in input_fn({"batch_size": 32}):
+        assert (features["input_ids"].shape, labels.shape) == ((32, 100), (32, 100))
+        ids, weights = features["input_ids"].numpy(), features["token_weights"].numpy()
+        assert (labels.numpy()[:, :-1] == ids[:, 1:])[weights[:, :-1] > 0].all()
+        rows.append(ids[features["weights"].numpy() > 0])
+    assert tokenizer.decode(np.concatenate(rows).ravel()) == PLAY
+
+
+@pytest.mark.parametrize("lists", [False, True])
+def test_packed_documents_are_fed_whole(play: Path, tmp_path: Path, lists: bool) -> None:
+    out = tmp_path / "out"
+    flags = ["--form", "paragraphs", "--tokenizer", "bytes", "--sequence-length", "128", "--pack", "--num-shards", "3"]
+    convert(play, out, *flags, *(["--int64-lists"] if lists else []))
+    assert sorted(in_segments(out)) == sorted(SPEECHES)
+    counts = open_dataset(str(out)).manifest.counts
+    assert counts["tokens"] == sum(len(speech.encode()) + 1 for speech in SPEECHES)
+    assert counts["documents"] == len(SPEECHES)
+    fed: list[str] = []
+    for features, _ in tpudata.make_input_fn(str(out), "train", training=False)({"batch_size": 16}):
+        ids, segments = features["input_ids"].numpy(), features["segment_ids"].numpy()
+        real = features["weights"].numpy() > 0
+        for row, numbers in zip(ids[real], segments[real], strict=True):
+            fed += [bytes(row[numbers == n][:-1].astype(np.uint8)).decode() for n in range(1, numbers.max() + 1)]
+    assert sorted(fed) == sorted(SPEECHES)
+
+
+def test_tokens_of_each_document(play: Path, tmp_path: Path) -> None:
+    convert(play, tmp_path / "out", "--form", "paragraphs", "--tokenizer", "bytes", "--shard-size", "9kB")
+    assert dataset_tokenizer(str(tmp_path / "out")).identity.name == "bytes"
+    found = sorted(bytes(record["input_ids"]).decode() for record in records(tmp_path / "out"))
+    assert found == sorted(SPEECHES)
+    sizes = [shard.bytes for shard in open_dataset(str(tmp_path / "out")).manifest.split("train").shards]
+    assert all(abs(size - 9000) < 1350 for size in sizes)
+
+
+def sentencepiece_model(lines: list[str]) -> bytes:
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines), model_writer=model, vocab_size=60, hard_vocab_limit=False, minloglevel=2
+    )
+    return model.getvalue()
+
+
+def byte_pairs(lines: list[str]) -> bytes:
+    tokenizer = hugging_face.Tokenizer(hugging_face.models.BPE())
+    tokenizer.pre_tokenizer = hugging_face.pre_tokenizers.ByteLevel()
+    trainer = hugging_face.trainers.BpeTrainer(vocab_size=300, special_tokens=["<eos>"], show_progress=False)
+    tokenizer.train_from_iterator(lines, trainer)
+    return tokenizer.to_str().encode()
+
+
+def rows_of(path: Path, kind: str) -> None:
+    """Writes each speech with its number, in some form."""
+    rows = [{"n": number, "text": speech} for number, speech in enumerate(SPEECHES)]
+    if kind.startswith("parquet"):
+        parquet.write_table(pyarrow.Table.from_pylist(rows), path, row_group_size=50)
+        return
+    if kind.startswith("jsonl"):
+        data = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    else:
+        with path.open("w", newline="") as file:
+            if kind.startswith("csv"):
+                writer = csv.DictWriter(file, ["n", "text"])
+                writer.writeheader()
+                writer.writerows(rows)
+            else:
+                file.write("n\ttext\n" + "".join(f"{row['n']}\t{row['text']}\n".replace(":\n", ": ") for row in rows))
+        data = path.read_bytes()
+    packers: dict[str, Callable[[bytes], bytes]] = {
+        "gz": gzip.compress,
+        "bz2": bz2.compress,
+        "zst": zstandard.ZstdCompressor().compress,
+    }
+    packer = packers.get(kind.partition(".")[2])
+    path.write_bytes(packer(data) if packer else data)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "jsonl.gz", "jsonl.zst", "csv", "csv.bz2", "tsv", "tsv.gz", "parquet"])
+def test_rows(tmp_path: Path, kind: str) -> None:
+    rows_of(tmp_path / f"a.{kind}", kind)
+    fields = ["--field", "text", "--field", "n:int"]
+    convert(tmp_path / f"a.{kind}", tmp_path / "out", *fields, "--num-shards", "3")
+    found = {record["n"][0]: record["text"][0].decode() for record in records(tmp_path / "out")}
+    wanted = [speech.replace(":\n", ": ") if kind.startswith("tsv") else speech for speech in SPEECHES]
+    assert found == dict(enumerate(wanted))
+
+
+def test_packing_a_file_moves_nothing(play: Path, tmp_path: Path) -> None:
+    packed = tmp_path / "play.txt.zst"
+    packed.write_bytes(zstandard.ZstdCompressor().compress(PLAY.encode()))
+    one, two = tmp_path / "one", tmp_path / "two"
+    for source, out in ((play, one), (packed, two)):
+        convert(source, out, "--num-shards", "4", "--split", "train=0.8,test=0.2")
+    shards = sorted(path.name for path in one.glob("*.tfrecord"))
+    assert [(one / name).read_bytes() for name in shards] == [(two / name).read_bytes() for name in shards]
+
+
+def test_whole_files_and_what_is_passed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = tmp_path / "in"
+    (source / "more").mkdir(parents=True)
+    (source / "a.txt").write_bytes(b"\xef\xbb\xbfone\r\n\n")
+    (source / "more" / "b.txt").write_text("two")
+    (source / "empty.txt").write_text("")
+    (source / ".hidden").write_text("no")
+    convert(source, tmp_path / "out", "--form", "files")
+    assert sorted(texts(tmp_path / "out")) == ["one\r\n\n", "two"]
+    assert "ignored     1 by its name" in capsys.readouterr().out
+    convert(f"{source}/**/b*", tmp_path / "some", "--form", "files")
+    assert texts(tmp_path / "some") == ["two"]
+
+
+def test_duplicates_are_left_out_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = tmp_path / "in"
+    source.mkdir()
+    (source / "b.txt").write_text(PLAY)
+    (source / "a.txt").write_text(f"{PLAY}\n\nnew")
+    flags = ["--form", "paragraphs", "--split", "train=0.5,test=0.5", "--shard-size", "4kB"]
+    convert(source, tmp_path / "out", *flags, "--dedup")
+    assert f"documents   {len(SPEECHES) + 1}; {len(SPEECHES)} duplicates left out" in capsys.readouterr().out
+    assert sorted(texts(tmp_path / "out")) == sorted([*SPEECHES, "new"])
+    manifest = open_dataset(str(tmp_path / "out")).manifest
+    assert manifest.counts == {"documents": len(SPEECHES) + 1, "duplicates": len(SPEECHES)}
+    assert manifest.source.files == 2 * len(SPEECHES) + 1
+    # The one that stays is that of the smallest name, in the split that it would have anyway.
+    (source / "b.txt").unlink()
+    convert(source, tmp_path / "one", *flags)
+    both = [
+        Counter(example["text"][0] for example in open_dataset(str(tmp_path / name)).examples("test"))
+        for name in ("one", "out")
+    ]
+    assert both[0] == both[1]
+    # Shards are planned without the duplicates.
+    assert all(2500 < shard.bytes < 5500 for split in manifest.splits.values() for shard in split.shards)
+    with pytest.raises(UsageError, match="--dedup and --append"):
+        convert(source, tmp_path / "out", *flags, "--dedup", "--append")
+
+
+@pytest.mark.parametrize("kind", ["sentencepiece", "hf"])
+def test_tokenizers_with_a_file(play: Path, tmp_path: Path, kind: str) -> None:
+    lines = PLAY.splitlines()
+    if kind == "sentencepiece":
+        data = sentencepiece_model(lines)
+        (tmp_path / "t").write_bytes(data)
+    else:
+        (tmp_path / "t").write_bytes(data := byte_pairs(lines))
+    out = tmp_path / "out"
+    flags = ["--form", "paragraphs", "--tokenizer", f"{kind}:{tmp_path / 't'}", "--sequence-length", "32"]
+    convert(play, out, *flags, "--no-shuffle")
+    options = open_dataset(str(out)).manifest.options["tokenizer"]
+    assert options["sha256"] == hashlib.sha256(data).hexdigest()
+    assert (out / options["file"]).read_bytes() == data
+    assert dataset_tokenizer(str(out)).identity.to_json() == options
+    if kind == "sentencepiece":
+        tokenizer = SentencePieceTokenizer(data, "t")
+        wanted = [number for speech in SPEECHES for number in (*tokenizer.encode_batch([speech])[0], options["eos_id"])]
+        assert tokens(out)[: len(wanted)] == wanted
+    # Another tokenizer is another dataset, and a changed file is found.
+    (tmp_path / "t").write_bytes(data + b" \n" if kind == "hf" else sentencepiece_model(lines[:50]))
+    with pytest.raises(OutputError, match="was made with tokenizer ="):
+        convert(play, out, *flags, "--no-shuffle", "--resume")
+    (out / options["file"]).write_bytes(b"")
+    with pytest.raises(SourceError, match=r"is another|is no"):
+        dataset_tokenizer(str(out))
+    assert [defect.reason for defect in verify(str(out))] == [
+        "the SHA-256 of the tokenizer's file is not the manifest's"
+    ]
+
+
+def test_bad_documents(tmp_path: Path) -> None:
+    source = tmp_path / "a.jsonl"
+    rows = [json.dumps({"text": f"line {number}"}).encode() for number in range(50)]
+    rows[7], rows[30] = b'{"text": 3}', b"\xff"
+    source.write_bytes(b"\n".join(rows))
+    flags = ["--num-shards", "4", "--tokenizer", "bytes", "--sequence-length", "16"]
+    with pytest.raises(BadRecordError, match=r"a\.jsonl:\d+ in .*a\.jsonl: refused: "):
+        convert(source, tmp_path / "out", *flags)
+    skip = ["--on-bad-record", "skip", "--max-bad-records"]
+    with pytest.raises(SourceError, match="2 of 50 inputs were refused"):
+        convert(source, tmp_path / "out", *flags, *skip, "1", "--resume")
+    convert(source, tmp_path / "out", *flags, *skip, "2", "--resume")
+    manifest = open_dataset(str(tmp_path / "out")).manifest
+    assert sum(manifest.rejected.values()) == 2
+    assert manifest.counts["documents"] == 48
+    listed = [
+        json.loads(line) for path in (tmp_path / "out/rejects").iterdir() for line in path.read_text().splitlines()
+    ]
+    offset = sum(map(len, rows[:7])) + 7
+    assert any(item["source"].startswith(f"a.jsonl:{offset} in ") for item in listed)
+    assert not list(verify(str(tmp_path / "out")))
+
+
+def test_a_file_that_is_no_text(tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    source.mkdir()
+    (source / "a.txt").write_text(PLAY)
+    (source / "b.pdf").write_bytes(b"%PDF-1.5\n\0\0")
+    with pytest.raises(BadRecordError, match=r"b\.pdf: refused: no text: byte 9 is zero"):
+        convert(source, tmp_path / "out")
+    convert(source, tmp_path / "out", "--on-bad-record=skip", "--resume")
+    assert open_dataset(str(tmp_path / "out")).manifest.rejected == {"no text": 1}
+    assert len(texts(tmp_path / "out")) == len([line for line in PLAY.split("\n") if line])
+
+
+def test_a_shard_of_refused_documents_alone(tmp_path: Path) -> None:
+    source = tmp_path / "a.txt"
+    source.write_bytes(b"good\n\xff\xff\nfine\n\xfe\n")
+    convert(
+        source, tmp_path / "out", "--no-shuffle", "--num-shards", "4", "--on-bad-record=skip", "--max-bad-records=2"
+    )
+    assert texts(tmp_path / "out") == ["good", "fine"]
+    with source.open("ab") as file:
+        file.write(b"more\n")
+    convert(source, tmp_path / "out", "--no-shuffle", "--append", "--on-bad-record=skip", "--max-bad-records=2")
+    assert texts(tmp_path / "out") == ["good", "fine", "more"]
+
+
+@pytest.mark.parametrize("tokenizer", ["", "chars"])
+def test_resume_ends_with_the_same_bytes(play: Path, tmp_path: Path, tokenizer: str) -> None:
+    flags = ["--num-shards", "6"]
+    flags += ["--tokenizer", tokenizer, "--sequence-length", "32", "--pack"] if tokenizer else []
+    convert(play, tmp_path / "whole", *flags)
+    wanted = digests(tmp_path / "whole")
+    shutil.copytree(tmp_path / "whole", tmp_path / "killed")
+    for name in ("manifest.json", "train-00002-of-00006.tfrecord", "index/train-00004-of-00006.index"):
+        (tmp_path / "killed" / name).unlink()
+    kept = (tmp_path / "killed" / "train-00000-of-00006.tfrecord").stat().st_mtime_ns
+    convert(play, tmp_path / "killed", *flags, "--resume")
+    assert digests(tmp_path / "killed") == wanted
+    assert (tmp_path / "killed" / "train-00000-of-00006.tfrecord").stat().st_mtime_ns == kept
+    # A complete one is left as it is, where nothing else was asked for.
+    convert(play, tmp_path / "killed", *flags, "--resume")
+    assert digests(tmp_path / "killed") == wanted
+    with pytest.raises(OutputError, match="holds a complete dataset"):
+        convert(play, tmp_path / "killed", *flags, "--form", "paragraphs", "--resume")
+    convert(play, tmp_path / "killed", "--overwrite")
+    assert not (tmp_path / "killed" / "vocab.json").exists()
+
+
+def test_append(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = tmp_path / "in"
+    source.mkdir()
+    (source / "a.txt").write_text(PLAY)
+    flags = ["--form", "paragraphs", "--tokenizer", "chars", "--sequence-length", "64", "--pack", "--num-shards", "3"]
+    convert(source, tmp_path / "out", *flags)
+    before = digests(tmp_path / "out")
+    capsys.readouterr()
+    convert(source, tmp_path / "out", *flags, "--append")
+    assert "nothing new" in capsys.readouterr().out
+    assert digests(tmp_path / "out") == before
+    # A file that has grown, and a new one.
+    with (source / "a.txt").open("a") as file:
+        file.write("\nspeak, eak\n")
+    (source / "b.txt").write_text("Speak, speak!\n")
+    flags[-1] = "1"
+    convert(source, tmp_path / "out", *flags, "--append")
+    assert "documents   2" in capsys.readouterr().out
+    after = digests(tmp_path / "out")
+    assert all(
+        after[name] == digest for name, digest in before.items() if name.endswith((".tfrecord", ".index", "vocab.json"))
+    )
+    manifest = open_dataset(str(tmp_path / "out")).manifest
+    assert manifest.counts["documents"] == len(SPEECHES) + 2
+    assert not list(verify(str(tmp_path / "out")))
+    (source / "c.txt").write_text("$")
+    with pytest.raises(BadRecordError, match=r"not in the vocabulary of \d+: '\$'"):
+        convert(source, tmp_path / "out", *flags, "--append")
+    (source / "a.txt").write_text(f"{PLAY[:20]}!{PLAY[21:]}")
+    (source / "c.txt").unlink()
+    with pytest.raises(OutputError, match="seed = 0, and now it is 1"):
+        convert(source, tmp_path / "out", *flags, "--append", "--seed", "1")
+
+
+def test_splits_by_name(tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    (source / "test").mkdir(parents=True)
+    (source / "train-00000.txt").write_text("a\nb\n")
+    (source / "train-00001.txt").write_text("c\n")
+    (source / "test" / "x.txt").write_text("d\n")
+    convert(source, tmp_path / "out")
+    dataset = open_dataset(str(tmp_path / "out"))
+    found = {name: sorted(example["text"][0] for example in dataset.examples(name)) for name in dataset.manifest.splits}
+    assert found == {"test": [b"d"], "train": [b"a", b"b", b"c"]}
+    with pytest.raises(UsageError, match="has splits already"):
+        convert(source, tmp_path / "other", "--split", "train=0.5,test=0.5")
+    (source / "README.md").write_text("read me")
+    with pytest.raises(SourceError, match=r"beside README\.md, which does not"):
+        convert(source, tmp_path / "other")
+    # One such name alone says nothing beside others.
+    (source / "README.md").rename(source / "b.txt")
+    shutil.rmtree(source / "test")
+    convert(source, tmp_path / "other", "--split", "train=0.5,test=0.5", "--seed", "3")
+    assert sorted(texts(tmp_path / "other")) == ["a", "b", "c", "read me"]
+
+
+def test_a_plan_writes_nothing(play: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--form", "paragraphs", "--tokenizer", "chars", "--sequence-length", "32", "--shard-size", "5kB"]
+    assert convert(play, tmp_path / "out", *flags, "--dry-run") == 0
+    head, names, row = capsys.readouterr().out.splitlines()
+    assert head.startswith("400 documents, ")
+    assert names.split() == ["split", "documents", "shards", "bytes", "about", "each"]
+    assert not (tmp_path / "out").exists()
+    convert(play, tmp_path / "out", *flags)
+    assert len(list((tmp_path / "out").glob("*.tfrecord"))) == int(row.split()[2])
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--tokenizer", "byte"], "did you mean bytes"),
+        (["--eos", "x"], "--eos is of a tokenizer"),
+        (["--no-eos"], "--no-eos is for sequences"),
+        (["--tokenizer=bytes", "--sequence-length=8", "--no-eos", "--eos=<eos>"], "choose one"),
+        (["--long-documents", "cut"], "--long-documents is for --pack"),
+        (["--int64-lists"], "--int64-lists is for sequences"),
+        (["--replace-unknown"], "is of a tokenizer"),
+        (["--tokenizer=bytes", "--sequence-length=0"], "whole number of 1 or more"),
+        (["--field", "a", "--field", "b"], "have no fields"),
+        (["--document-bytes", "2GiB"], "an input has 1 GiB at most"),
+        (["--label-offset", "1"], "unknown flag --label-offset"),
+    ],
+)
+def test_wrong_usage(play: Path, tmp_path: Path, flags: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        convert(play, tmp_path / "out", *flags)
+    assert not (tmp_path / "out").exists()
+
+
+def test_wrong_inputs(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="is not there"):
+        convert(tmp_path / "none", tmp_path / "out")
+    (tmp_path / "in").mkdir()
+    with pytest.raises(SourceError, match="has no files to convert"):
+        convert(tmp_path / "in", tmp_path / "out")
+    with pytest.raises(SourceError, match="there is no folder"):
+        convert(f"{tmp_path}/no/*.txt", tmp_path / "out")
+    (tmp_path / "in" / "a.txt").write_text("\n \n")
+    with pytest.raises(SourceError, match="has no files to convert"):
+        convert(tmp_path / "in", tmp_path / "out")
+    (tmp_path / "in" / "a.txt").write_text('{"text": ""}\n')
+    flags = ["--form", "jsonl", "--tokenizer", "bytes", "--sequence-length", "8", "--no-eos"]
+    with pytest.raises(SourceError, match="nothing in them that makes a record"):
+        convert(tmp_path / "in", tmp_path / "out", *flags)
+
+
+def test_the_command(play: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["convert", "text", "--input", str(play), "--output", str(tmp_path / "out"), "--form=paragraphs"]) == 0
+    assert main(["inspect", str(tmp_path / "out")]) == 0
+    assert "documents 400" in " ".join(capsys.readouterr().out.split())
+    assert main(["convert", "text", "--help"]) == 0
+    assert "--sequence-length" in capsys.readouterr().out
+
+
+def test_google_storage(play: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flags = ["--form", "paragraphs", "--tokenizer", "chars", "--sequence-length", "64", "--pack", "--num-shards", "4"]
+    monkeypatch.setattr(text_source, "RANGE_BYTES", 3000)
+    monkeypatch.setattr(text_source, "SMALL_BYTES", 60)
+    convert(play, tmp_path / "local", *flags, "--dedup")
+    with GcsServer(page=50) as server:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
+        _google.cache_clear()
+        server.bucket("b")
+        server.put("b", "in/play.txt", PLAY.encode())
+        convert("gs://b/in/*.txt", "gs://b/out", *flags, "--dedup")
+        there = {name: item.data for name, item in server.buckets["b"].items() if name.startswith("out/")}
+        _google.cache_clear()
+    local = {
+        f"out/{path.relative_to(tmp_path / 'local')}": path.read_bytes() for path in (tmp_path / "local").rglob("*.*")
+    }
+    assert there.keys() == local.keys()
+    assert {name for name in local if local[name] != there[name]} == {"out/manifest.json"}

@@ -1,0 +1,220 @@
+"""Tokenizers: ids as their own packages give them, text that comes back, and identities that tell them apart."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pytest
+import sentencepiece
+import tokenizers as hugging_face
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_jobs.tokenizers import (
+    ByteTokenizer,
+    CharacterSet,
+    CharTokenizer,
+    Tokenizer,
+    TokenizerIdentity,
+    TokenizerSpec,
+    check_ids,
+    open_tokenizer,
+)
+from tpudata.errors import FeatureError, MissingExtraError, SourceError, TpudataError, UsageError
+
+LINES = ["First Citizen: speak, speak.", "You are all resolved rather to die", "than to famish?", "", "Resolved."]
+CORPUS = LINES * 30
+characters = st.characters(exclude_categories=["Cs"])
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of each package, trained on a few lines."""
+    folder = tmp_path_factory.mktemp("tokenizers")
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(CORPUS), model_writer=model, vocab_size=60, hard_vocab_limit=False, minloglevel=2
+    )
+    (folder / "a.model").write_bytes(model.getvalue())
+    save_json(folder / "a.json", ["<|endoftext|>", "<pad>"])
+    save_json(folder / "plain.json", [])
+    save_json(folder / "two.json", ["<|endoftext|>", "</s>"])
+    (folder / "vocab.json").write_text(json.dumps({"kind": "chars", "characters": sorted(set("".join(CORPUS)))}))
+    return folder
+
+
+def save_json(path: Path, special: Sequence[str]) -> None:
+    tokenizer = hugging_face.Tokenizer(hugging_face.models.BPE())
+    tokenizer.pre_tokenizer = hugging_face.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = hugging_face.decoders.ByteLevel()
+    trainer = hugging_face.trainers.BpeTrainer(
+        vocab_size=320,
+        special_tokens=list(special),
+        show_progress=False,
+        initial_alphabet=hugging_face.pre_tokenizers.ByteLevel.alphabet(),
+    )
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    # What people leave in their files, and what must not cut or fill up documents.
+    tokenizer.enable_truncation(5)
+    tokenizer.enable_padding(length=9)
+    tokenizer.save(str(path))
+
+
+@given(st.lists(st.text(characters), max_size=6))
+def test_bytes_come_back(texts: list[str]) -> None:
+    tokenizer = ByteTokenizer()
+    ids = tokenizer.encode_batch(texts)
+    assert [one.tobytes() for one in ids] == [np.array(list(text.encode()), np.int32).tobytes() for text in texts]
+    assert [tokenizer.decode([*one, 256, 257]) for one in ids] == texts
+
+
+def test_bytes_of_half_a_character() -> None:
+    assert ByteTokenizer().decode([0xC3]) == "\ufffd"
+    with pytest.raises(ValueError, match="surrogates"):
+        ByteTokenizer().encode_batch(["\ud800"])
+
+
+@given(st.lists(st.text(characters), min_size=1, max_size=6).filter(any))
+def test_characters_come_back(texts: list[str]) -> None:
+    seen, rest = CharacterSet(), CharacterSet()
+    for number, text in enumerate(texts):
+        (seen, rest)[number % 2].add(text)
+    seen.merge(rest.characters)
+    assert seen.characters == "".join(sorted(set("".join(texts))))
+    tokenizer = CharTokenizer(seen.characters)
+    ids = tokenizer.encode_batch(texts)
+    assert [[seen.characters.index(c) for c in text] for text in texts] == [one.tolist() for one in ids]
+    count = len(seen.characters)
+    assert [tokenizer.decode([*one, count, count + 1]) for one in ids] == texts
+    again = CharTokenizer.from_bytes(tokenizer.file_bytes, "vocab.json")
+    assert again.identity == tokenizer.identity
+    assert json.loads(tokenizer.file_bytes)["characters"] == list(seen.characters)
+
+
+def test_unknown_characters() -> None:
+    tokenizer = CharTokenizer("abc")
+    with pytest.raises(ValueError, match=r"not in the vocabulary of 3: 'é', U\+00E9"):
+        tokenizer.encode_batch(["a", "cé"])
+    replacing = CharTokenizer("ace", replace_unknown=True)
+    (ids,) = replacing.encode_batch(["aébc😀"])
+    assert ids.tolist() == [0, 5, 5, 1, 5]
+    assert replacing.decode(ids) == "a\ufffd\ufffdc\ufffd"
+
+
+def test_sentencepiece_is_the_package_itself(files: Path) -> None:
+    tokenizer = open_tokenizer(TokenizerSpec.parse(f"sentencepiece:{files}/a.model"))
+    own = sentencepiece.SentencePieceProcessor(model_file=str(files / "a.model"))
+    ids = tokenizer.encode_batch(LINES)
+    assert [one.tolist() for one in ids] == own.encode(LINES, out_type=int)
+    assert all(one.dtype == np.int32 for one in ids)
+    assert [tokenizer.decode([*one, own.eos_id()]) for one in ids] == LINES
+    assert tokenizer.identity.vocab_size == own.get_piece_size()
+    assert (tokenizer.identity.eos_id, tokenizer.identity.pad_id) == (2, 2)
+    named = open_tokenizer(TokenizerSpec.parse(f"sentencepiece:{files}/a.model", eos="<s>"))
+    assert named.identity.eos_id == own.bos_id()
+
+
+def test_hugging_face_is_the_package_itself(files: Path) -> None:
+    tokenizer = open_tokenizer(TokenizerSpec.parse(f"hf:{files}/a.json"))
+    own = hugging_face.Tokenizer.from_file(str(files / "a.json"))
+    own.no_truncation()
+    own.no_padding()
+    ids = tokenizer.encode_batch(LINES)
+    assert [one.tolist() for one in ids] == [own.encode(line).ids for line in LINES]
+    assert max(map(len, ids)) > 5
+    assert [tokenizer.decode(one) for one in ids] == LINES
+    identity = tokenizer.identity
+    assert (identity.eos_id, identity.pad_id) == (0, 1)
+    assert identity.vocab_size == own.get_vocab_size()
+    plain = open_tokenizer(TokenizerSpec.parse(f"hf:{files}/plain.json")).identity
+    assert (plain.eos_id, plain.pad_id) == (None, 0)
+    named = open_tokenizer(TokenizerSpec.parse(f"hf:{files}/two.json", eos="</s>")).identity
+    assert named.eos_id == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "eos", "error", "message"),
+    [
+        ("byte", None, UsageError, "did you mean bytes"),
+        ("bytes:x", None, UsageError, "has no file"),
+        ("bytes", "</s>", UsageError, "has its own, <eos>"),
+        ("sentencepiece", None, UsageError, "write sentencepiece:FILE"),
+        ("hf:{}/none.json", None, SourceError, "there is no such file"),
+        ("hf:{}/a.model", None, SourceError, "a.model is no tokenizer.json"),
+        ("hf:{}/two.json", None, UsageError, "has </s> and <|endoftext|>, of which one ends"),
+        ("hf:{}/a.json", "<end>", UsageError, "no such token"),
+        ("sentencepiece:{}/a.json", None, SourceError, "a.json is no SentencePiece model"),
+        ("sentencepiece:{}/a.model", "<end>", UsageError, "no such piece"),
+        ("chars:{}/a.json", None, SourceError, "a.json is no vocabulary of characters"),
+        ("chars:{}/vocab.json", "</s>", UsageError, "has its own, <eos>"),
+    ],
+)
+def test_refusals(files: Path, text: str, eos: str | None, error: type[TpudataError], message: str) -> None:
+    with pytest.raises(error, match=message.replace("|", r"\|")):
+        open_tokenizer(TokenizerSpec.parse(text.format(files), eos))
+
+
+def test_replacing_is_for_a_vocabulary_that_is_given(files: Path) -> None:
+    with pytest.raises(UsageError, match="only with --tokenizer chars:FILE"):
+        TokenizerSpec.parse("chars", replace_unknown=True)
+    spec = TokenizerSpec.parse(f"chars:{files}/vocab.json", replace_unknown=True)
+    tokenizer = open_tokenizer(spec)
+    assert tokenizer.encode_batch(["😀"])[0].tolist() == [tokenizer.identity.vocab_size - 1]
+
+
+def test_collected_characters() -> None:
+    spec = TokenizerSpec.parse("chars")
+    assert spec.collects_characters
+    assert open_tokenizer(spec, "ab").encode_batch(["ba"])[0].tolist() == [1, 0]
+    with pytest.raises(SourceError, match="one at least"):
+        open_tokenizer(spec)
+
+
+def openers(files: Path) -> list[Callable[[], Tokenizer]]:
+    specs = ("bytes", f"chars:{files}/vocab.json", f"sentencepiece:{files}/a.model", f"hf:{files}/a.json")
+    return [lambda spec=spec: open_tokenizer(TokenizerSpec.parse(spec)) for spec in specs]  # type: ignore[misc]
+
+
+def test_identities_tell_tokenizers_apart(files: Path) -> None:
+    identities = [opened().identity for opened in openers(files)]
+    assert len(set(identities)) == 4
+    assert [opened().identity for opened in openers(files)] == identities
+    for identity in identities:
+        assert TokenizerIdentity.from_json(json.loads(json.dumps(identity.to_json()))) == identity
+    spec = TokenizerSpec.parse(f"hf:{files}/a.json")
+    open_tokenizer(spec, sha256=identities[3].sha256)
+    with pytest.raises(SourceError, match="another hf tokenizer than before"):
+        open_tokenizer(spec, sha256="0" * 64)
+
+
+def test_an_id_that_is_none_is_an_error(files: Path) -> None:
+    for opened in openers(files):
+        tokenizer = opened()
+        size = tokenizer.identity.vocab_size
+        for wrong in (size, -1, 2**31 - 1):
+            with pytest.raises(FeatureError, match=f"id {wrong} is not in the vocabulary of .*{size:,} ids"):
+                tokenizer.decode([0, wrong])
+        check_ids(np.array([[0, size - 1]], np.int32), tokenizer.identity)
+
+
+@pytest.mark.parametrize(("kind", "package"), [("sentencepiece", "sentencepiece"), ("hf", "tokenizers")])
+def test_a_missing_package_names_the_extra(files: Path, kind: str, package: str) -> None:
+    spec = TokenizerSpec.parse(f"{kind}:{files}/a.json")
+    with (
+        mock.patch.dict(sys.modules, {package: None}),
+        pytest.raises(MissingExtraError, match=r"pip install 'tpudata\[text\]'"),
+    ):
+        open_tokenizer(spec)
+
+
+def test_packages_are_loaded_when_they_are_used() -> None:
+    code = "import sys, beam_jobs.tokenizers; print({'sentencepiece', 'tokenizers', 'tensorflow'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

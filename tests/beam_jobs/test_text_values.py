@@ -1,0 +1,93 @@
+"""The values of a document's fields."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_jobs.text_options import TextField, TextOptions
+from beam_jobs.text_values import DocumentError, RowForm, document_values
+
+JSON = RowForm("json")
+FIELDS = TextOptions(
+    fields=(TextField("text"), TextField("n", "int"), TextField("x", "float"), TextField("name", "str"))
+)
+ONE = TextOptions()
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False))
+def test_json_rows(text: str, number: int, x: float) -> None:
+    for ascii_only in (True, False):
+        data = json.dumps({"name": text, "more": [1], "x": x, "n": number, "text": text}, ensure_ascii=ascii_only)
+        assert document_values(data.encode(), JSON, FIELDS) == [text, number, x, text]
+
+
+def test_cells() -> None:
+    columns = ("x", "text", "name", "n")
+    data = b'1.5,"a ""b""\nc",,-7'
+    assert document_values(data, RowForm("csv", ",", columns), FIELDS) == ['a "b"\nc', -7, 1.5, ""]
+    # A tab-separated row has no quotes.
+    assert document_values(b'1e3\t"a\tn\t4', RowForm("tsv", "\t", columns), FIELDS) == ['"a', 4, 1000.0, "n"]
+
+
+def test_text_as_it_stands() -> None:
+    data = b"\xef\xbb\xbfa\r\n"
+    assert document_values(data, RowForm("file"), ONE) == ["a\r\n"]
+    # In the middle of a file it is a character.
+    assert document_values(data, RowForm("plain"), ONE) == ["\ufeffa\r\n"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "at"),
+    [("plain", b"ab\xff", 2), ("file", b"\xef\xbb\xbfab\xc3", 5), ("json", b'{"text": "\x80"}', 10)],
+)
+def test_bytes_that_are_not_utf8(kind: str, data: bytes, at: int) -> None:
+    with pytest.raises(DocumentError, match=rf"not UTF-8: byte {data[at]:#04x}\. .*--invalid-utf8=replace") as caught:
+        document_values(data, RowForm(kind), ONE)
+    assert caught.value.at == at
+    (text,) = document_values(data, RowForm(kind), TextOptions(replace_invalid=True))
+    assert str(text).count("\ufffd") == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([1], "a JSON list; each line is an object"),
+        ({"n": 1}, "no field 'text': it has 'n'"),
+        ({"text": None}, "'text' is no string: null"),
+        ({"text": "\ud800"}, "half of a surrogate pair"),
+        ({"text": "", "n": 1.5}, "'n' is no whole number that fits int64: 1.5"),
+        ({"text": "", "n": 2**63}, "no whole number that fits int64: 9223372036854775808"),
+        ({"text": "", "n": "1_000"}, 'no whole number .*: "1_000"'),
+        ({"text": "", "n": 1, "x": "", "name": ""}, "'x' is no number: \"\""),
+        ({"text": "", "n": 1, "x": [], "name": ""}, "'x' is no number: \\[\\]"),
+    ],
+)
+def test_json_refusals(values: Any, message: str) -> None:
+    with pytest.raises(DocumentError, match=message):
+        document_values(json.dumps(values).encode(), JSON, FIELDS)
+
+
+@pytest.mark.parametrize(
+    ("form", "data", "message"),
+    [
+        (JSON, b"{", "not JSON"),
+        (JSON, b"[" * 100_000, "nested too deep"),
+        (RowForm("csv", ",", ("text", "n")), b"a,b,c", "3 cells, where the first row names 2 columns (text, n)"),
+        (RowForm("csv", ",", ("text",)), b'"a', "not CSV: a quote is not closed"),
+    ],
+)
+def test_rows_that_are_none(form: RowForm, data: bytes, message: str) -> None:
+    with pytest.raises(DocumentError, match=re.escape(message)):
+        document_values(data, form, ONE)
+
+
+@given(st.sampled_from(["plain", "json", "csv"]), st.lists(st.text(max_size=4), max_size=3))
+def test_forms_travel_as_text(kind: str, columns: list[str]) -> None:
+    form = RowForm(kind, "\t" if columns else "", tuple(columns))
+    assert RowForm.parse(str(form)) == form
