@@ -8,7 +8,7 @@ from typing import Any
 
 from beam_jobs.example_schema import signature
 from beam_jobs.example_values import fit, infer
-from beam_jobs.labels import Labels
+from beam_jobs.labels import Labels, is_utf8
 from tpudata.errors import BadRecordError, FeatureError
 from tpudata.format import Feature, encode_example
 
@@ -43,6 +43,9 @@ class ExampleRules:
             FeatureError: a value is of no kind that is stored, or does not fit the schema.
         """
         values = dict(example)
+        for name in values:
+            if not isinstance(name, str) or not is_utf8(name):
+                raise FeatureError(f"The feature name {name!r} is no str, or not UTF-8. Name features by text.")
         if self.classes is not None:
             values[self.label] = self._label(values, source)
         if self.schema is None:
@@ -69,11 +72,14 @@ class ExampleRules:
         if isinstance(value, bytes):
             value = value.decode("utf-8", "surrogateescape")
         if isinstance(value, str):
-            return Labels(classes).number(value, source)
+            try:
+                return Labels(classes).number(value)
+            except ValueError as error:
+                raise BadRecordError(source, str(error)) from None
         try:
             number = int(value)
             is_number = number == value
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             is_number = False
         if not is_number or not 0 <= number < len(classes):
             raise BadRecordError(

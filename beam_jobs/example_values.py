@@ -137,8 +137,10 @@ def _as_kind(feature: Feature, value: Any, dtype: Any, kinds: str) -> np.ndarray
         raise FeatureError(
             f"Feature {feature.name!r}: values of dtype {array.dtype}, where the schema has {describe(feature)}."
         )
-    converted = array.astype(dtype)
-    if converted.dtype.kind in "iu" and not np.array_equal(converted, array):
+    with np.errstate(over="ignore"):
+        converted = array.astype(dtype)
+    exact = converted if converted.dtype.kind in "iu" else np.where(np.isinf(converted), converted, array)
+    if not np.array_equal(exact, array, equal_nan=exact.dtype.kind == "f"):
         raise FeatureError(f"Feature {feature.name!r}: values that do not fit {feature.dtype}, which the schema has.")
     return converted
 

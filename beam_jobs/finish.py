@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import apache_beam as beam
 
+from beam_jobs.append import Base
+from beam_jobs.converter import Converter, ShardConverter
 from beam_jobs.labels import Labels
 from beam_jobs.options import ConvertOptions
-from beam_jobs.output import remove_temporary_files
+from beam_jobs.output import refuse_another_run, remove_temporary_files
 from beam_jobs.plan import Plan
-from beam_jobs.shards import Converter, ShardResult
+from beam_jobs.planning import summed
+from beam_jobs.rejects import listing_rejects
+from beam_jobs.shards import ShardResult
 from tpudata._version import __version__
-from tpudata.errors import SourceError
-from tpudata.format import Manifest, Shard, Source, Split, write_metadata
+from tpudata.errors import OutputError, SourceError
+from tpudata.format import Manifest, Shard, Source, Split, open_dataset, write_metadata
 from tpudata.format.layout import REJECTS_FOLDER
+from tpudata.storage import storage_for
 
 
 class WriteMetadata(beam.DoFn):  # type: ignore[misc]
@@ -30,15 +37,20 @@ class WriteMetadata(beam.DoFn):  # type: ignore[misc]
         layout: name of the feature layout.
         has_classes: whether the dataset has classes.
         deciding: the options that decide what the shards hold, for the manifest.
+        keys: whether the shards have files of keys.
+        base: the dataset that the shards are added to, or None.
     """
 
     def __init__(
         self,
         options: ConvertOptions,
-        converter: Converter,
+        converter: Converter | ShardConverter,
         layout: str,
         has_classes: bool,
         deciding: Mapping[str, Any],
+        *,
+        keys: bool = False,
+        base: Base | None = None,
     ) -> None:
         super().__init__()
         self._options = options
@@ -46,6 +58,8 @@ class WriteMetadata(beam.DoFn):  # type: ignore[misc]
         self._layout = layout
         self._has_classes = has_classes
         self._deciding = dict(deciding)
+        self._keys = keys
+        self._base = base
 
     def process(
         self,
@@ -54,6 +68,9 @@ class WriteMetadata(beam.DoFn):  # type: ignore[misc]
         labels: Labels,
         ignored: int,
         refused: Iterable[dict[str, int]],
+        checked: Iterable[None] = (),
+        learned: Any = None,
+        left_out: Iterable[Mapping[str, tuple[int, int]]] = (),
     ) -> Iterator[Manifest]:
         """Writes the metadata of one dataset, and yields its manifest.
 
@@ -63,7 +80,11 @@ class WriteMetadata(beam.DoFn):  # type: ignore[misc]
             labels: the classes.
             ignored: how many files were passed over by their name.
             refused: how many records were refused before they were planned, by kind, of each part of the listing.
+            checked: nothing; what it comes from raises where the dataset must not be completed.
+            learned: what a ShardConverter gets.
+            left_out: of parts of the input, by split, how many inputs were left out, and their bytes.
         """
+        del checked
         total = self._converter.new_summary()
         decoded = dict.fromkeys(plan.splits, 0)
         shards: dict[str, list[Shard]] = {name: [] for name in plan.splits}
@@ -71,32 +92,87 @@ class WriteMetadata(beam.DoFn):  # type: ignore[misc]
         for counts in refused:
             unplanned.update(counts)
         rejected = Counter(unplanned)
+        converted: Counter[str] = Counter()
         for result in (ShardResult(*fields) for fields in sorted(results, key=lambda fields: str(fields[1]))):
-            summary = self._converter.summary_from_json(result.summary)
+            said = json.loads(result.summary)
+            summary = self._converter.summary_from_json(said)
             total.merge(summary)
             decoded[result.split] += summary.decoded_bytes
             rejected.update(result.rejected)
-            shards[result.split].append(Shard(result.name, result.records, result.bytes, result.crc32c))
-        self._check_budget(rejected, plan.files + unplanned.total())
+            converted.update(said.get("converted", {}))
+            if result.records:
+                shards[result.split].append(Shard(result.name, result.records, result.bytes, result.crc32c))
+        self._check_refused(rejected, plan.files + unplanned.total())
+        if self._base is not None and not any(shards.values()):
+            # Classes come with records.
+            labels = Labels(self._base.labels or ())
+        options, counts, files = self._deciding, {}, {}
+        if isinstance(self._converter, ShardConverter):
+            options = {**options, **self._converter.said(learned)}
+            counts = self._converter.counts(total)
+            if duplicates := sum(count for count, _ in summed(left_out).values()):
+                counts["duplicates"] = duplicates
+            files = self._converter.files(learned)
+            if not any(shards.values()) and self._base is None:
+                raise SourceError(
+                    f"{self._options.input}: its {plan.files} inputs have nothing in them that makes a record."
+                )
         manifest = Manifest(
             layout=self._layout,
-            splits={name: Split(tuple(shards[name]), decoded[name]) for name in sorted(shards)},
+            compression=self._options.compression,
+            splits={name: Split(tuple(shards[name]), decoded[name]) for name in sorted(shards) if shards[name]},
             features=self._converter.features(total, labels),
             source=Source(self._options.input, plan.files, plan.bytes, plan.fingerprint, ignored),
             created_by=f"tpudata {__version__}",
             labels=len(labels.names) if self._has_classes else None,
             rejected=dict(sorted(rejected.items())),
-            options=self._deciding,
+            options=options,
+            rejects=listing_rejects(self._options.output),
+            keys=self._keys,
+            converted=dict(sorted(converted.items())),
+            counts=counts,
         )
         remove_temporary_files(self._options.output)
+        if self._base is not None:
+            if not manifest.splits and not manifest.rejected:
+                yield self._base.manifest
+                return
+            manifest = self._base.merged(manifest)
+            self._refuse_another_append(self._base.manifest, manifest)
+        else:
+            refuse_another_run(self._options.output, manifest)
+        self._write_files(files)
         write_metadata(self._options.output, manifest, labels.names if self._has_classes else None)
         yield manifest
 
-    def _check_budget(self, rejected: Counter[str], records: int) -> None:
-        if not self._options.max_bad_records.allows(rejected.total(), records):
-            kinds = ", ".join(f"{count} x {kind}" for kind, count in rejected.most_common(3))
+    def _write_files(self, files: Mapping[str, bytes]) -> None:
+        storage = storage_for(self._options.output)
+        for name, data in files.items():
+            with storage.create(storage.join(self._options.output, name)) as file:
+                file.write(data)
+
+    def _refuse_another_append(self, before: Manifest, after: Manifest) -> None:
+        """Raises OutputError where the manifest that is there is neither the one that was found, nor what a retry finds."""
+        found = open_dataset(self._options.output).manifest
+        if dataclasses.replace(found, labels_crc32c=before.labels_crc32c) not in (before, after):
+            raise OutputError(
+                f"--append: another job has changed {self._options.output} since this one began, and may have written shards of the"
+                " same names. `tpudata verify` says whether it is whole. Run one job at a time."
+            )
+
+    def _check_refused(self, rejected: Counter[str], records: int) -> None:
+        """Raises SourceError where more inputs were refused than allowed, or all of a dataset's."""
+        options, refused = self._options, rejected.total()
+        kinds = ", ".join(f"{count} {kind}" for kind, count in rejected.most_common(3))
+        where = f"They are listed in {options.output}/{REJECTS_FOLDER}/."
+        again = "--append" if options.append else "--resume"
+        if not options.max_bad_records.allows(refused, records):
             raise SourceError(
-                f"{rejected.total()} of {records} inputs were refused ({kinds}), more than"
-                f" --max-bad-records={self._options.max_bad_records}. They are listed in {self._options.output}/{REJECTS_FOLDER}/."
-                " Mend them or allow more, and run again with --resume."
+                f"{refused} of {records} inputs were refused ({kinds}), more than --max-bad-records={options.max_bad_records}."
+                f" {where} Mend them or allow more, and run again with {again}."
+            )
+        if refused == records and self._base is None:
+            raise SourceError(
+                f"{options.input}: every one of its {records} inputs was refused ({kinds}), and a dataset has one record at least."
+                f" {where} Mend them, and run again with {again}."
             )

@@ -15,13 +15,23 @@ from beam_jobs.options import (
     parse_size,
 )
 from tpudata.flags import FlagParser, flag_type, positive_int
+from tpudata.format.gzip_blocks import GZIP
+
+_NONE = "none"
 
 
-def add_common_flags(parser: FlagParser) -> None:
-    """Adds the flags that `common_options` reads."""
+def add_common_flags(parser: FlagParser, *, paths: bool = True, labels: bool = True) -> None:
+    """Adds the flags that `common_options` reads.
+
+    Args:
+        parser: gets them.
+        paths: also `--input` and `--output`; False where the caller has names of its own for these two.
+        labels: also `--label-offset`; False where records have no labels.
+    """
     add = parser.add_argument
-    add("--input", required=True, metavar="SRC", help="what to convert")
-    add("--output", required=True, metavar="DIR", help="folder of the dataset; new or empty")
+    if paths:
+        add("--input", required=True, metavar="SRC", help="what to convert")
+        add("--output", required=True, metavar="DIR", help="folder of the dataset; new or empty")
     add(
         "--split",
         type=flag_type("split", SplitShares.parse),
@@ -53,14 +63,31 @@ def add_common_flags(parser: FlagParser) -> None:
         "--max-bad-records",
         type=flag_type("budget", Budget.parse),
         default=DEFAULT_BUDGET,
-        metavar="N|P%%",
+        metavar="N|P%",
         help=f"with --on-bad-record=skip: fail in the end where more were refused (default {DEFAULT_BUDGET}%)",
     )
+    parser.add_switch(
+        "--shuffle", default=True, help="order records by a hash of their path, or as the input lists them"
+    )
     add("--seed", type=int, default=0, metavar="N", help="seed of the shuffled order (default 0)")
-    add("--label-offset", type=int, default=0, metavar="N", help="label of the first class (default 0)")
+    if labels:
+        add("--label-offset", type=int, default=0, metavar="N", help="label of the first class (default %(default)s)")
+    else:
+        parser.set_defaults(label_offset=0)
+    add(
+        "--compression",
+        choices=(_NONE, GZIP),
+        default=_NONE,
+        help="of the shards; gzip is for text and numbers, images gain nothing; TFDS does not read it (default none)",
+    )
     parser.add_switch("--resume", default=False, help="carry on a killed run: keep its finished shards, write the rest")
     parser.add_switch(
         "--overwrite", default=False, help="replace the dataset in the output: removes what its manifest lists"
+    )
+    parser.add_switch(
+        "--append",
+        default=False,
+        help="add what is new in the input to the dataset in the output, as shards of their own",
     )
     parser.add_switch("--dry-run", default=False, help="print the plan, write nothing")
     add("--workers", type=positive_int, default=1, metavar="N", help="processes of the local runner (default 1)")
@@ -77,8 +104,11 @@ def common_options(flags: argparse.Namespace) -> ConvertOptions:
         shards_multiple_of=flags.shards_multiple_of,
         on_bad_record=flags.on_bad_record,
         max_bad_records=flags.max_bad_records,
+        shuffle=flags.shuffle,
         seed=flags.seed,
         label_offset=flags.label_offset,
+        compression=None if flags.compression == _NONE else flags.compression,
         resume=flags.resume,
         overwrite=flags.overwrite,
+        append=flags.append,
     )

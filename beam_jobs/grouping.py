@@ -7,17 +7,16 @@ its shards by one worker.
 
 from __future__ import annotations
 
-import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 import apache_beam as beam
+import numpy as np
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_jobs.packing import batches, pack, unpack
+from beam_jobs.packing import Pack
 from beam_jobs.plan import Plan
-from beam_jobs.reference import Reference
 
 # (split, number): of a run of shards, or of a shard.
 Key = tuple[str, int]
@@ -51,15 +50,15 @@ class _ByRun(beam.DoFn):  # type: ignore[misc]
     """Yields ((split, run of shards), pack), holding references back until there are enough for full packs."""
 
     def start_bundle(self) -> None:
-        self._held: dict[Key, list[Reference]] = defaultdict(list)
+        self._held: dict[Key, list[Pack]] = defaultdict(list)
         self._count = 0
 
     def process(self, references: bytes, plan: Plan) -> Iterator[tuple[Key, bytes]]:
-        runs = {name: (split.shard_of, split.group_width) for name, split in plan.splits.items()}
-        for reference in unpack(references):
-            shard_of, width = runs[reference.split]
-            self._held[reference.split, shard_of(plan.position(reference.digest)) // width].append(reference)
-            self._count += 1
+        for split, part in Pack.from_bytes(references).by_split():
+            split_plan = plan.splits[split]
+            for run, inside in part.grouped(split_plan.shards_of(part.positions) // split_plan.group_width):
+                self._held[split, run].append(inside)
+            self._count += len(part.keys)
         if self._count >= _HELD_REFERENCES:
             yield from self._release()
 
@@ -70,22 +69,22 @@ class _ByRun(beam.DoFn):  # type: ignore[misc]
 
     def _release(self) -> Iterator[tuple[Key, bytes]]:
         held, self._held, self._count = self._held, defaultdict(list), 0
-        for key, references in held.items():
-            for batch in batches(references):
-                yield key, pack(batch)
+        for key, packs in held.items():
+            yield key, Pack.joined(packs).to_bytes()
 
 
 def _by_shard(element: tuple[Key, Iterable[bytes]], plan: Plan) -> Iterator[tuple[Key, list[bytes]]]:
     """Sorts the references of a run of shards, and yields those of each shard."""
     (split, _), packs = element
-    shard_of = plan.splits[split].shard_of
-    # Equal digests can only be equal keys; the key decides between them all the same.
-    placed = sorted(
-        (
-            (plan.position(reference.digest), reference)
-            for reference in itertools.chain.from_iterable(map(unpack, packs))
-        ),
-        key=lambda item: (item[0], item[1].key),
-    )
-    for number, items in itertools.groupby(placed, key=lambda item: shard_of(item[0])):
-        yield (split, number), [pack(batch) for batch in batches(reference for _, reference in items)]
+    references = _in_order(Pack.joined([Pack.from_bytes(data) for data in packs]))
+    for number, inside in references.grouped(plan.splits[split].shards_of(references.positions)):
+        yield (split, number), [part.to_bytes() for part in inside.in_parts()]
+
+
+def _in_order(pack: Pack) -> Pack:
+    order = np.argsort(pack.positions, kind="stable")
+    positions = pack.positions[order]
+    if (positions[1:] == positions[:-1]).any():
+        # Equal positions are almost always equal keys; the key decides between them all the same.
+        order = np.array(sorted(range(len(order)), key=lambda row: (pack.positions[row], pack.keys[row])))
+    return pack.take(order)

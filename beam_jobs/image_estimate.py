@@ -2,41 +2,35 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from beam_jobs.image_records import ImageConverter
+from beam_jobs.reading import read_references
 from beam_jobs.reference import Reference
 from tpudata.errors import BadRecordError
 
-# Of images whose ratios spread by a half of their mean, 200 give the mean to some 4 %.
-SAMPLE_IMAGES = 200
+Read = Callable[[Iterable[Reference]], Iterator[tuple[Reference, bytes | BadRecordError]]]
 
 
-def estimate_ratio(
-    converter: ImageConverter,
-    references: Iterable[Reference],
-    read: Callable[[Reference], bytes],
-    limit: int = SAMPLE_IMAGES,
-) -> float:
+def estimate_ratio(converter: ImageConverter, references: Iterable[Reference], read: Read = read_references) -> float:
     """Estimates bytes of stored images over bytes of input.
 
-    The sample is the images whose keys have the smallest digests: a random one, and the same whatever the order of `references`.
     Refused images are passed over here; whoever writes the shards reports them.
 
     Args:
         converter: makes the records.
-        references: of all images, or of any part of them that is a fair sample.
-        read: the bytes that a reference points to.
-        limit: how many images to try.
+        references: a fair sample of all images.
+        read: gives each reference, in order, and its bytes or why they could not be read.
 
     Returns:
         The ratio; 1.0 where the sample holds nothing that can be converted.
     """
     before = after = 0
-    for reference in heapq.nsmallest(limit, references, key=lambda reference: (reference.digest, reference.key)):
+    for reference, data in read(references):
+        if isinstance(data, BadRecordError):
+            continue
         try:
-            size = converter.content_size(reference, read(reference))
+            size = converter.content_size(reference, data)
         except BadRecordError:
             continue
         before += reference.size

@@ -51,16 +51,17 @@ _CHUNK = struct.Struct(">I4s")
 _PNG_DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
 _PNG_GREY, _PNG_PALETTE, _PNG_ALPHA = (0, 4), 3, (4, 6)
 
+# Marker and length of a segment of a JPEG, and what a start-of-frame has behind its marker.
+_SEGMENT = struct.Struct(">HH")
 _SOF = struct.Struct(">HBHHB")
 # Start-of-frame markers, by whether they are read; C4, C8 and CC between them are tables and reserved.
-_SOF_READ = frozenset((0xC0, 0xC1, 0xC2))
-_SOF_REFUSED = frozenset(range(0xC3, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_SOF_READ = frozenset((0xFFC0, 0xFFC1, 0xFFC2))
+_SOF_REFUSED = frozenset(range(0xFFC3, 0xFFD0)) - {0xFFC4, 0xFFC8, 0xFFCC}
 # Markers that stand alone, without a length: TEM and the restart markers.
-_BARE_MARKERS = frozenset((0x01, *range(0xD0, 0xD8)))
-_APP1, _APP14, _SOS, _EOI = 0xE1, 0xEE, 0xDA, b"\xff\xd9"
-_SEGMENT = struct.Struct(">HH")
+_BARE_MARKERS = frozenset((0xFF01, *range(0xFFD0, 0xFFD8)))
+_APP1, _APP14, _SOS, _EOI = 0xFFE1, 0xFFEE, 0xFFDA, b"\xff\xd9"
 # Most segments are these, with nothing to see in them: tables, comments, and applications' other than Exif's and Adobe's.
-_SKIPPED = frozenset(0xFF00 + marker for marker in (0xC4, 0xDB, 0xDD, 0xFE, *range(0xE0, 0xF0))) - {0xFFE1, 0xFFEE}
+_SKIPPED = frozenset((0xFFC4, 0xFFDB, 0xFFDD, 0xFFFE, *range(0xFFE0, 0xFFF0))) - {_APP1, _APP14}
 _EXIF, _ADOBE = b"Exif\0\0", b"Adobe"
 _ORIENTATION_TAG = 0x0112
 
@@ -209,15 +210,15 @@ def _read_png(data: bytes) -> ImageHeader:
 def _read_jpeg(data: bytes) -> ImageHeader:
     position, end = 2, len(data)
     frame, orientation, adobe = None, 0, False
+    segment = _SEGMENT.unpack_from
     while position + 4 <= end:
-        code, length = _SEGMENT.unpack_from(data, position)
-        if code in _SKIPPED:
-            position += 2 + max(length, 2)
+        marker, length = segment(data, position)
+        if marker in _SKIPPED:
+            position += 2 + length if length > 2 else 4
             continue
-        marker = code & 0xFF
-        if code < 0xFF00:
+        if marker < 0xFF00:
             raise ValueError(f"JPEG with no marker where one is due, at byte {position}")
-        if marker == 0xFF:
+        if marker == 0xFFFF:
             position += 1  # a fill byte
             continue
         if marker in _BARE_MARKERS:
@@ -230,7 +231,8 @@ def _read_jpeg(data: bytes) -> ImageHeader:
             frame = _read_frame(data, position)
         elif marker in _SOF_REFUSED:
             raise ValueError(
-                f"a lossless, hierarchical or arithmetic-coded JPEG (marker ff {marker:02x}); baseline and progressive are read"
+                f"a lossless, hierarchical or arithmetic-coded JPEG (marker ff {marker & 0xFF:02x}); baseline and progressive"
+                " are read"
             )
         elif marker == _APP1 and not orientation and data.startswith(_EXIF, body):
             orientation = exif_orientation(data[body + len(_EXIF) : position + 2 + length])

@@ -54,11 +54,6 @@ class ImageOptions:
                         f"--{name} says how JPEGs are written, but layout raw stores pixels. Leave one out."
                     )
 
-    @property
-    def changes_sizes(self) -> bool:
-        """Whether images take other sizes in a shard than in the input, as a rule and not as an exception."""
-        return self.layout == RAW or self.resize_shorter is not None or self.jpeg_only
-
     def deciding(self) -> dict[str, Any]:
         """The options, for the manifest: all of them decide what the shards hold."""
         return dataclasses.asdict(self)

@@ -20,20 +20,25 @@ Sources of the keys: tensorflow/tpu, tools/datasets/imagenet_to_gcs.py; TensorFl
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from beam_jobs.image_options import IMAGENET, RAW, ImageOptions
 from beam_jobs.image_rules import image_pixels, stored_image
+from beam_jobs.image_schema import check_one_size, image_schema
 from beam_jobs.image_summary import ImageSummary
 from beam_jobs.labels import Labels
+from beam_jobs.packing import Pack
 from beam_jobs.reference import Reference, key_bytes
-from tpudata.errors import BadRecordError, SourceError, UsageError
-from tpudata.format import Feature, encode_example_parts
+from tpudata.errors import BadRecordError, UsageError
+from tpudata.format import Feature, encode_entries, encode_entry, encode_example_parts, example_around
 
-LAYOUT = IMAGENET
-# What a record takes beside the image's bytes: keys, tags, and small values; about 30 bytes of it are the file's and class's names.
-RECORD_OVERHEAD = 260
+# What a record takes beside the image's bytes and its texts: keys, tags, and small values.
+RECORD_OVERHEAD = 230
 _RAW_OVERHEAD = 45
 
 _NAMES = {
@@ -77,9 +82,20 @@ class ImageConverter:
 
     @property
     def record_overhead(self) -> int:
-        """About how many bytes a record takes beside the image's bytes: keys, tags, and small values."""
+        """About how many bytes a record takes beside the image's bytes and its texts: keys, tags, and small values."""
         fixed = RECORD_OVERHEAD if self.options.layout == IMAGENET else _RAW_OVERHEAD
-        return fixed + sum(len(feature.name) + 20 for feature in self.extra)
+        return fixed + sum(len(feature.name) + 14 for feature in self.extra)
+
+    def text_bytes(self, pack: Pack) -> npt.NDArray[np.int64]:
+        """About how many bytes each record of a pack takes for texts: the file's name, classes, and extra features; int64 [n]."""
+        described = [
+            len(extra.encode(errors="replace")) + (sum(map(len, labels)) if self.options.layout == IMAGENET else 0)
+            for _, labels, _, extra in pack.described()
+        ]
+        texts = np.broadcast_to(np.array(described, np.int64), len(pack.keys))
+        if self.options.layout != IMAGENET:
+            return texts
+        return texts + np.array([len(key_bytes(key)) for key in pack.keys], np.int64)
 
     def new_summary(self) -> ImageSummary:
         """A summary that has counted nothing."""
@@ -112,8 +128,8 @@ class ImageConverter:
             SourceError: layout raw, and the size is not that of the image before.
         """
         record = self._extra(reference) if self.extra else {}
-        label = self._label(reference, labels)
         try:
+            label = self._label(reference, labels)
             if self.options.layout == RAW:
                 pixels, shape = image_pixels(data, reference.form, self.options)
             else:
@@ -122,23 +138,19 @@ class ImageConverter:
             raise BadRecordError(reference.origin, str(error)) from None
         if self.options.layout == RAW:
             summary.add(shape, reference.key)
-            _check_one_size(summary)
+            check_one_size(summary)
             record["image_raw"] = pixels
             if label is not None:
                 record["label"] = label
             return encode_example_parts(record)
-        summary.add((stored.height, stored.width, stored.channels), reference.key, stored.reason)
-        record["image/encoded"] = stored.data
-        record["image/format"] = stored.format.encode()
-        record["image/height"] = stored.height
-        record["image/width"] = stored.width
-        record["image/colorspace"] = b"grayscale" if stored.channels == 1 else b"RGB"
-        record["image/channels"] = stored.channels
-        record["image/filename"] = key_bytes(reference.key)
-        if label is not None:
-            names = [key_bytes(name) for name in reference.labels]
-            record["image/class/label"] = label
-            record["image/class/text"] = names if self.several_labels else names[0]
+        image, name, height, width, channels, reason = stored
+        summary.add((height, width, channels), reference.key, reason)
+        filename = key_bytes(reference.key)
+        if not self.extra:
+            before, after = _entries_before(channels, label, reference.labels), _entries_after(name, height, width)
+            return example_around(before, "image/encoded", image, encode_entry("image/filename", filename) + after)
+        record |= _features_before(channels, label, reference.labels) | _features_after(name, height, width)
+        record |= {"image/filename": filename, "image/encoded": image}
         return encode_example_parts(record)
 
     def features(self, summary: ImageSummary, labels: Labels) -> tuple[Feature, ...]:
@@ -151,37 +163,24 @@ class ImageConverter:
         Raises:
             SourceError: layout raw, and the images are not all of one size.
         """
-        shape = (_single(summary.heights), _single(summary.widths), (summary.channels or (3, 3))[1])
-        # A list of labels is no TFDS ClassLabel, so it does without their number, which the manifest has too.
-        number = None if self.several_labels else len(labels.names)
-        many: tuple[int | None, ...] = (None,) if self.several_labels else ()
-        if self.options.layout == RAW:
-            _check_one_size(summary)
-            image = Feature("image_raw", "bytes", "uint8", shape, encoding="raw")
-            return (image, *((_label("label", many, number, self.label_offset),) if labels.names else ()), *self.extra)
-        return (
-            Feature("image/encoded", "bytes", "uint8", shape, encoding="image"),
-            _text("image/format"),
-            _int("image/height"),
-            _int("image/width"),
-            _text("image/colorspace"),
-            _int("image/channels"),
-            *((_label("image/class/label", many, number, self.label_offset),) if labels.names else ()),
-            *((_text("image/class/text", many),) if labels.names else ()),
-            _text("image/filename"),
-            *self.extra,
+        return image_schema(
+            self.options.layout,
+            summary,
+            labels,
+            several_labels=self.several_labels,
+            label_offset=self.label_offset,
+            extra=self.extra,
         )
 
-    def _label(self, reference: Reference, labels: Labels) -> int | list[int] | None:
-        """The label or labels of a record; None where the dataset has no classes."""
+    def _label(self, reference: Reference, labels: Labels) -> int | tuple[int, ...] | None:
+        """The label or labels of a record; None where the dataset has no classes. ValueError where they do not fit."""
         if not labels.names and not reference.labels:
             return None
-        numbers = [labels.number(name, reference.origin) + self.label_offset for name in reference.labels]
         if self.several_labels:
-            return numbers
-        if len(numbers) != 1:
-            raise BadRecordError(reference.origin, f"{len(numbers)} labels {list(reference.labels)}; one is due")
-        return numbers[0]
+            return tuple(labels.number(name) + self.label_offset for name in reference.labels)
+        if len(reference.labels) != 1:
+            raise ValueError(f"{len(reference.labels)} labels {list(reference.labels)}; one is due")
+        return labels.number(reference.labels[0]) + self.label_offset
 
     def _extra(self, reference: Reference) -> dict[str, Any]:
         """The extra features of a record."""
@@ -190,6 +189,35 @@ class ImageConverter:
             return {feature.name: _extra_value(feature, values.get(feature.name)) for feature in self.extra}
         except ValueError as error:
             raise BadRecordError(reference.origin, str(error)) from None
+
+
+def _features_before(channels: int, label: int | tuple[int, ...] | None, names: tuple[str, ...]) -> dict[str, Any]:
+    """The features of layout imagenet whose names sort before the image's."""
+    features: dict[str, Any] = {
+        "image/channels": channels,
+        "image/colorspace": b"grayscale" if channels == 1 else b"RGB",
+    }
+    if label is not None:
+        texts = [key_bytes(name) for name in names]
+        features["image/class/label"] = label
+        features["image/class/text"] = texts if isinstance(label, tuple) else texts[0]
+    return features
+
+
+def _features_after(name: str, height: int, width: int) -> dict[str, Any]:
+    """Those behind the file's name, which is next to the image."""
+    return {"image/format": name.encode(), "image/height": height, "image/width": width}
+
+
+# These recur from record to record: all but the image and its name.
+@functools.lru_cache(maxsize=8192)
+def _entries_before(channels: int, label: int | tuple[int, ...] | None, names: tuple[str, ...]) -> bytes:
+    return encode_entries(_features_before(channels, label, names))
+
+
+@functools.lru_cache(maxsize=8192)
+def _entries_after(name: str, height: int, width: int) -> bytes:
+    return encode_entries(_features_after(name, height, width))
 
 
 def _extra_value(feature: Feature, value: Any) -> bytes | int | float:
@@ -201,31 +229,3 @@ def _extra_value(feature: Feature, value: Any) -> bytes | int | float:
         return value
     got = "no value" if value is None else repr(value)
     raise ValueError(f"{got} in column {feature.name!r}, where {feature.dtype} is due")
-
-
-def _check_one_size(summary: ImageSummary) -> None:
-    if len(summary.examples) < 2:
-        return
-    (one, first), (two, other) = summary.examples
-    raise SourceError(
-        f"{other} is {' x '.join(map(str, two))} (height, width, channels), but {first} is {' x '.join(map(str, one))}. Layout raw"
-        " needs images of one size: make them so, or use --layout imagenet, which keeps each one's own."
-    )
-
-
-def _label(name: str, shape: tuple[int | None, ...], classes: int | None, offset: int) -> Feature:
-    return Feature(
-        name, "int64", "int64", shape, num_classes=classes, label_offset=offset if classes is not None else 0
-    )
-
-
-def _text(name: str, shape: tuple[int | None, ...] = ()) -> Feature:
-    return Feature(name, "bytes", "string", shape, encoding="utf8")
-
-
-def _int(name: str) -> Feature:
-    return Feature(name, "int64", "int64")
-
-
-def _single(span: tuple[int, int] | None) -> int | None:
-    return span[0] if span and span[0] == span[1] else None

@@ -27,6 +27,8 @@ class ImageSummary:
     channels: tuple[int, int] | None = None
     converted: dict[str, int] = dataclasses.field(default_factory=dict)
     examples: list[tuple[Shape, str]] = dataclasses.field(default_factory=list)
+    # Bytes of an image by its shape, for those that have been counted in.
+    _sizes: dict[Shape, int] = dataclasses.field(default_factory=dict, init=False, repr=False, compare=False)
 
     def add(self, shape: Shape, source: str, reason: str = "") -> None:
         """Counts one image.
@@ -36,15 +38,12 @@ class ImageSummary:
             source: what a person knows the image by.
             reason: why it was re-encoded; empty where it was not.
         """
-        height, width, channels = shape
-        self.decoded_bytes += height * width * channels
-        self.heights = _stretched(self.heights, height)
-        self.widths = _stretched(self.widths, width)
-        self.channels = _stretched(self.channels, channels)
+        size = self._sizes.get(shape)
+        if size is None:
+            size = self._add_shape(shape, source)
+        self.decoded_bytes += size
         if reason:
             self.converted[reason] = self.converted.get(reason, 0) + 1
-        if len(self.examples) < 2:
-            self._add_example(shape, source)
 
     def merge(self, other: ImageSummary) -> None:
         """Adds what another summary has counted."""
@@ -59,7 +58,7 @@ class ImageSummary:
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object."""
-        return dataclasses.asdict(self)
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.init}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> ImageSummary:
@@ -67,6 +66,16 @@ class ImageSummary:
         spans = {name: value[name] and tuple(value[name]) for name in ("heights", "widths", "channels")}
         examples = [(_shape(shape), source) for shape, source in value["examples"]]
         return cls(value["decoded_bytes"], **spans, converted=dict(value["converted"]), examples=examples)
+
+    def _add_shape(self, shape: Shape, source: str) -> int:
+        """Counts in the sizes of an image of a shape that there was none of; returns its bytes."""
+        height, width, channels = shape
+        self.heights = _span(self.heights, (height, height))
+        self.widths = _span(self.widths, (width, width))
+        self.channels = _span(self.channels, (channels, channels))
+        self._add_example(shape, source)
+        self._sizes[shape] = height * width * channels
+        return self._sizes[shape]
 
     def _add_example(self, shape: Shape, source: str) -> None:
         if len(self.examples) < 2 and all(shape != known for known, _ in self.examples):
@@ -76,13 +85,6 @@ class ImageSummary:
 def _shape(values: Sequence[int]) -> Shape:
     height, width, channels = values
     return height, width, channels
-
-
-def _stretched(span: tuple[int, int] | None, value: int) -> tuple[int, int]:
-    if span is None:
-        return value, value
-    low, high = span
-    return span if low <= value <= high else (min(low, value), max(high, value))
 
 
 def _span(one: tuple[int, int] | None, other: tuple[int, int] | None) -> tuple[int, int] | None:

@@ -8,23 +8,19 @@ from __future__ import annotations
 import dataclasses
 import functools
 import sys
-import time
 from collections.abc import Sequence
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from beam_jobs.command import parse_flags, run_conversion
 from beam_jobs.flags import add_common_flags, common_options
 from beam_jobs.image_estimate import estimate_ratio
 from beam_jobs.image_options import ImageOptions, add_image_flags, image_options
 from beam_jobs.image_records import ImageConverter
 from beam_jobs.options import ConvertOptions
 from beam_jobs.pipeline import Conversion
-from beam_jobs.reading import read_reference
-from beam_jobs.runner import beam_flag_names, pipeline_options
 from beam_jobs.sources import SourceOptions, add_source_flags, open_source, source_options
-from beam_jobs.table import plan_table, result_table
 from tpudata.flags import FlagParser
-from tpudata.format import open_dataset
 from tpudata.process import run_command
 
 _FORMS = """
@@ -51,18 +47,9 @@ def run(argv: Sequence[str], prog: str = "tpudata convert images") -> int:
     add_common_flags(parser)
     add_source_flags(parser)
     add_image_flags(parser)
-    flags, rest = parser.parse_with_rest(argv, beam_flag_names())
-    beam_options, unknown = pipeline_options(rest, flags.workers)
-    parser.refuse_unknown(unknown, beam_flag_names())
+    flags, beam_options = parse_flags(parser, argv)
     conversion = image_conversion(common_options(flags), source_options(flags), image_options(flags))
-    if flags.dry_run:
-        print(plan_table(conversion.plan()))
-        return 0
-    started = time.monotonic()
-    conversion.run(beam_options)
-    output = conversion.options.output
-    print(result_table(open_dataset(output).manifest, output, time.monotonic() - started))
-    return 0
+    return run_conversion(conversion, beam_options, dry_run=flags.dry_run)
 
 
 def convert_images(
@@ -89,14 +76,14 @@ def image_conversion(options: ConvertOptions, said: SourceOptions, images: Image
     """Looks at the input, and returns the conversion of it, ready to be planned or run."""
     source = open_source(options, said)
     converter = ImageConverter(options.label_offset, images, source.several_labels, source.extra)
-    estimate = functools.partial(estimate_ratio, converter, read=read_reference) if images.changes_sizes else None
     return Conversion(
         options,
         source,
         converter,
         images.layout,
         converter.record_overhead,
-        estimate,
+        converter.text_bytes,
+        functools.partial(estimate_ratio, converter),
         {**options.deciding(), **dataclasses.asdict(said), **images.deciding()},
     )
 

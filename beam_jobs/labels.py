@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import apache_beam as beam
 
-from tpudata.errors import BadRecordError, SourceError
+from tpudata.errors import SourceError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Labels:
 
     def __post_init__(self) -> None:
         for name in self.names:
-            if name.splitlines() != [name] or not _is_utf8(name):
+            if name.splitlines() != [name] or not is_utf8(name):
                 raise SourceError(
                     f"class name {name!r} is empty, has a line break or is not UTF-8, which labels.txt cannot hold. Rename it."
                 )
@@ -32,14 +32,16 @@ class Labels:
     def _numbers(self) -> dict[str, int]:
         return {name: number for number, name in enumerate(self.names)}
 
-    def number(self, name: str, source: str) -> int:
-        """The label of a class, counted from 0; BadRecordError, naming the record's `source`, where there is none."""
-        if name not in self._numbers:
-            raise BadRecordError(source, f"unknown label {name!r}; {len(self.names)} are known")
-        return self._numbers[name]
+    def number(self, name: str) -> int:
+        """The label of a class, counted from 0; ValueError where there is none."""
+        number = self._numbers.get(name)
+        if number is None:
+            raise ValueError(f"unknown label {name!r}; {len(self.names)} are known")
+        return number
 
 
-def _is_utf8(name: str) -> bool:
+def is_utf8(name: str) -> bool:
+    """Whether UTF-8 can encode a text; it cannot where the text stands for other bytes."""
     try:
         name.encode()
     except UnicodeEncodeError:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
-import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeAlias
 
 import apache_beam as beam
+import numpy as np
+import numpy.typing as npt
 from apache_beam.pvalue import TaggedOutput
 
 from beam_jobs.options import SKIP, ConvertOptions
-from beam_jobs.packing import batches, pack
+from beam_jobs.packing import Pack, packs
 from beam_jobs.reference import Reference
 from beam_jobs.rejects import Rejects
+from beam_jobs.sample import SAMPLE_SIZE
 from beam_jobs.sources import Source
 from beam_jobs.tally import TallyPart
 from tpudata.errors import BadRecordError
@@ -26,6 +29,9 @@ from tpudata.storage.local import TEMPORARY_PREFIX
 TALLY, NAMES, SAMPLE, IGNORED, REFUSED = "tally", "names", "sample", "ignored", "refused"
 
 
+TextBytes: TypeAlias = Callable[[Pack], npt.NDArray[np.int64]]
+
+
 class ListReferences(beam.DoFn):  # type: ignore[misc]
     """Yields packs of references to the records of each unit, and aside the outputs named above.
 
@@ -35,17 +41,26 @@ class ListReferences(beam.DoFn):  # type: ignore[misc]
     Args:
         source: lists the units.
         options: of the conversion.
-        sample: how many references to sample: those with the smallest digests, so the same in any order; 0 for none.
+        text_bytes: of a pack, the bytes of the texts that each record will hold beside its content: int64 [n].
     """
 
-    def __init__(self, source: Source, options: ConvertOptions, sample: int) -> None:
+    def __init__(self, source: Source, options: ConvertOptions, text_bytes: TextBytes) -> None:
         super().__init__()
         self._source = source
         self._options = options
-        self._sample = sample
+        self._text_bytes = text_bytes
 
-    def process(self, unit: Any) -> Iterator[Any]:
-        """Lists one unit."""
+    def setup(self) -> None:
+        """Takes what is there already, Beam above all, out of the garbage collector's rounds; WriteShards does the same."""
+        gc.freeze()
+
+    def teardown(self) -> None:
+        """Gives it back."""
+        gc.unfreeze()
+
+    def process(self, numbered_unit: tuple[int, Any]) -> Iterator[Any]:
+        """Lists one unit, given with its number among them."""
+        number, unit = numbered_unit
         name = hashlib.blake2b(repr(unit).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
         ignored: list[str] = []
         rejects = Rejects(f"listing-{name}")
@@ -57,12 +72,13 @@ class ListReferences(beam.DoFn):  # type: ignore[misc]
 
         with ExitStack() as stack:
             references = self._spooled(self._source.references(unit, ignored, refuse), name, stack)
-            for batch in batches(references):
-                yield pack(batch)
-                yield TaggedOutput(TALLY, TallyPart.of(batch, self._options.seed))
-                if self._sample:
-                    yield TaggedOutput(SAMPLE, pack(heapq.nsmallest(self._sample, batch)))
-                yield TaggedOutput(NAMES, {label for reference in batch for label in reference.labels})
+            for pack, digests in packs(references, self._options.order, number):
+                yield pack.to_bytes()
+                texts = self._text_bytes(pack)
+                yield TaggedOutput(TALLY, TallyPart.of(pack, digests, shuffled=self._options.shuffle, texts=texts))
+                for part in pack.smallest(digests, SAMPLE_SIZE):
+                    yield TaggedOutput(SAMPLE, part.to_bytes())
+                yield TaggedOutput(NAMES, pack.labels())
         rejects.write(self._options.output)
         yield TaggedOutput(IGNORED, len(ignored))
         yield TaggedOutput(REFUSED, rejects.counts())

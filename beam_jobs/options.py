@@ -10,14 +10,18 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from beam_jobs.order import Order
 from beam_jobs.reference import HASH_BITS, split_position
 from tpudata.errors import UsageError
+from tpudata.format.gzip_blocks import check_compression
 
 DEFAULT_SHARD_BYTES = 100_000_000
 DEFAULT_SPLIT = "train"
 FAIL, SKIP = "fail", "skip"
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
+# Without bounds, 1e999999999 would be a number of as many digits.
+_NUMBER = re.compile(r"(\d{1,30}(\.\d{0,30})?|\.\d{1,30})(e[+-]?\d{1,3})?|\d{1,30}/\d{1,30}", re.ASCII | re.IGNORECASE)
 _SPLIT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
@@ -58,7 +62,7 @@ class SplitShares:
         for part in text.split(","):
             name, _, share = part.partition("=")
             try:
-                value = Fraction(share)
+                value = _number(share)
             except (ValueError, ZeroDivisionError):
                 raise UsageError(f"{part!r} is not NAME=SHARE, such as train=0.9") from None
             if name.strip() in shares:
@@ -93,7 +97,7 @@ class Budget:
         """Parses `100` or `0.5%`; UsageError where it is neither."""
         number, percent = text.strip().removesuffix("%"), text.strip().endswith("%")
         try:
-            value = Fraction(number)
+            value = _number(number)
         except (ValueError, ZeroDivisionError):
             value = Fraction(-1)
         if value < 0 or (value > 100 if percent else value.denominator != 1):
@@ -140,10 +144,13 @@ class ConvertOptions:
         shards_multiple_of: the number of shards of every split is a multiple of this.
         on_bad_record: `"fail"`, or `"skip"` to write refused records to `rejects/` and go on.
         max_bad_records: how many may be skipped.
+        shuffle: records are ordered by a hash of their keys; otherwise as the input lists them.
         seed: of the shuffled order.
         label_offset: label of the first class.
+        compression: of the shards: None or `"gzip"`.
         resume: an output that a killed run left is carried on.
         overwrite: a complete dataset in the output is replaced.
+        append: what the input has that the complete dataset in the output has not is added to it.
 
     Raises:
         UsageError: values that do not fit each other.
@@ -157,10 +164,13 @@ class ConvertOptions:
     shards_multiple_of: int = 1
     on_bad_record: str = FAIL
     max_bad_records: Budget = DEFAULT_BUDGET
+    shuffle: bool = True
     seed: int = 0
     label_offset: int = 0
+    compression: str | None = None
     resume: bool = False
     overwrite: bool = False
+    append: bool = False
 
     def __post_init__(self) -> None:
         for name in ("input", "output"):
@@ -173,9 +183,15 @@ class ConvertOptions:
             raise UsageError(
                 f"--output {self.output} lies in --input {self.input}, so that the next run would read it. Name a folder outside."
             )
-        if self.resume and self.overwrite:
+        said = [f"--{name}" for name in ("resume", "append", "overwrite") if getattr(self, name)]
+        if len(said) > 1:
             raise UsageError(
-                "--resume and --overwrite: choose one; resume keeps finished shards, overwrite starts again"
+                f"{' and '.join(said)}: choose one; resume carries on a killed run, append adds what is new (and carries on a"
+                " killed append), overwrite starts again"
+            )
+        if not self.shuffle and self.seed:
+            raise UsageError(
+                "--seed is of the shuffled order, and --no-shuffle keeps that of the input. Leave one out."
             )
         if self.num_shards and self.num_shards % self.shards_multiple_of:
             raise UsageError(
@@ -191,15 +207,23 @@ class ConvertOptions:
             raise UsageError(
                 f"--label-offset is {self.label_offset}; it is 0, or 1 for readers that keep 0 for background"
             )
+        check_compression(self.compression)
+
+    @property
+    def order(self) -> Order:
+        """The order of records."""
+        return Order(self.shuffle, self.seed)
 
     def deciding(self) -> dict[str, Any]:
         """The options that decide what the shards hold, for the manifest; neither paths nor how the run is carried out."""
         return {
+            "compression": self.compression,
             "label_offset": self.label_offset,
             "num_shards": self.num_shards,
             "seed": self.seed,
             "shard_bytes": self.shard_bytes,
             "shards_multiple_of": self.shards_multiple_of,
+            "shuffle": self.shuffle,
             "split": None if self.split is None else {name: str(share) for name, share in self.split.shares.items()},
         }
 
@@ -207,6 +231,13 @@ class ConvertOptions:
 def _whole(path: str) -> str:
     """A path as it can be compared: a local one without links and shortcuts."""
     return path if "://" in path else str(Path(path).resolve()).rstrip("/")
+
+
+def _number(text: str) -> Fraction:
+    """A number that people may write as a share or a count; ValueError where it is none, ZeroDivisionError for 1/0."""
+    if not _NUMBER.fullmatch(text.strip()):
+        raise ValueError(f"{text!r} is no number")
+    return Fraction(text)
 
 
 def _short(value: Fraction | int) -> str:

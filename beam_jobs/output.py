@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from beam_jobs.rejects import rejects_name
-from tpudata.errors import OutputError
+from tpudata.errors import OutputError, StorageError, TpudataError
 from tpudata.format import Manifest, index_name
-from tpudata.format.layout import INDEX_FOLDER, LABELS_NAME, REJECTS_FOLDER, is_shard_name
+from tpudata.format.layout import INDEX_FOLDER, REJECTS_FOLDER, is_shard_name, keys_name
 from tpudata.format.manifest import MANIFEST_NAME
-from tpudata.format.tfds import DATASET_INFO_NAME, FEATURES_NAME
-from tpudata.storage import Entry, storage_for
+from tpudata.format.metadata import metadata_names
+from tpudata.format.tokenizer_file import TOKENIZER_NAMES, tokenizer_file
+from tpudata.storage import Entry, is_remote, storage_for
 from tpudata.storage.local import TEMPORARY_PREFIX
+from tpudata.tables import counted
 
-_METADATA = (LABELS_NAME, DATASET_INFO_NAME, FEATURES_NAME)
+_CARRY_ON = "--resume to carry on a killed run there"
+# As the local storage words it.
+_UNWRITTEN = " could not be written: "
+_METADATA = metadata_names(None, labelled=True)
 
 
 class Found(enum.Enum):
@@ -26,34 +32,38 @@ class Found(enum.Enum):
     DATASET = enum.auto()
 
 
-def look_at_output(output: str, *, resume: bool, overwrite: bool) -> Found:
+def look_at_output(output: str, *, resume: bool, overwrite: bool, append: bool | None = None) -> Found:
     """Checks that a job may write into a folder; changes nothing.
 
     An empty or absent folder is always fine. `resume` accepts what a killed run leaves: shards, indexes and metadata, but
-    nothing else. `overwrite` accepts whatever lies beside a complete dataset.
+    nothing else. `overwrite` and `append` accept whatever lies beside a complete dataset, and `append` wants one;
+    it is None for a job that cannot append.
 
     Raises:
         OutputError: the folder holds something else; says what, and what to do.
     """
     storage = storage_for(output)
     found = storage.stat(output)
-    if found is None:
-        return Found.NOTHING
-    if not found.is_folder:
+    if found is not None and not found.is_folder:
         raise OutputError(f"--output {output} is a file. Name a folder.")
-    entries = [entry for entry in storage.list(output) if not _is_nothing(entry)]
+    entries = [] if found is None else [entry for entry in storage.list(output) if not _is_nothing(entry)]
+    complete = any(entry.name == MANIFEST_NAME for entry in entries)
+    if append and not complete:
+        raise OutputError(
+            f"--append: {output} has no {MANIFEST_NAME}, so there is no complete dataset to add to."
+            f" {f'Say {_CARRY_ON}' if entries else 'Leave --append out to make one'}, or name another folder."
+        )
     if not entries:
         return Found.NOTHING
-    complete = any(entry.name == MANIFEST_NAME for entry in entries)
-    if overwrite and complete:
+    if (overwrite or append) and complete:
         return Found.DATASET
     if overwrite:
         raise OutputError(
             f"--overwrite: {output} is not empty and has no {MANIFEST_NAME}, so nothing says what may be removed."
-            " Say --resume to carry on a killed run there, or name another folder."
+            f" Say {_CARRY_ON}, or name another folder."
         )
     if not resume:
-        choices = "--overwrite to replace it" if complete else "--resume to carry on a killed run there"
+        choices = f"--overwrite to replace it{_or_append(append is not None)}" if complete else _CARRY_ON
         what = "holds a dataset" if complete else f"is not empty (it has {entries[0].name})"
         raise OutputError(f"--output {output} {what}. Say {choices}, or name another folder.")
     strange = [entry.name for entry in entries if not _is_ours(entry.name)]
@@ -64,21 +74,26 @@ def look_at_output(output: str, *, resume: bool, overwrite: bool) -> Found:
     return Found.DATASET if complete else Found.PARTS
 
 
-def refuse_another_dataset(output: str, options: Mapping[str, Any], fingerprint: str) -> None:
+def refuse_another_dataset(
+    output: str, options: Mapping[str, Any], fingerprint: str, *, can_append: bool = False
+) -> None:
     """Raises OutputError where the complete dataset in a folder was made with other options or from another input."""
-    storage = storage_for(output)
-    path = storage.join(output, MANIFEST_NAME)
-    manifest = Manifest.from_bytes(storage.read(path), path)
-    for name in sorted({*options, *manifest.options}):
-        was, now = manifest.options.get(name), options.get(name)
-        if was != now:
-            raise OutputError(
-                f"--resume: {output} holds a complete dataset that was made with {name} = {was!r}, and now it is {now!r}."
-                " Say --overwrite to replace it, or name another folder."
-            )
+    manifest = _manifest(output)
+    refuse_other_options(output, manifest.options, options, "--resume")
     if manifest.source.fingerprint != fingerprint:
         raise OutputError(
-            f"--resume: {output} holds a complete dataset, and the input has changed since. Say --overwrite to replace it, or name"
+            f"--resume: {output} holds a complete dataset, and the input has changed since. Say --overwrite to replace"
+            f" it{_or_append(can_append)}, or name another folder."
+        )
+
+
+def refuse_other_options(output: str, before: Mapping[str, Any], now: Mapping[str, Any], flag: str) -> None:
+    """Raises OutputError, naming each difference, where the dataset in a folder was made with other options than those of now."""
+    others = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
+    if others:
+        differences = "; ".join(f"{name} = {before.get(name)!r}, and now it is {now.get(name)!r}" for name in others)
+        raise OutputError(
+            f"{flag}: {output} holds a complete dataset that was made with {differences}. Say --overwrite to replace it, or name"
             " another folder."
         )
 
@@ -91,9 +106,44 @@ def refuse_strays(output: str, names: Collection[str]) -> None:
     strays = [entry.name for entry in storage.list(output) if is_shard_name(entry.name) and entry.name not in names]
     if strays:
         raise OutputError(
-            f"{output} has {len(strays)} shards of another run, such as {strays[0]}: the input or the options changed since."
-            " Remove them, or name another folder."
+            f"{output} has {counted(len(strays), 'shard')} of another run, such as {strays[0]}: the input or the options changed"
+            f" since. Remove them and their files in {INDEX_FOLDER}/ and {REJECTS_FOLDER}/, or name another folder."
         )
+
+
+def refuse_foreign_metadata(
+    output: str, compression: str | None, *, labelled: bool, files: Collection[str] = ()
+) -> None:
+    """Raises OutputError where a new dataset would replace a file that is none of the dataset in the folder.
+
+    Args:
+        output: a folder with a complete dataset, which is to be overwritten.
+        compression: of the new dataset.
+        labelled: whether it has classes.
+        files: names of further files that it has.
+    """
+    storage = storage_for(output)
+    own = _metadata_of(_manifest(output))
+    for name in (*metadata_names(compression, labelled=labelled), *files):
+        if name not in own and storage.stat(storage.join(output, name)) is not None:
+            raise OutputError(
+                f"--overwrite: {output} has {name}, which is not of its dataset, and the new one has a file of this name. Move it"
+                " elsewhere, or name another folder."
+            )
+
+
+def not_written(error: TpudataError, output: str, again: str) -> OutputError | None:
+    """What to say where a run ended because a file of the output could not be written; None where it ended of something else.
+
+    Args:
+        error: what it ended with.
+        output: its folder.
+        again: the flag that carries the run on.
+    """
+    # Whoever writes to an object store is told by the store.
+    if not isinstance(error, StorageError) or is_remote(output) or _UNWRITTEN not in str(error):
+        return None
+    return OutputError(f"{error} Then run again with {again}.")
 
 
 def remove_temporary_files(output: str) -> None:
@@ -107,20 +157,53 @@ def remove_temporary_files(output: str) -> None:
                 storage.delete(entry.path)
 
 
+def refuse_another_run(output: str, manifest: Manifest) -> None:
+    """Raises OutputError where another run has completed a dataset in a folder since this one began, but the same."""
+    storage = storage_for(output)
+    refuse_strays(output, manifest.shard_names())
+    if storage.stat(storage.join(output, MANIFEST_NAME)) is None:
+        return
+    found = _manifest(output)
+    if dataclasses.replace(found, labels_crc32c=manifest.labels_crc32c) != manifest:
+        raise OutputError(
+            f"{output}: another run has completed a dataset there since this one began, from another input or with other options."
+            " Run one at a time, or name another folder."
+        )
+
+
 def remove_dataset(output: str) -> None:
     """Removes exactly what the manifest in a folder lists, the manifest first."""
     storage = storage_for(output)
-    path = storage.join(output, MANIFEST_NAME)
-    manifest = Manifest.from_bytes(storage.read(path), path)
+    manifest = _manifest(output)
     # The manifest goes first: from then on the folder no longer claims to be complete.
-    storage.delete(path)
+    storage.delete(storage.join(output, MANIFEST_NAME))
     for split in manifest.splits.values():
         for shard in split.shards:
             storage.delete(storage.join(output, index_name(shard.name)))
+            if manifest.keys:
+                storage.delete(storage.join(output, keys_name(shard.name)))
             storage.delete(storage.join(output, rejects_name(shard.name)))
             storage.delete(storage.join(output, shard.name))
-    for name in _METADATA:
+    for name in manifest.rejects:
+        storage.delete(storage.join(output, REJECTS_FOLDER, name))
+    for name in _metadata_of(manifest):
         storage.delete(storage.join(output, name))
+
+
+def _manifest(output: str) -> Manifest:
+    storage = storage_for(output)
+    path = storage.join(output, MANIFEST_NAME)
+    return Manifest.from_bytes(storage.read(path), path)
+
+
+def _metadata_of(manifest: Manifest) -> tuple[str, ...]:
+    tokenizer = tokenizer_file(manifest)
+    names = metadata_names(manifest.compression, labelled=manifest.labels is not None)
+    return names if tokenizer is None else (*names, tokenizer.name)
+
+
+def _or_append(can_append: bool) -> str:
+    return ", --append to add what is new" if can_append else ""
 
 
 def _is_nothing(entry: Entry) -> bool:
@@ -131,4 +214,4 @@ def _is_nothing(entry: Entry) -> bool:
 
 
 def _is_ours(name: str) -> bool:
-    return name in (*_METADATA, MANIFEST_NAME, INDEX_FOLDER, REJECTS_FOLDER) or is_shard_name(name)
+    return name in (*_METADATA, *TOKENIZER_NAMES, MANIFEST_NAME, INDEX_FOLDER, REJECTS_FOLDER) or is_shard_name(name)

@@ -8,33 +8,48 @@ References (path, key, class, size) travel; the bytes of a record are read by th
 from __future__ import annotations
 
 import dataclasses
-import heapq
-import itertools
-from collections.abc import Callable, Iterable, Mapping
+import tempfile
+import uuid
+from collections.abc import Mapping
 from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsList, AsSingleton
 
+from beam_jobs.append import Added, Base
+from beam_jobs.converter import Converter, ShardConverter
+from beam_jobs.duplicates import RefuseDuplicates
 from beam_jobs.finish import WriteMetadata
 from beam_jobs.grouping import GroupByShard
-from beam_jobs.labels import CollectLabels
-from beam_jobs.listing import IGNORED, NAMES, REFUSED, SAMPLE, TALLY, ListReferences
-from beam_jobs.options import SKIP, ConvertOptions
-from beam_jobs.output import Found, look_at_output, refuse_another_dataset, refuse_strays, remove_dataset
-from beam_jobs.packing import batches, unpack
-from beam_jobs.plan import Plan, SumTallies, make_plan
+from beam_jobs.known import write_known
+from beam_jobs.labels import CollectLabels, Labels
+from beam_jobs.listing import IGNORED, NAMES, REFUSED, SAMPLE, TALLY, ListReferences, TextBytes
+from beam_jobs.new_inputs import NewInputs, known_count
+from beam_jobs.options import ConvertOptions
+from beam_jobs.output import (
+    Found,
+    look_at_output,
+    not_written,
+    refuse_another_dataset,
+    refuse_foreign_metadata,
+    refuse_strays,
+    remove_dataset,
+    remove_temporary_files,
+)
+from beam_jobs.plan import Plan, SumTallies
+from beam_jobs.planning import Estimate, estimated, plan_here, planned
 from beam_jobs.progress import ProgressReport, progress_bar
-from beam_jobs.reference import Reference
+from beam_jobs.rejects import remove_listing_rejects
 from beam_jobs.runner import is_local, new_pipeline, run_pipeline
-from beam_jobs.shards import Converter, WriteShards
-from beam_jobs.sources import Source, raise_refusal
-from beam_jobs.tally import Tally, TallyPart
-from tpudata.errors import BadRecordError
-
-# Of images whose ratios spread by a half of their mean, 200 give the mean to some 4 %.
-_SAMPLE = 200
+from beam_jobs.sample import MergeSamples
+from beam_jobs.shards import WriteShards
+from beam_jobs.sources import Source
+from beam_jobs.text_dedup import KEPT, LEFT_OUT
+from tpudata.errors import TpudataError
+from tpudata.format import open_dataset
+from tpudata.storage import storage_for
+from tpudata.storage.local import TEMPORARY_PREFIX
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,112 +62,204 @@ class Conversion:
         converter: makes them.
         layout: name of the feature layout.
         overhead: bytes that a record takes in a shard beside its content.
-        estimate: from a sample of references to bytes of their content in a shard over their bytes in the input; None where
-            content is stored as it is.
+        text_bytes: of a pack, about how many bytes each record takes for texts beside its content: int64 [n].
+        estimate: from a sample of references to bytes of their content in a shard over their bytes in the input.
         deciding: all options that decide what the shards hold, for the manifest: a JSON object.
+        learn: turns packs of references into one value that the converter gets, a ShardConverter; None where it needs none.
+        leave_out: turns packs into those without some of their references, see text_dedup; None keeps all.
+        files: names of the files that the converter keeps beside the shards.
+        unit: what one input is called.
+        base: the dataset that is added to, once it was looked at; its `source` then lists new records only.
     """
 
     options: ConvertOptions
     source: Source
-    converter: Converter
+    converter: Converter | ShardConverter
     layout: str
     overhead: int
-    estimate: Callable[[Iterable[Reference]], float] | None = None
+    text_bytes: TextBytes
+    estimate: Estimate
     deciding: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    learn: beam.PTransform | None = None
+    leave_out: beam.PTransform | None = None
+    files: tuple[str, ...] = ()
+    unit: str = "file"
+    base: Base | None = None
 
     def plan(self) -> Plan:
-        """The plan, made in this process; nothing is written. BadRecordError as in a run that does not skip bad records."""
-        refuse = _passed_over if self.options.on_bad_record == SKIP else raise_refusal
-        tally, sample = Tally(), list[Reference]()
-        for unit in self.source.units():
-            for batch in batches(self.source.references(unit, [], refuse)):
-                tally.add(TallyPart.of(batch, self.options.seed))
-                if self.estimate:
-                    sample = heapq.nsmallest(_SAMPLE, [*sample, *batch])
-        ratio = self.estimate(sample) if self.estimate and sample else 1.0
-        return make_plan(tally, ratio, self.options, self.overhead)
+        """The plan, made in this process; nothing is written. BadRecordError as in a run that does not skip bad records.
 
-    def run(self, beam_options: PipelineOptions) -> None:
+        To append, it is of what would be added, which may be nothing. OutputError as from `run`.
+        """
+        found = self._look_at_output()
+        if self.options.append and self.base is None:
+            base = self._open_base()
+            with tempfile.TemporaryDirectory(prefix="tpudata-known-") as folder:
+                path = f"{folder}/known"
+                write_known(base.dataset, path)
+                return self._of_new(base, path).plan()
+        plan = plan_here(self.source, self.options, self.text_bytes, self.estimate, self.overhead, self.base)
+        self._refuse_output(found, plan)
+        return plan
+
+    def run(self, beam_options: PipelineOptions) -> Added | None:
         """Runs the conversion; returns when the dataset is complete.
 
         Args:
             beam_options: where it runs.
+
+        Returns:
+            What an append has added; None where this is none.
 
         Raises:
             TpudataError: the input or the output is not as it should be, or a record was refused.
         """
         options = self.options
         pipeline = new_pipeline(beam_options)
-        found = look_at_output(options.output, resume=options.resume, overwrite=options.overwrite)
+        found = self._look_at_output()
+        if options.append:
+            return self._append(pipeline, beam_options)
         if found is Found.DATASET:
             # Whatever is wrong with the input or the options comes out before the old dataset goes.
-            plan = self.plan()
+            self.plan()
             if options.resume:
-                refuse_another_dataset(options.output, self.deciding, plan.fingerprint)
-                return
+                return None
             remove_dataset(options.output)
+        remove_listing_rejects(options.output)
+        self._run(pipeline, beam_options)
+        return None
+
+    def _append(self, pipeline: beam.Pipeline, beam_options: PipelineOptions) -> Added:
+        output = self.options.output
+        base = self._open_base()
+        storage = storage_for(output)
+        known = storage.join(output, f"{TEMPORARY_PREFIX}known-{uuid.uuid4().hex}")
+        try:
+            write_known(base.dataset, known)
+            # A killed append has left lists of its own, which this one writes again.
+            remove_listing_rejects(output, kept=base.manifest.rejects)
+            result = self._of_new(base, known)._run(pipeline, beam_options)
+        finally:
+            storage.delete(known)
+        return Added(base.manifest, open_dataset(output).manifest, known_count(result))
+
+    def _open_base(self) -> Base:
+        classes = Labels(("any",)) if self.source.has_classes else Labels(())
+        features = self.converter.features(self.converter.new_summary(), classes)
+        return Base.open(
+            self.options.output,
+            self.deciding,
+            features,
+            layout=self.layout,
+            integer_labels=self.source.integer_labels,
+        )
+
+    def _of_new(self, base: Base, known: str) -> Conversion:
+        """The conversion of what a dataset has not; `known` is the file of the entries of what it has."""
+        return dataclasses.replace(self, base=base, source=NewInputs(self.source, base, known))
+
+    def _look_at_output(self) -> Found:
+        options = self.options
+        return look_at_output(options.output, resume=options.resume, overwrite=options.overwrite, append=options.append)
+
+    def _refuse_output(self, found: Found, plan: Plan) -> None:
+        """Raises OutputError where what the output holds does not go with a plan."""
+        options = self.options
+        names = plan.shard_names() if self.base is None else self.base.all_shard_names(plan)
+        if found is Found.DATASET and options.resume:
+            refuse_another_dataset(options.output, self.deciding, plan.fingerprint, can_append=True)
+            return
+        if found is Found.DATASET and options.overwrite:
+            names |= open_dataset(options.output).manifest.shard_names()
+            refuse_foreign_metadata(
+                options.output, options.compression, labelled=self.source.has_classes, files=self.files
+            )
+        refuse_strays(options.output, names)
+
+    def _run(self, pipeline: beam.Pipeline, beam_options: PipelineOptions) -> beam.runners.runner.PipelineResult:
         with progress_bar(is_local(beam_options)) as progress:
             self._build(pipeline, progress)
-            run_pipeline(pipeline)
+            try:
+                return run_pipeline(pipeline)
+            except TpudataError as error:
+                # What was written aside may be as large as the input, and another run writes it again.
+                remove_temporary_files(self.options.output)
+                again = "--append" if self.options.append else "--resume"
+                raise (not_written(error, self.options.output, again) or error) from error.__cause__
 
     def _build(self, pipeline: beam.Pipeline, progress: ProgressReport) -> None:
         options = self.options
         listed = (
             pipeline
-            | "Units" >> beam.Create(self.source.units(), reshuffle=True)
+            | "Units" >> beam.Create(list(enumerate(self.source.units())), reshuffle=True)
             | "List"
-            >> beam.ParDo(ListReferences(self.source, options, _SAMPLE if self.estimate else 0)).with_outputs(
+            >> beam.ParDo(ListReferences(self.source, options, self.text_bytes)).with_outputs(
                 TALLY, NAMES, SAMPLE, IGNORED, REFUSED, main="packs"
             )
         )
         tally = listed[TALLY] | "Tally" >> beam.CombineGlobally(SumTallies())
-        ratio = AsSingleton(self._ratio(pipeline, listed[SAMPLE]))
-        plan = AsSingleton(tally | "Plan" >> beam.Map(_planned, ratio, options, self.overhead, progress))
+        sample = listed[SAMPLE] | "Sample" >> beam.CombineGlobally(MergeSamples())
+        ratios = AsSingleton(sample | "Estimate" >> beam.Map(estimated, self.estimate))
+        packs, learned, left_out = self._read_first(listed.packs)
+        plan = AsSingleton(
+            tally | "Plan" >> beam.Map(planned, ratios, options, self.overhead, self.base, progress, **left_out)
+        )
         labels = AsSingleton(self._labels(pipeline, listed[NAMES]))
         ignored = AsSingleton(listed[IGNORED] | "CountIgnored" >> beam.CombineGlobally(sum))
-        refused = AsList(listed[REFUSED])
+        # Not taken as it is: Beam's BundleBasedDirectRunner mixes up outputs of one step where one is a side input (2.77).
+        refused = AsList(listed[REFUSED] | "Refused" >> beam.Map(lambda counts: counts))
         (
-            listed.packs
+            packs
             | "GroupByShard" >> GroupByShard(plan)
-            | "WriteShards" >> beam.ParDo(WriteShards(options, self.converter, progress), plan, labels)
+            | "WriteShards" >> beam.ParDo(self._write_shards(progress), plan, labels, **learned)
             | "Collect" >> beam.combiners.ToList()
             | "WriteMetadata"
             >> beam.ParDo(
-                WriteMetadata(options, self.converter, self.layout, self.source.has_classes, self.deciding),
+                WriteMetadata(
+                    options,
+                    self.converter,
+                    self.layout,
+                    self.source.has_classes,
+                    self.deciding,
+                    keys=True,
+                    base=self.base,
+                ),
                 plan,
                 labels,
                 ignored,
                 refused,
+                *self._checked(listed.packs),
+                **learned,
+                **left_out,
             )
         )
 
-    def _ratio(self, pipeline: beam.Pipeline, samples: beam.PCollection) -> beam.PCollection:
-        if self.estimate is None:
-            return pipeline | "Ratio" >> beam.Create([1.0])
-        collected = samples | "Samples" >> beam.combiners.ToList()
-        return collected | "Ratio" >> beam.Map(_estimated, self.estimate)
+    def _read_first(self, packs: beam.PCollection) -> tuple[beam.PCollection, dict[str, Any], dict[str, Any]]:
+        """What is done before anything is written: the packs that are kept, and side inputs of what was learned and left out."""
+        if self.learn is None and self.leave_out is None:
+            return packs, {}, {}
+        # What is read here was written aside by the listing, and is there once that has ended.
+        ready = packs | "Listed" >> beam.Reshuffle()
+        learned, left_out = {}, {}
+        if self.learn is not None:
+            learned["learned"] = AsSingleton(ready | "Learn" >> self.learn)
+        if self.leave_out is not None:
+            kept = ready | "LeaveOut" >> self.leave_out
+            packs = kept[KEPT]
+            # As the refused ones, below.
+            left_out["left_out"] = AsList(kept[LEFT_OUT] | "LeftOut" >> beam.Map(lambda counts: counts))
+        return packs, learned, left_out
+
+    def _checked(self, packs: beam.PCollection) -> list[AsList]:
+        """What must have been checked before a dataset is complete, as side inputs."""
+        return [] if self.options.shuffle else [AsList(packs | "RefuseDuplicates" >> RefuseDuplicates())]
 
     def _labels(self, pipeline: beam.Pipeline, names: beam.PCollection) -> beam.PCollection:
         if self.source.labels is not None:
             return pipeline | "Labels" >> beam.Create([self.source.labels])
-        return names | "Labels" >> beam.CombineGlobally(CollectLabels(self.source.integer_labels))
+        labels = names | "Labels" >> beam.CombineGlobally(CollectLabels(self.source.integer_labels))
+        return labels if self.base is None else labels | "Extend" >> beam.Map(self.base.extended)
 
-
-def _planned(tally: Tally, ratio: float, options: ConvertOptions, overhead: int, progress: ProgressReport) -> Plan:
-    """The plan, its totals reported."""
-    plan = make_plan(tally, ratio, options, overhead)
-    refuse_strays(options.output, plan.shard_names())
-    progress.total(plan.files, plan.bytes)
-    return plan
-
-
-def _estimated(packs: list[bytes], estimate: Callable[[Iterable[Reference]], float]) -> float:
-    """The estimate from the references with the smallest digests of all samples."""
-    references = itertools.chain.from_iterable(map(unpack, packs))
-    sample = heapq.nsmallest(_SAMPLE, references)
-    return estimate(sample) if sample else 1.0
-
-
-def _passed_over(error: BadRecordError) -> None:
-    """A plan counts what can be converted; the run reports what cannot."""
-    del error
+    def _write_shards(self, progress: ProgressReport) -> WriteShards:
+        append = 0 if self.base is None else self.base.number
+        return WriteShards(self.options, self.converter, progress, keys=True, append=append)

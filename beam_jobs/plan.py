@@ -1,24 +1,24 @@
 """The shard plan: how many shards, and which records go into which.
 
-Records are placed by a hash of their key, which shuffles them globally. Cutting the range of hashes into equal parts would give
-shards of unequal size, so a first pass adds up the bytes of narrow ranges (see beam_jobs.tally), and the shards are cut between
-these where the bytes add up. That pass depends on neither workers nor order, and with it the number and the names of all shards
-are known before the first is written.
+Records are placed by their position in the order (see beam_jobs.order). Cutting its range into equal parts would give shards of
+unequal size, so a first pass adds up the bytes of narrow parts (see beam_jobs.tally), and the shards are cut between these where
+the bytes add up. That pass does not depend on who makes it, and with it the number and the names of all shards are known before
+the first is written.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from bisect import bisect_right
-from collections.abc import Iterable
+import functools
+from collections.abc import Iterable, Mapping
 
 import apache_beam as beam
 import numpy as np
 import numpy.typing as npt
 
 from beam_jobs.options import ConvertOptions
-from beam_jobs.reference import DIGEST_BYTES, shuffled_position
-from beam_jobs.tally import BUCKET_BITS, BUCKET_SHIFT, Tally, TallyPart
+from beam_jobs.order import Positions
+from beam_jobs.tally import BUCKET_BITS, Tally, TallyPart
 from tpudata.errors import SourceError, UsageError
 from tpudata.format import shard_name
 from tpudata.format.tfrecord import FRAME_BYTES
@@ -36,7 +36,7 @@ class SplitPlan:
     Attributes:
         records: how many records were planned.
         estimated_bytes: what the shards are expected to take together.
-        starts: first bucket of each shard but the first, ascending.
+        starts: first position of each shard but the first, ascending.
     """
 
     records: int
@@ -48,14 +48,18 @@ class SplitPlan:
         """Number of shards."""
         return len(self.starts) + 1
 
+    @functools.cached_property
+    def _starts(self) -> Positions:
+        return np.array(self.starts, np.uint64)
+
     @property
     def group_width(self) -> int:
         """How many neighbouring shards are grouped at once: as many as hold some 64,000 references, 64 at most."""
         return max(1, min(_GROUP_SHARDS, _GROUP_REFERENCES * self.count // self.records))
 
-    def shard_of(self, position: int) -> int:
-        """The shard that holds a position, counted from 0."""
-        return bisect_right(self.starts, position >> BUCKET_SHIFT)
+    def shards_of(self, positions: Positions) -> npt.NDArray[np.intp]:
+        """The shard that holds each of the positions [n], counted from 0."""
+        return np.searchsorted(self._starts, positions, side="right")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,21 +68,15 @@ class Plan:
 
     Attributes:
         splits: by name.
-        seed: of the order.
         files: number of input records.
         bytes: their size.
         fingerprint: digest of all keys and sizes, whatever their order.
     """
 
     splits: dict[str, SplitPlan]
-    seed: int
     files: int
     bytes: int
     fingerprint: str
-
-    def position(self, digest: int) -> int:
-        """Where a record stands in the order of its split."""
-        return shuffled_position(digest, self.seed)
 
     def shard_names(self) -> set[str]:
         """The file names of all shards."""
@@ -109,38 +107,51 @@ class SumTallies(beam.CombineFn):  # type: ignore[misc]
         return tally
 
 
-def make_plan(tally: Tally, ratio: float, options: ConvertOptions, overhead: int) -> Plan:
+def make_plan(
+    tally: Tally,
+    ratios: Mapping[str, float],
+    options: ConvertOptions,
+    overhead: int,
+    left_out: Mapping[str, tuple[int, int]] | None = None,
+) -> Plan:
     """Cuts the shards.
 
     Args:
         tally: of all references.
-        ratio: bytes of a record's content in a shard over its bytes in the input.
+        ratios: by split, bytes of a record's content in a shard over its bytes in the input; 1 where a split is not named.
         options: size or number of shards.
-        overhead: bytes that a record takes in a shard beside its content.
+        overhead: bytes that a record takes in a shard beside its content and its texts.
+        left_out: by split, how many of the records are left out, and their bytes in the input.
 
     Raises:
         SourceError: there is nothing to convert.
         UsageError: not as many shards can be made as were asked for.
     """
-    if not tally.buckets:
+    if not tally.splits:
         raise SourceError(f"{options.input} has no files to convert.")
-    empty = set(options.split.shares if options.split else ()) - set(tally.buckets)
+    splits = {split: tally.buckets(split) for split in tally.splits}
+    files = sum(int(buckets.records.sum()) for buckets in splits.values())
+    empty = set(options.split.shares if options.split else ()) - set(splits)
     if empty:
         raise SourceError(
-            f"--split: no record falls into {', '.join(sorted(empty))}; the input has"
-            f" {sum(tally.records(split) for split in tally.buckets)}. Give it a larger share, or bring more records."
+            f"--split: no record falls into {', '.join(sorted(empty))}; the input has {files}. Give it a larger share, or"
+            " bring more records."
         )
-    splits = {}
-    for split in sorted(tally.buckets):
-        records = tally.records(split)
-        content = np.rint(tally.buckets[split] * ratio).astype(np.int64)
-        buckets = content + tally.filled[split] * (overhead + FRAME_BYTES)
-        size = int(buckets.sum())
-        starts = cut(buckets, options.num_shards or _shard_count(size, options))
-        _check_count(split, records, len(starts) + 1, options)
-        splits[split] = SplitPlan(records, size, starts)
-    files = sum(split.records for split in splits.values())
-    return Plan(splits, options.seed, files, tally.bytes, f"{tally.fingerprint:0{2 * DIGEST_BYTES}x}")
+    plans = {}
+    for split, buckets in splits.items():
+        records = int(buckets.records.sum())
+        content = np.rint(buckets.bytes * ratios.get(split, 1.0)).astype(np.int64)
+        sizes = content + buckets.texts + buckets.records * (overhead + FRAME_BYTES)
+        if left_out and split in left_out:
+            # Which ones is not known here; they are spread like the others.
+            count, left = left_out[split]
+            share = (left * ratios.get(split, 1.0) + count * (overhead + FRAME_BYTES)) / int(sizes.sum())
+            sizes = np.rint(sizes * max(0.0, 1 - share)).astype(np.int64)
+        size = int(sizes.sum())
+        cuts = cut(sizes, options.num_shards or _shard_count(size, options))
+        _check_count(split, records, len(cuts) + 1, options)
+        plans[split] = SplitPlan(records, size, tuple(buckets.starts[cuts].tolist()))
+    return Plan(plans, files, tally.bytes, tally.fingerprint)
 
 
 def _shard_count(size: int, options: ConvertOptions) -> int:
@@ -169,26 +180,24 @@ def _check_count(split: str, records: int, count: int, options: ConvertOptions) 
         )
 
 
-def cut(buckets: npt.NDArray[np.int64], count: int) -> tuple[int, ...]:
+def cut(sizes: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.intp]:
     """Cuts buckets into runs of about equal bytes, none of them empty.
 
     Args:
-        buckets: int64 [buckets], bytes of each.
-        count: number of runs wanted; fewer where fewer buckets hold anything.
+        sizes: int64 [buckets], bytes of each, more than 0.
+        count: number of runs wanted; fewer where there are fewer buckets.
 
     Returns:
         The first bucket of each run but the first, ascending.
     """
-    filled = np.flatnonzero(buckets)
-    count = min(count, len(filled))
-    ends = np.cumsum(buckets[filled])
+    count = min(count, len(sizes))
+    ends = np.cumsum(sizes)
     order = np.arange(1, count)
     targets = order * (int(ends[-1]) / count)
-    # The number of filled buckets before each cut: the cut nearest to its target ...
+    # The number of buckets before each cut: the cut nearest to its target ...
     after = np.searchsorted(ends, targets)
     before = np.where(after > 0, ends[after - 1], 0)
     cuts = after + (ends[after] - targets < targets - before)
     # ... moved where it must be, so that every run has a bucket: cuts ascend, and leave one for each run to come.
     cuts = np.maximum.accumulate(np.maximum(cuts, 1) - order) + order
-    cuts = np.minimum(cuts, len(filled) - count + order)
-    return tuple(int(bucket) for bucket in filled[cuts])
+    return np.minimum(cuts, len(sizes) - count + order)

@@ -86,7 +86,8 @@ def progress_bar(shown: bool) -> Iterator[ProgressReport]:
 
 
 def _watch(folder: Path, stop: threading.Event) -> None:
-    with tqdm(total=None, unit="B", unit_scale=True, desc="planning", leave=False) as bar:
+    # This loop sets the pace, so tqdm draws whenever it is told: the last counts too.
+    with tqdm(total=None, unit="B", unit_scale=True, desc="planning", leave=False, mininterval=0, miniters=0) as bar:
         done = False
         while not done:
             done = stop.wait(_EVERY_SECONDS)

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 WHOLE_FILE = -1
 HASH_BITS = 64
 DIGEST_BYTES = 16
-_MASK = (1 << HASH_BITS) - 1
+# [n, 2]: of each digest the high half and the low one.
+Digests: TypeAlias = npt.NDArray[np.uint64]
 
 
 class Reference(NamedTuple):
     """Where one input record is, and where it goes.
 
     Attributes:
-        digest: 128-bit hash of the key; split and order are derived from it.
         key: the record's stable name, unique in the input: the path below the input, with `/`.
         split: name of the split.
         labels: names of its classes; one for most inputs, none where there are no classes.
@@ -29,7 +33,6 @@ class Reference(NamedTuple):
         spool: the file they were written to; offset and size are those in it.
     """
 
-    digest: int
     key: str
     split: str
     labels: tuple[str, ...]
@@ -40,6 +43,11 @@ class Reference(NamedTuple):
     extra: str = ""
     data: bytes = b""
     spool: str = ""
+
+    @property
+    def digest(self) -> int:
+        """128-bit hash of the key; split and order are derived from it."""
+        return key_digest(self.key)
 
     @property
     def origin(self) -> str:
@@ -54,7 +62,12 @@ def key_bytes(key: str) -> bytes:
 
 def key_digest(key: str) -> int:
     """The 128-bit BLAKE2b hash of a key: the same between versions, machines and runs."""
-    return int.from_bytes(hashlib.blake2b(key_bytes(key), digest_size=DIGEST_BYTES).digest(), "big")
+    return int.from_bytes(_digest(key), "big")
+
+
+def key_digests(keys: Iterable[str]) -> Digests:
+    """The same of many keys."""
+    return np.frombuffer(b"".join(map(_digest, keys)), ">u8").reshape(-1, 2).astype(np.uint64)
 
 
 def split_position(digest: int) -> int:
@@ -62,13 +75,5 @@ def split_position(digest: int) -> int:
     return digest >> HASH_BITS
 
 
-def shuffled_position(digest: int, seed: int) -> int:
-    """Where a record stands in the shuffled order: 64 bits that depend on digest and seed alone.
-
-    The finaliser of splitmix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014) over the other
-    half of the digest, moved by the seed: a bijection for every seed, so that positions are as distinct as digests are.
-    """
-    value = (digest + (seed + 1) * 0x9E3779B97F4A7C15) & _MASK
-    value = ((value ^ value >> 30) * 0xBF58476D1CE4E5B9) & _MASK
-    value = ((value ^ value >> 27) * 0x94D049BB133111EB) & _MASK
-    return value ^ value >> 31
+def _digest(key: str) -> bytes:
+    return hashlib.blake2b(key_bytes(key), digest_size=DIGEST_BYTES).digest()

@@ -1,19 +1,28 @@
 """Refused inputs: listed by name and reason, counted by kind.
 
-`DIR/rejects/train-00000-of-00012.jsonl`, one a shard that has any, and `DIR/rejects/listing-*.jsonl` for what was refused
-before it had a place in a shard. A JSON object a line:
+`DIR/rejects/train-00000-of-00012.jsonl`, one a shard that has any, and `DIR/rejects/listing-*.jsonl` for what is of no shard: it
+was refused before it had a place in one, or the shard has no other inputs and so is not there. A JSON object a line:
 
     {"source": path or key of the input, "offset": byte in that file or null, "reason": why it was refused}
+
+Where it was refused before it had a place in a shard and its key is known, also "key", since the source may move (a row of a list
+comes to another line); and in the lists of such shards, which have no keys, also "entry": what tpudata.format.keys describes, in
+hexadecimal digits.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
 
-from tpudata.errors import BadRecordError
-from tpudata.format.layout import REJECTS_FOLDER, SHARD_SUFFIX
+import numpy as np
+
+from tpudata.errors import BadRecordError, CorruptionError
+from tpudata.format.keys import Entries
+from tpudata.format.layout import REJECTS_FOLDER, SHARD_SUFFIX, is_listing_rejects
 from tpudata.storage import storage_for
 
 _NUMBER = re.compile(r"\d+")
@@ -28,7 +37,7 @@ class Rejects:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._lines: list[str] = []
+        self._lines: list[bytes] = []
         self._counts: Counter[str] = Counter()
 
     @property
@@ -36,14 +45,9 @@ class Rejects:
         """How many there are."""
         return len(self._lines)
 
-    @property
-    def first(self) -> str:
-        """The first of them, as it is written."""
-        return self._lines[0] if self._lines else ""
-
     def add(self, error: BadRecordError) -> None:
         """Lists one refused input."""
-        self._lines.append(json.dumps({"source": error.source, "offset": error.offset, "reason": error.reason}))
+        self._lines.append(reject_line(error))
         self._counts[_kind(error.reason)] += 1
 
     def counts(self) -> dict[str, int]:
@@ -51,10 +55,23 @@ class Rejects:
         return dict(sorted(self._counts.items()))
 
     def write(self, output: str) -> None:
-        """Writes them into the dataset's folder; no file where there are none."""
-        if self._lines:
-            with storage_for(output).create(self._path(output)) as file:
-                file.write("".join(f"{line}\n" for line in self._lines).encode())
+        """Writes them into the dataset's folder; no file where there are none, also where a killed run has left one."""
+        if not self._lines:
+            storage_for(output).delete(self._path(output))
+            return
+        with storage_for(output).create(self._path(output)) as file:
+            file.write(b"".join(self._lines))
+
+    def write_without_shard(self, output: str, entries: Entries) -> None:
+        """Writes those of a shard that has no other inputs, whose keys are `entries`, into a list of their own."""
+        rows = entries.view(np.uint8).reshape(len(self._lines), -1)
+        with storage_for(output).create(self._list_path(output)) as file:
+            for line, entry in zip(self._lines, rows, strict=True):
+                file.write(f"{json.dumps({**json.loads(line), 'entry': entry.tobytes().hex()})}\n".encode())
+
+    def remove_without_shard(self, output: str) -> None:
+        """Removes what `write_without_shard` wrote: another attempt at the shard, where reading failed, may have."""
+        storage_for(output).delete(self._list_path(output))
 
     def written(self, output: str) -> bool:
         """Whether the shard's rejects stand in the dataset's folder."""
@@ -63,10 +80,58 @@ class Rejects:
     def _path(self, output: str) -> str:
         return storage_for(output).join(output, rejects_name(self.name))
 
+    def _list_path(self, output: str) -> str:
+        digest = hashlib.blake2b(self.name.encode(), digest_size=16).hexdigest()
+        return storage_for(output).join(output, rejects_name(f"listing-{digest}"))
+
 
 def rejects_name(shard: str) -> str:
     """Path of a shard's rejects below the dataset's folder, such as `rejects/train-00000-of-00012.jsonl`."""
     return f"{REJECTS_FOLDER}/{shard.removesuffix(SHARD_SUFFIX)}.jsonl"
+
+
+def reject_line(error: BadRecordError) -> bytes:
+    """The line of one refused input."""
+    value = {"source": error.source, "offset": error.offset, "reason": error.reason}
+    if error.key is not None:
+        value["key"] = error.key
+    return f"{json.dumps(value)}\n".encode()
+
+
+def listing_rejects(output: str) -> tuple[str, ...]:
+    """Names of the files in rejects/ that list what is of no shard, sorted."""
+    storage = storage_for(output)
+    folder = storage.join(output, REJECTS_FOLDER)
+    if storage.stat(folder) is None:
+        return ()
+    return tuple(entry.name for entry in storage.list(folder) if is_listing_rejects(entry.name))
+
+
+def listed_refusals(output: str, names: Iterable[str]) -> Iterator[tuple[bytes, bytes | None]]:
+    """The lines of files in rejects/, each with the entry that it has; CorruptionError where one is damaged."""
+    storage = storage_for(output)
+    for name in names:
+        path, offset = storage.join(output, REJECTS_FOLDER, name), 0
+        with storage.open(path) as file:
+            for line in file:
+                yield line, _entry(line, path, offset)
+                offset += len(line)
+
+
+def remove_listing_rejects(output: str, kept: Collection[str] = ()) -> None:
+    """Removes the files that `listing_rejects` names, but for those to be kept: a listing that begins again writes its own."""
+    storage = storage_for(output)
+    for name in listing_rejects(output):
+        if name not in kept:
+            storage.delete(storage.join(output, REJECTS_FOLDER, name))
+
+
+def _entry(line: bytes, path: str, offset: int) -> bytes | None:
+    try:
+        entry = json.loads(line).get("entry")
+        return None if entry is None else bytes.fromhex(entry)
+    except (ValueError, TypeError, AttributeError):
+        raise CorruptionError(path, offset, "the line is no refused input as it was written") from None
 
 
 def _kind(reason: str) -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import re
 import shlex
 import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import NoReturn
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
@@ -18,10 +20,16 @@ from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
 from beam_jobs import worker
 from tpudata.error_text import own_error
-from tpudata.errors import UsageError
+from tpudata.errors import MissingExtraError, TpudataError, UsageError
+from tpudata.flags import sentence
 
 # DirectRunner first tries to download another engine (Beam 2.68 and later); this one comes with the package.
 LOCAL_RUNNER = "FnApiRunner"
+# Stands in the text of what a step raised.
+_RUNNING = "[while running"
+# How the traceback ends where a runner's workers are containers: docker is not there, or it is and does not start them.
+_NO_DOCKER = re.compile(r"(FileNotFoundError: .*'docker'|CalledProcessError: Command '\['docker', .*)\s*$")
+_MANUAL = "https://beam.apache.org/documentation/runners/"
 
 
 def pipeline_options(beam_flags: Sequence[str], workers: int) -> tuple[PipelineOptions, list[str]]:
@@ -35,7 +43,7 @@ def pipeline_options(beam_flags: Sequence[str], workers: int) -> tuple[PipelineO
         The options, and the words among the flags that Beam does not know.
 
     Raises:
-        UsageError: more workers than one for a runner that counts its own.
+        UsageError: a value that a flag of Beam does not take, or more workers than one for a runner that counts its own.
     """
     _, unknown = _beam_parser().parse_known_args(list(beam_flags))
     options = PipelineOptions(list(beam_flags))
@@ -51,8 +59,14 @@ def pipeline_options(beam_flags: Sequence[str], workers: int) -> tuple[PipelineO
 
 
 def new_pipeline(options: PipelineOptions) -> beam.Pipeline:
-    """An empty pipeline; UsageError where there is no runner of the name that the options say."""
+    """An empty pipeline.
+
+    Raises:
+        UsageError: there is no runner of the name that the options say, or it needs flags that they do not have.
+        MissingExtraError: it is not installed.
+    """
     workers = options.view_as(DirectOptions).direct_num_workers
+    name = str(options.view_as(StandardOptions).runner)
     try:
         if is_local(options) and workers > 1:
             # Beam runs it through a shell; exec makes the worker this process's own child, so that it sees when this one ends.
@@ -61,7 +75,21 @@ def new_pipeline(options: PipelineOptions) -> beam.Pipeline:
             return beam.Pipeline(runner=FnApiRunner(default_environment=environment), options=options)
         return beam.Pipeline(options=options)
     except ValueError as error:
-        raise UsageError(str(error)) from None
+        # Beam lists what is missing on a line each.
+        raise UsageError(f"--runner={name}: {' '.join(str(error).split())}") from None
+    except ImportError as error:
+        if "dataflow" in name.lower():
+            raise MissingExtraError(f"--runner={name}", "gcp") from None
+        raise UsageError(_unusable(name, error)) from None
+    except (AttributeError, TypeError) as error:
+        # Beam takes any path of a module and a name for one of a class.
+        if "." not in name:
+            raise
+        raise UsageError(_unusable(name, error)) from None
+
+
+def _unusable(name: str, error: Exception) -> str:
+    return f"--runner={name}: {error}. Give the name of one of Beam's runners, or the full name of a class that is one."
 
 
 def is_local(options: PipelineOptions) -> bool:
@@ -74,9 +102,16 @@ def beam_flag_names() -> list[str]:
     return [name for action in _beam_parser()._actions for name in action.option_strings]
 
 
+class _BeamParser(argparse.ArgumentParser):
+    """Raises a UsageError where argparse would print all of Beam's flags and exit."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}. It is a flag of Apache Beam: see {_MANUAL}.")
+
+
 def _beam_parser() -> argparse.ArgumentParser:
     """A parser of every flag that Beam's own options declare; Beam has no public list of them."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, conflict_handler="resolve")
+    parser = _BeamParser(add_help=False, allow_abbrev=False, conflict_handler="resolve")
     for options in PipelineOptions.__subclasses__():
         add = getattr(options, "_add_argparse_args", None)
         if add is not None:
@@ -88,7 +123,7 @@ def run_pipeline(pipeline: beam.Pipeline) -> beam.runners.runner.PipelineResult:
     """Runs a pipeline to its end.
 
     Raises:
-        TpudataError: what a step raised, without Beam's wrapping.
+        TpudataError: what a step raised, without Beam's wrapping; or the runner could not run the pipeline.
     """
     with _quiet_beam():
         try:
@@ -97,11 +132,28 @@ def run_pipeline(pipeline: beam.Pipeline) -> beam.runners.runner.PipelineResult:
         except Exception as error:
             if _is_interrupt(error):
                 raise KeyboardInterrupt from error
-            known = own_error(error)
+            known = own_error(error) or _runner_error(pipeline, error)
             if known is None:
                 raise
             raise known from error
     return result
+
+
+def _runner_error(pipeline: beam.Pipeline, error: Exception) -> TpudataError | None:
+    """What to say where the runner itself is at fault; None where it may be a step, whose traceback is of use."""
+    name = type(pipeline.runner).__name__
+    if _NO_DOCKER.search(str(error)):
+        return TpudataError(
+            f"--runner={name} runs its workers in docker, which did not start one here. Try `docker info`; or say"
+            " --environment_type=LOOPBACK to work in this process, or leave --runner out to convert on this machine."
+        )
+    text = " ".join(str(error).split()) or "nothing is said of why"
+    if name == LOCAL_RUNNER or "Traceback" in text or _RUNNING in text:
+        return None
+    return TpudataError(
+        f"--runner={name} could not run the job: {type(error).__name__}: {sentence(text)} See {_MANUAL}, or leave --runner out to"
+        " convert on this machine."
+    )
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_jobs.example_rules import ExampleRules
 from beam_jobs.example_schema import ExampleSummary
 from beam_jobs.options import DEFAULT_SPLIT, ConvertOptions, SplitShares
-from beam_jobs.packing import batches, pack
+from beam_jobs.packing import packs
 from beam_jobs.reference import Reference, key_bytes, key_digest
 from beam_jobs.tally import TallyPart
 from tpudata.errors import FeatureError, SourceError, UsageError
@@ -91,9 +91,9 @@ class SpoolExamples(beam.DoFn):  # type: ignore[misc]
             self._spool = None
 
     def _packed(self, references: list[Reference]) -> Iterator[Any]:
-        for batch in batches(references):
-            yield pack(batch)
-            yield TaggedOutput(TALLY, TallyPart.of(batch, self._options.seed))
+        for pack, digests in packs(references, self._options.order, 0):
+            yield pack.to_bytes()
+            yield TaggedOutput(TALLY, TallyPart.of(pack, digests, shuffled=True))
 
     def _spooled(self, element: Any) -> Reference:
         key, example = self._key_and_example(element)
@@ -109,12 +109,11 @@ class SpoolExamples(beam.DoFn):  # type: ignore[misc]
             both = hashlib.blake2b(f"{digest}{features}".encode(), digest_size=_DIGEST_BYTES)
             key = both.hexdigest()
         self._summary.add(features, key, len(data))
-        number = key_digest(key)
-        split = self._split(example, number)
+        split = self._split(example, key)
         self._spool = self._spool or _SpoolFile(self._options.output)
         offset = self._spool.append(data)
         return Reference(
-            number, key, split, (), self._options.input, offset, len(data), form, extra=features, spool=self._spool.path
+            key, split, (), self._options.input, offset, len(data), form, extra=features, spool=self._spool.path
         )
 
     def _key_and_example(self, element: Any) -> tuple[str, Mapping[str, Any]]:
@@ -137,12 +136,12 @@ class SpoolExamples(beam.DoFn):  # type: ignore[misc]
             return "", example
         return _key_text(key), example
 
-    def _split(self, example: Mapping[str, Any], digest: int) -> str:
+    def _split(self, example: Mapping[str, Any], key: str) -> str:
         if self._rules.split_of is not None:
             split = self._rules.split_of(example)
             SplitShares.check_name(split)
             return split
-        return self._options.split.split_of(digest) if self._options.split else DEFAULT_SPLIT
+        return self._options.split.split_of(key_digest(key)) if self._options.split else DEFAULT_SPLIT
 
 
 class _SpoolFile:

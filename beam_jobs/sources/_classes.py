@@ -111,8 +111,9 @@ def read_labels(path: str) -> Labels:
             f"--labels {path}: {reason}. It holds the class names, a line each, in the order of their labels."
         )
 
-    if storage_for(path).stat(path) is None:
-        refuse("there is no such file")
+    found = storage_for(path).stat(path)
+    if found is None or found.is_folder:
+        refuse("there is no such file" if found is None else "it is a folder")
     try:
         text = storage_for(path).read(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -125,7 +125,7 @@ def extra_json(values: Mapping[str, Any], kinds: Mapping[str, str]) -> str:
     """The further columns of a row as a JSON object (with NaN, as Python writes it), or nothing where there are none."""
     if not kinds:
         return ""
-    return json.dumps({name: _value(values.get(name), kind) for name, kind in kinds.items()})
+    return json.dumps({name: _value(values.get(name), kind) for name, kind in kinds.items()}, ensure_ascii=False)
 
 
 def _value(value: Any, kind: str) -> int | float | str:

@@ -19,6 +19,11 @@ def raise_refusal(error: BadRecordError) -> None:
     raise error
 
 
+def with_key(error: BadRecordError, key: str | None) -> BadRecordError:
+    """The refusal of a record whose key is known: --append then knows it again wherever the input has moved."""
+    return BadRecordError(error.source, error.reason, error.offset, key)
+
+
 class Source(Protocol):
     """An input of one form. A frozen dataclass that is pickled to the workers; making it looks at the input, reading little."""
 
@@ -69,8 +74,7 @@ def make_reference(
     extra: str = "",
     data: bytes = b"",
 ) -> Reference:
-    """A reference with its digest and its split; `split` is where the input says it, nothing where the options deal it out."""
-    digest = key_digest(key)
+    """A reference and its split; `split` is where the input says it, nothing where the options deal it out."""
     if not split:
-        split = options.split.split_of(digest) if options.split else DEFAULT_SPLIT
-    return Reference(digest, key, split, labels, path, offset, size, form, extra, data)
+        split = options.split.split_of(key_digest(key)) if options.split else DEFAULT_SPLIT
+    return Reference(key, split, labels, path, offset, size, form, extra, data)

@@ -26,6 +26,8 @@ _ZEROS = bytes(BLOCK)
 _FILE_TYPES = b"0\07"
 _LINK_TYPES = b"12"
 _CHUNK = 1 << 16
+# Of a long name, or of all that a pax header says. Systems have names of 4096 bytes at most.
+_MOST_NAME_BYTES = 1 << 20
 
 
 class Member(NamedTuple):
@@ -79,9 +81,15 @@ def tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None = Non
         kind = header[156:157]
         content = offset + BLOCK
         size = int(pax["size"]) if "size" in pax else _number(header[124:136], path, offset)
+        if size < 0:
+            raise CorruptionError(path, offset, f"a tar header with the size {size}")
         if end is not None and content + size > end:
             raise CorruptionError(path, offset, f"the tar is cut inside a member of {size} bytes")
         if kind in b"LKxg":
+            if size > _MOST_NAME_BYTES:
+                raise CorruptionError(
+                    path, offset, f"a tar header of {size} bytes, where {_MOST_NAME_BYTES} are the most"
+                )
             body = _read(file, path, content, size, end, "inside a long name")
             if kind == b"L":
                 long_name = _text(body)

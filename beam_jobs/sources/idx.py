@@ -27,7 +27,7 @@ from beam_jobs.options import ConvertOptions
 from beam_jobs.reference import Reference
 from beam_jobs.sources._classes import Classes
 from beam_jobs.sources._options import SourceOptions, refuse_split_flag
-from beam_jobs.sources._source import Refuse, make_reference, raise_refusal
+from beam_jobs.sources._source import Refuse, make_reference, raise_refusal, with_key
 from beam_jobs.sources._tar_file import file_size, first_bytes, is_gzip, open_gzip
 from tpudata.errors import BadRecordError, CorruptionError, SourceError
 from tpudata.format import Feature
@@ -133,15 +133,16 @@ class IdxPairs:
             if images is not None:
                 images.seek(unit.header)
             for number, label in enumerate(labels, unit.first):
+                key = f"{unit.name}/{number:08d}"
                 data = b"" if images is None else _exactly(images, size, unit.images)
                 try:
                     name = self.classes.name(str(label), f"{unit.labels}, label {number}")
                 except BadRecordError as error:
-                    refuse(error)
+                    refuse(with_key(error, key))
                     continue
                 yield make_reference(
                     self.options,
-                    f"{unit.name}/{number:08d}",
+                    key,
                     path=unit.images,
                     offset=unit.header + number * size,
                     size=size,

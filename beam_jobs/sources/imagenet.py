@@ -22,9 +22,11 @@ from beam_jobs.reference import WHOLE_FILE, Reference
 from beam_jobs.sources._classes import Classes
 from beam_jobs.sources._names import is_left_behind
 from beam_jobs.sources._options import SourceOptions, refuse_split_flag
-from beam_jobs.sources._source import Refuse, make_reference, raise_refusal
+from beam_jobs.sources._source import Refuse, make_reference, raise_refusal, with_key
 from beam_jobs.sources._tar_file import open_tar
-from beam_jobs.sources.tars import TARS, Tars, TarUnit, tar_files
+from beam_jobs.sources._tar_form import TARS
+from beam_jobs.sources._tar_unit import TarUnit, tar_files
+from beam_jobs.sources.tars import Tars
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.format import Feature
 from tpudata.storage import Entry, storage_for
@@ -139,7 +141,7 @@ class ImageNet:
             try:
                 synset = self.classes.name(unit.synset or self._synset(name, unit.path), f"{unit.path}/{name}")
             except BadRecordError as error:
-                refuse(error)
+                refuse(with_key(error, name))
                 continue
             yield make_reference(
                 self.options,
@@ -157,7 +159,7 @@ class ImageNet:
         if match is None or not 0 < int(match[1]) <= len(self.synsets):
             raise BadRecordError(
                 f"{path}/{name}",
-                f"{self.synset_file} has {len(self.synsets)} lines, for ILSVRC2012_val_00000001.JPEG and so on",
+                f"{self.synset_file.rpartition('/')[2]} has {len(self.synsets)} lines, for ILSVRC2012_val_00000001.JPEG and so on",
             )
         return self.synsets[int(match[1]) - 1]
 
@@ -213,7 +215,7 @@ def _images(unit: ImageNetUnit, ignored: list[str], refuse: Refuse) -> Iterator[
     """Yields (name, path, offset, size) of every image of a part."""
     if unit.is_tar:
         with open_tar(unit.path, compressed=False) as (file, size):
-            for member in tar_files(file, TarUnit(unit.path, "", unit.start, unit.end), size, ignored, refuse):
+            for member in tar_files(file, TarUnit(unit.path, unit.split, unit.start, unit.end), size, ignored, refuse):
                 yield member.name.rsplit("/", 1)[-1], unit.path, member.offset, member.size
         return
     for entry in storage_for(unit.path).list(unit.path):

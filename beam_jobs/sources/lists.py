@@ -20,8 +20,8 @@ from beam_jobs.sources._classes import Classes, is_integer_label
 from beam_jobs.sources._list_columns import ColumnKinds, Roles, extra_json, features
 from beam_jobs.sources._list_scan import Block, Scan, first_columns, list_file, refuse_duplicates, row_labels, row_path
 from beam_jobs.sources._options import SourceOptions, refuse_split_flag
-from beam_jobs.sources._source import Refuse, make_reference, raise_refusal
-from tpudata.errors import BadRecordError, SourceError, UsageError
+from beam_jobs.sources._source import Refuse, make_reference, raise_refusal, with_key
+from tpudata.errors import BadRecordError, SourceError, StorageError, UsageError
 from tpudata.format import Feature
 from tpudata.storage import storage_for
 
@@ -117,24 +117,33 @@ class Lists:
         folder = path.rpartition("/")[0] or ("/" if path.startswith("/") else ".")
         data = storage.read_range(path, unit.start, unit.end - unit.start)
         for row in unit.file.rows(io.BytesIO(data), unit.start, unit.line):
-            where = f"{path} line {row.line}"
+            where, key = f"{path} line {row.line}", None
             try:
                 key = row_path(row, self.roles, where)
                 names, _ = row_labels(row, self.roles, self.separator, where)
                 labels = tuple(self.classes.name(name, where) for name in names)
                 file = key if key.startswith("/") or "://" in key else storage.join(folder, key)
-                found = storage_for(file).stat(file)
-                if found is None or found.is_folder:
-                    raise BadRecordError(where, f"it lists {file}, which is {'a folder' if found else 'not there'}")
+                size = _size(file, key, where)
             except BadRecordError as error:
-                refuse(error)
+                refuse(with_key(error, key))
                 continue
             yield make_reference(
                 self.options,
                 key,
                 path=file,
-                size=found.size,
+                size=size,
                 split=str(row.values[self.roles.split]) if self.roles.split else "",
                 labels=labels,
                 extra=extra_json(row.values, kinds),
             )
+
+
+def _size(file: str, key: str, where: str) -> int:
+    """The size of the file that a row lists; BadRecordError, naming the row, where it lists none."""
+    try:
+        found = storage_for(file).stat(file)
+    except StorageError as error:
+        raise BadRecordError(where, f"it lists what cannot be read: {error}") from error
+    if found is None or found.is_folder:
+        raise BadRecordError(where, f"it lists {'a folder' if found else 'what is not there'}: {key}")
+    return found.size

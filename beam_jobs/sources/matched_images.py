@@ -16,7 +16,7 @@ from beam_jobs.reference import Reference
 from beam_jobs.sources._classes import Classes
 from beam_jobs.sources._names import class_and_split, folder_split, is_left_behind
 from beam_jobs.sources._options import SourceOptions, refuse_split_flag
-from beam_jobs.sources._source import Refuse, make_reference, raise_refusal
+from beam_jobs.sources._source import Refuse, make_reference, raise_refusal, with_key
 from tpudata.errors import BadRecordError
 from tpudata.format import Feature
 from tpudata.storage import expand_below
@@ -118,6 +118,6 @@ class MatchedImages:
                 try:
                     labels = (self.classes.name(class_and_split(folders, entry.path)[0], entry.path),)
                 except BadRecordError as error:
-                    refuse(error)
+                    refuse(with_key(error, key))
                     continue
             yield make_reference(self.options, key, path=entry.path, size=entry.size, split=split, labels=labels)

@@ -13,39 +13,22 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from beam_jobs.labels import Labels
 from beam_jobs.options import ConvertOptions
 from beam_jobs.reference import Reference
 from beam_jobs.sources._classes import Classes, is_integer_label
-from beam_jobs.sources._names import class_and_split, folder_split, is_left_behind
+from beam_jobs.sources._names import class_and_split, folder_split
 from beam_jobs.sources._options import SourceOptions, refuse_split_flag
-from beam_jobs.sources._source import Refuse, make_reference, raise_refusal
-from beam_jobs.sources._tar_file import GZIP_MAGIC, is_gzip, open_tar
-from beam_jobs.sources._tar_members import BLOCK, Member, is_tar_header, tar_members
+from beam_jobs.sources._source import Refuse, make_reference, raise_refusal, with_key
+from beam_jobs.sources._tar_file import is_gzip, open_tar
+from beam_jobs.sources._tar_form import PAIRS, TARS, inner_tars, tar_form
+from beam_jobs.sources._tar_members import Member
 from beam_jobs.sources._tar_samples import IMAGE_FIELDS, LABEL_FIELDS, Content, field_labels, read_content, samples
-from tpudata.errors import BadRecordError, SourceError
+from beam_jobs.sources._tar_unit import TarUnit, tar_files
+from tpudata.errors import BadRecordError
 from tpudata.format import Feature
-
-CLASSES, TARS, PAIRS = "classes", "tars", "pairs"
-
-
-class TarUnit(NamedTuple):
-    """A tar, or a tar in a tar.
-
-    Attributes:
-        path: the file.
-        name: stands before the members' names in keys.
-        start, end: of the inner tar in the file; 0 and -1 for the file as a whole.
-        label: class of all members, or nothing.
-    """
-
-    path: str
-    name: str
-    start: int = 0
-    end: int = -1
-    label: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,13 +62,14 @@ class Tars:
             tars: path of each, and its name in keys.
 
         Raises:
-            SourceError: a tar of tars is compressed, or has other files in it.
+            SourceError: a tar of tars is compressed, or has other files in it; or the first members of a compressed tar are too
+                large to say what it is.
             CorruptionError: a header is damaged or a tar is cut.
         """
         units = [TarUnit(path, name.removesuffix(".gz")) for path, name in tars]
-        form, labels, several = _look(units[0])
+        form, labels, several = tar_form(units[0])
         if form == TARS:
-            units = [inner for unit in units for inner in _inner_tars(unit)]
+            units = [inner for unit in units for inner in inner_tars(unit)]
         integers = bool(labels) and all(map(is_integer_label, labels))
         classes = Classes.open(source_options, integers=integers)
         labelled = not source_options.unlabelled
@@ -115,14 +99,15 @@ class Tars:
             else:
                 records = self._classes(file, unit, compressed, members)
             for content, split, labels in records:
+                key = unit.key(content.member.name)
                 try:
                     names = tuple(self.classes.name(label, f"{unit.path}/{content.member.name}") for label in labels)
                 except BadRecordError as error:
-                    refuse(error)
+                    refuse(with_key(error, key))
                     continue
                 yield make_reference(
                     self.options,
-                    f"{unit.name}/{content.member.name}",
+                    key,
                     path=unit.path,
                     # Also of a compressed tar, where the bytes travel: an empty member must not be taken for the whole file.
                     offset=content.member.offset,
@@ -175,75 +160,8 @@ class Tars:
                         raise BadRecordError(where, "it has a list of labels, and the first sample has not")
                     labels = written
             except BadRecordError as error:
-                refuse(error)
+                refuse(with_key(error, unit.key(key)))
                 continue
             used = {images[0], *sources[: len(labels)]}
             ignored.extend(f"{unit.path}/{fields[name].member.name}" for name in fields if name not in used)
             yield fields[images[0]], "", labels
-
-
-def _look(unit: TarUnit) -> tuple[str, tuple[str, ...], bool]:
-    """The form of a tar, and of its first pair the labels and whether they are a list."""
-    with open_tar(unit.path, compressed := is_gzip(unit.path)) as (file, size):
-        members = tar_members(file, unit.path, 0, size)
-        first = next((member for member in members if _is_record(member)), None)
-        if first is None:
-            return CLASSES, (), False
-        head = _head(file, first)
-        if is_tar_header(head):
-            if compressed:
-                raise SourceError(
-                    f"{unit.path} is a compressed tar of tars, in which nothing can be found. Unpack it with gunzip."
-                )
-            return TARS, (), False
-    # Again from the start, since a compressed file does not seek back.
-    with open_tar(unit.path, compressed) as (file, size):
-        members = (member for member in tar_members(file, unit.path, 0, size) if _is_record(member))
-        _, fields = next(samples(file, unit.path, members, compressed))
-    if len(fields) < 2 or not any(name in IMAGE_FIELDS for name in fields):
-        return CLASSES, (), False
-    field = next((name for name in LABEL_FIELDS if name in fields), None)
-    if field is None:
-        return PAIRS, (), False
-    return PAIRS, *field_labels(fields[field], field, unit.path)
-
-
-def _is_record(member: Member) -> bool:
-    return member.is_file and not any(is_left_behind(part) for part in member.name.split("/"))
-
-
-def tar_files(file: BinaryIO, unit: TarUnit, size: int | None, ignored: list[str], refuse: Refuse) -> Iterator[Member]:
-    """Yields the files of a tar that may be records."""
-    for member in tar_members(file, unit.path, unit.start, size if unit.end < 0 else unit.end):
-        if member.link:
-            where = f"{unit.path}/{member.name}"
-            refuse(
-                BadRecordError(
-                    where, f"a link to {member.link}; pack the tar again with --dereference --hard-dereference"
-                )
-            )
-        elif _is_record(member):
-            yield member
-        else:
-            ignored.append(f"{unit.path}/{member.name}")
-
-
-def _inner_tars(outer: TarUnit) -> Iterator[TarUnit]:
-    with open_tar(outer.path, compressed=False) as (file, size):
-        for member in tar_members(file, outer.path, 0, size):
-            if not _is_record(member):
-                continue
-            head = _head(file, member)
-            if not is_tar_header(head):
-                packed = " It is compressed; unpack it." if head.startswith(GZIP_MAGIC) else ""
-                raise SourceError(
-                    f"{outer.path}: member {member.name} is not a tar, and the first member is one.{packed}"
-                )
-            label = member.name.rsplit("/", 1)[-1].removesuffix(".tar")
-            name = f"{outer.name}/{member.name}"
-            yield TarUnit(outer.path, name, member.offset, member.offset + member.size, label)
-
-
-def _head(file: BinaryIO, member: Member) -> bytes:
-    file.seek(member.offset)
-    return file.read(min(BLOCK, member.size))

@@ -30,7 +30,7 @@ VALUES = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(st.dictionaries(NAMES, VALUES, min_size=1, max_size=4))
 def test_tensorflow_parses_what_was_put_in(example: dict[str, Any]) -> None:
     tf = pytest.importorskip("tensorflow")
@@ -101,6 +101,7 @@ def test_given_features_say_how_values_are_stored(feature: Feature, value: Any, 
         (Feature("x", "bytes", "string"), 1, "int64 of shape"),
         (Feature("x", "bytes", "string", (None,)), np.zeros(2, np.uint8), "raw uint8 of shape"),
         (Feature("x", "bytes", "uint8", (2,), "raw"), [1, 256], "do not fit uint8"),
+        (Feature("x", "bytes", "float32", (2,), "raw"), [1.0, 1e39], "do not fit float32"),
         (Feature("x", "bytes", "uint8", (2,), "raw"), [1.0, 2.0], "values of dtype float64"),
         (Feature("x", "bytes", "uint8", (2,), "raw"), b"abc", "3 bytes"),
         (Feature("x", "bytes", "uint8", (None,), "raw"), b"abc", "Pass an array"),

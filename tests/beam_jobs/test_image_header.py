@@ -19,7 +19,7 @@ from tests.beam_jobs.images import big_endian_exif, encode, exif, png
     st.integers(1, 80),
     st.sampled_from([{}, {"progressive": True}, {"subsampling": 0}, {"comment": b"\xff\xd9" * 9}, {"optimize": True}]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_jpeg_header_is_what_pillow_reads(mode: str, width: int, height: int, options: dict[str, Any]) -> None:
     data = encode(Image.new(mode, (width, height)), "JPEG", **options)
     header = read_header(data, image_format(data))
@@ -35,7 +35,7 @@ def test_a_jpeg_header_is_what_pillow_reads(mode: str, width: int, height: int, 
     st.integers(1, 80),
     st.integers(1, 80),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_png_header_is_what_pillow_reads(mode: tuple[str, int, int | None], width: int, height: int) -> None:
     name, components, bits = mode
     data = encode(Image.new(name, (width, height)), "PNG")

@@ -28,7 +28,7 @@ def difference(one: Any, other: Any) -> float:
 
 
 @given(st.integers(1, 300), st.integers(1, 300), st.integers(1, 200), st.sampled_from(["header", "decode"]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_shorter_side_is_shrunk_and_the_aspect_kept(height: int, width: int, shorter: int, check: str) -> None:
     data = encode(np.zeros((height, width), np.uint8), "JPEG")
     image = stored(data, resize_shorter=shorter, check=check)

@@ -12,6 +12,7 @@ from beam_jobs.image_options import ImageOptions
 from beam_jobs.image_records import ImageConverter
 from beam_jobs.image_summary import ImageSummary
 from beam_jobs.labels import Labels
+from beam_jobs.packing import Pack
 from beam_jobs.reference import WHOLE_FILE, Reference
 from tests.beam_jobs.images import encode, exif, picture
 from tpudata.errors import BadRecordError, SourceError, UsageError
@@ -24,7 +25,7 @@ GREY = picture()[..., 0]
 
 
 def reference(*labels: str, key: str = "cat/1.jpg", **fields: Any) -> Reference:
-    return Reference(0, key, "train", labels, f"/in/{key}", WHOLE_FILE, len(JPEG), **fields)
+    return Reference(key, "train", labels, f"/in/{key}", WHOLE_FILE, len(JPEG), **fields)
 
 
 def parse(record: bytes, features: tuple[Feature, ...]) -> dict[str, Any]:
@@ -210,12 +211,16 @@ def test_a_member_of_a_container_is_named_with_it() -> None:
         convert(ImageConverter(), member, b"")
 
 
-@pytest.mark.parametrize("converter", [ImageConverter(extra=EXTRA), ImageConverter(options=RAW)])
-def test_content_and_overhead_make_a_record(converter: ImageConverter) -> None:
-    where = reference("cat", key="train/cat/n0144_1.jpg", extra=json.dumps({"age": 5, "weight": 2.0, "note": "some"}))
+@pytest.mark.parametrize("converter", [ImageConverter(extra=EXTRA), ImageConverter(), ImageConverter(options=RAW)])
+@pytest.mark.parametrize("key", ["cat/1.jpg", "train/cat/" + "long/" * 200 + "n0144_1.jpg"])
+@pytest.mark.parametrize("note", ["some", "a caption, " * 300, "Überschrift " * 100])
+def test_content_texts_and_overhead_make_a_record(converter: ImageConverter, key: str, note: str) -> None:
+    extra = json.dumps({"age": 5, "weight": 2.0, "note": note}, ensure_ascii=False) if converter.extra else ""
+    where = reference("cat", key=key, extra=extra)
     record = b"".join(converter.convert(where, CLASSES, JPEG, ImageSummary()))
+    (texts,) = converter.text_bytes(Pack.of([where], np.zeros(1, np.uint64))).tolist()
     overhead = len(record) - converter.content_size(where, JPEG)
-    assert converter.record_overhead == pytest.approx(overhead, rel=0.15)
+    assert converter.record_overhead + texts == pytest.approx(overhead, rel=0.15)
 
 
 def test_what_decides_the_bytes_is_in_the_fields() -> None:

@@ -283,7 +283,7 @@ BY_CASE = {row.case: row for row in ROWS}
 
 
 def convert(data: bytes, summary: ImageSummary | None = None, **options: Any) -> dict[str, Any]:
-    reference = Reference(0, "a/b.jpg", "train", ("a",), "/in/a/b.jpg", WHOLE_FILE, len(data))
+    reference = Reference("a/b.jpg", "train", ("a",), "/in/a/b.jpg", WHOLE_FILE, len(data))
     converter = ImageConverter(options=ImageOptions(**options))
     record = b"".join(converter.convert(reference, Labels(("a",)), data, summary or ImageSummary()))
     return {name: values[0] for name, values in decode_example(record).items()}
@@ -368,7 +368,7 @@ def test_a_jpeg_without_a_table_is_seen_by_decoding() -> None:
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_a_cut_file_is_refused_and_says_why(data: st.DataObject) -> None:
     row = data.draw(st.sampled_from([row for row in ROWS if row.outcome == KEPT and "after its end" not in row.case]))
     whole = row.data if "MPO" not in row.case else JPEG_RGB
@@ -377,7 +377,7 @@ def test_a_cut_file_is_refused_and_says_why(data: st.DataObject) -> None:
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_a_damaged_file_is_a_record_or_refused(data: st.DataObject) -> None:
     damaged = bytearray(data.draw(st.sampled_from([row.data for row in ROWS if row.data])))
     for _ in range(data.draw(st.integers(1, 4))):

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import pickle
+import resource
 import shutil
 import subprocess
 import sys
@@ -16,8 +17,9 @@ import pytest
 from PIL import Image
 
 from beam_jobs.images import run
+from tpudata.cli import main
 from tpudata.errors import BadRecordError, OutputError, SourceError, StorageError, UsageError
-from tpudata.format import open_dataset
+from tpudata.format import open_dataset, verify, write_shard
 
 CLASSES = ("cat", "dog", "eel")
 
@@ -328,6 +330,46 @@ def test_names_that_are_not_utf8(pictures: Path, tmp_path: Path) -> None:
         convert(source, tmp_path / "other")
 
 
+def test_names_that_are_not_utf8_go_through_every_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, output = (tmp_path / os.fsdecode(name) for name in (b"in\xff", b"out\xfe"))
+    # Of another shape each, so that summaries name files too.
+    for number in range(8):
+        path = source / "cat" / os.fsdecode(b"caf\xe9%d.png" % number)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (9 + number, 7)).save(path, "PNG")
+    bad = source / "cat" / os.fsdecode(b"bad\xe9.png")
+    bad.write_bytes(b"no picture")
+    # As from the command line, which also prints where the output is.
+    command = ["convert", "images", "--input", str(source)]
+    flags = ("--on-bad-record=skip", "--max-bad-records=50%", "--num-shards=2")
+    assert main([*command, "--output", str(output), *flags]) == 0
+    manifest = open_dataset(str(output)).manifest
+    assert (manifest.records, manifest.source.input) == (8, str(source))
+    assert json.loads(next((output / "rejects").iterdir()).read_bytes())["source"] == str(bad)
+    assert main([*command, "--output", str(output), *flags, "--append"]) == 0
+    assert main(["verify", str(output)]) == main(["inspect", str(output)]) == 0
+    assert rf"made from {tmp_path}/in\udcff: 9 inputs" in capsys.readouterr().out
+    convert(source, tmp_path / "two", *flags, "--workers=2")
+    assert digests(output) == digests(tmp_path / "two")
+
+
+def test_an_error_that_names_such_a_file_comes_from_a_worker(tmp_path: Path) -> None:
+    path = tmp_path / "in" / "cat" / os.fsdecode(b"bad\xe9.png")
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"no picture")
+    with pytest.raises(BadRecordError, match=r"bad\\udce9\.png: refused: no known image"):
+        convert(tmp_path / "in", tmp_path / "out", "--workers=2")
+
+
+def test_a_file_too_large_is_refused_before_it_is_read(pictures: Path, tmp_path: Path) -> None:
+    shutil.copytree(pictures, tmp_path / "in")
+    with (tmp_path / "in" / "cat" / "huge.jpg").open("wb") as file:
+        file.truncate(1 << 40)
+    convert(tmp_path / "in", tmp_path / "out", "--on-bad-record=skip", "--max-bad-records=5%", "--num-shards=1")
+    manifest = open_dataset(str(tmp_path / "out")).manifest
+    assert (manifest.records, manifest.rejected) == (60, {"too large": 1})
+
+
 def test_output_below_the_input_is_refused(pictures: Path, tmp_path: Path) -> None:
     shutil.copytree(pictures, tmp_path / "in")
     for output in ("in", "in/out", "in/cat/out", "x/../in/out"):
@@ -399,6 +441,14 @@ def test_resume_writes_only_what_is_missing_or_broken(pictures: Path, tmp_path: 
     assert digests(output) == whole
     kept = {path.name for path in output.glob("*.tfrecord") if path.stat().st_mtime_ns == times[path.name]}
     assert kept == {"train-00000-of-00006.tfrecord", "train-00005-of-00006.tfrecord"}
+
+
+def test_resume_does_not_take_shards_of_another_writer_for_its_own(pictures: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    write_shard(str(output), "train-00000-of-00001.tfrecord", [b""])
+    convert(pictures, output, "--num-shards", "1", "--resume")
+    convert(pictures, tmp_path / "fresh", "--num-shards", "1")
+    assert digests(output) == digests(tmp_path / "fresh")
 
 
 def test_resume_of_a_complete_dataset_changes_nothing(pictures: Path, tmp_path: Path) -> None:
@@ -536,7 +586,50 @@ def test_a_plan_meets_the_same_refusals_as_the_run(pictures: Path, tmp_path: Pat
     (tmp_path / "list.csv").write_text(f"path,label\n{pictures}/cat/000.jpg,cat\n{tmp_path}/gone.jpg,cat\n")
     convert(pictures, tmp_path / "out")
     before = digests(tmp_path / "out")
-    for flags in (["--dry-run"], ["--overwrite"]):
+    for output, flag in (("new", "--dry-run"), ("out", "--overwrite")):
         with pytest.raises(BadRecordError, match=r"gone\.jpg"):
-            convert(tmp_path / "list.csv", tmp_path / "out", *flags)
+            convert(tmp_path / "list.csv", tmp_path / output, flag)
         assert digests(tmp_path / "out") == before
+
+
+def job(*flags: str, most_bytes: int | None = None) -> subprocess.Popen[str]:
+    """The job in a process of its own, in which no file may become larger than `most_bytes`."""
+
+    def limit() -> None:
+        if most_bytes is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
+
+    command = [sys.executable, "-m", "beam_jobs.images", *flags]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=limit)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_disk_that_takes_no_more_is_named_and_what_to_do(pictures: Path, tmp_path: Path, workers: str) -> None:
+    flags = ["--input", str(pictures), "--output", str(tmp_path / "out"), "--num-shards=2"]
+    full = job(*flags, "--workers", workers, most_bytes=40_000)
+    _, said = full.communicate()
+    assert (full.returncode, said.count("\n")) == (1, 1)
+    assert said.startswith(f"tpudata: error: {tmp_path}/out/train-0000")
+    assert "could not be written: File too large. Make the files smaller, or raise what is allowed" in said
+    assert said.endswith(". Then run again with --resume.\n")
+    assert not list((tmp_path / "out").rglob(".*"))
+    assert run([*flags, "--resume"]) == 0
+    assert main(["verify", str(tmp_path / "out")]) == 0
+
+
+def test_two_runs_at_once_into_one_folder_end_in_words_and_never_in_a_mixture(pictures: Path, tmp_path: Path) -> None:
+    flags = ["--input", str(pictures), "--output", str(tmp_path / "out")]
+    runs = [job(*flags, f"--num-shards={count}") for count in (11, 12)]
+    ends = [(one.communicate()[1], one.returncode) for one in runs]
+    for said, code in ends:
+        assert code in (0, 1)
+        assert said == "" if code == 0 else said.startswith("tpudata: error: ")
+        assert "Traceback" not in said
+    assert [code for _, code in ends] != [0, 0]
+    if 0 not in [code for _, code in ends]:
+        return
+    # The one that was done first is whole: shards that the other has left are named by verify, and by nothing else read.
+    manifest = open_dataset(str(tmp_path / "out")).manifest
+    assert {len(split.shards) for split in manifest.splits.values()} <= {11, 12}
+    defects = [str(defect) for defect in verify(str(tmp_path / "out"))]
+    assert all("should not be there" in defect for defect in defects)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -112,18 +113,25 @@ def assert_nobody_is_left(group: int) -> None:
 
 
 def test_killed_at_twenty_moments_and_resumed(jobs: Jobs, undisturbed: dict[str, str], tmp_path: Path) -> None:
-    seconds = jobs.run(tmp_path / "measured")[0]["seconds"]
+    chance = random.Random(0)
     kills = 0
     for chain in range(CHAINS):
         output = tmp_path / str(chain)
-        # Late moments first: a resumed run has less to do, and would otherwise be over before it is killed.
-        for moment in range(MOMENTS - chain, 0, -CHAINS):
-            done, killed = jobs.run(output, "--resume", kill_after=moment / (MOMENTS + 1) * seconds)
-            kills += killed
-            assert_nobody_is_left(done["pid"])
+        for moment in range(chain, MOMENTS, CHAINS):
+            killed = False
+            while not killed:
+                # Some time into the run, but not before it has come so far: a resumed run has less and less to do.
+                delay, shards = chance.uniform(0, 0.3), moment * 40 // MOMENTS
+                done, killed = jobs.run(output, "--resume", kill_after=delay, shards=shards)
+                assert_nobody_is_left(done["pid"])
+                kills += killed
+                if not killed:
+                    # It was done before the kill came. A new output has all to do.
+                    assert digests(output) == undisturbed
+                    output = tmp_path / f"{chain}-{moment}-{kills}-{delay}"
         jobs.run(output, "--resume")
         assert digests(output) == undisturbed
-    assert kills >= MOMENTS // 2
+    assert kills == MOMENTS
 
 
 def test_two_workers_killed_and_resumed(jobs: Jobs, undisturbed: dict[str, str], tmp_path: Path) -> None:

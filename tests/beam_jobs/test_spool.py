@@ -10,7 +10,7 @@ from apache_beam.pvalue import TaggedOutput
 
 from beam_jobs.example_rules import ExampleRules
 from beam_jobs.options import ConvertOptions
-from beam_jobs.packing import unpack
+from beam_jobs.packing import Pack
 from beam_jobs.reading import read_reference
 from beam_jobs.spool import SCHEMA, TALLY, SpoolExamples
 from tpudata.errors import FeatureError
@@ -33,7 +33,7 @@ def test_references_point_at_the_records(tmp_path: Path) -> None:
     rest = list(do_fn.finish_bundle())
     tags = [output.tag for output in rest if isinstance(output, TaggedOutput)]
     assert tags == [TALLY, SCHEMA]
-    references = [*unpack(outputs[0]), *unpack(rest[0].value)]
+    references = [*Pack.from_bytes(outputs[0]).references(), *Pack.from_bytes(rest[0].value).references()]
     assert [reference.key for reference in references] == [f"key{number}" for number in range(5000)]
     for number in (0, 1, 4095, 4096, 4999):
         assert decode_example(read_reference(references[number])) == {"n": [number]}
@@ -59,5 +59,5 @@ def test_content_is_the_key_of_an_example_without_one(tmp_path: Path) -> None:
     do_fn.start_bundle()
     for example in ({"a": 1, "b": 2}, {"b": 2, "a": 1}, {"a": 1, "b": 3}):
         list(do_fn.process(example))
-    first, second, third = unpack(next(iter(do_fn.finish_bundle())).value)
+    first, second, third = Pack.from_bytes(next(iter(do_fn.finish_bundle())).value).references()
     assert first.key == second.key != third.key

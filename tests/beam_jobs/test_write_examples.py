@@ -205,6 +205,10 @@ def test_pairs_and_a_key_function_are_the_same(tmp_path: Path) -> None:
         ([{"x": 1}], {"num_shards": 2}, UsageError, "--num-shards is 2"),
         ([(None, {"x": 1})], {}, SourceError, "key None"),
         ([("k", {"x": 1})], {"key": str}, UsageError, "Pass one of them"),
+        ([("k", {"x": 1}), ("k", {"x": 2})], {}, SourceError, "have the same key 'k'"),
+        ([{"label": float("inf")}], {"labels": ["a"]}, BadRecordError, "label inf; it is a class name"),
+        ([{3: 1}], {}, FeatureError, "feature name 3 is no str"),
+        ([{"x": 1e300}], {}, FeatureError, "Feature 'x': 1e+300 does not fit float32"),
     ],
 )
 def test_what_is_refused_leaves_no_file(
@@ -213,6 +217,22 @@ def test_what_is_refused_leaves_no_file(
     with pytest.raises(kind, match=re.escape(message)):
         write(elements, tmp_path / "out", **said)
     assert digests(tmp_path) == {}
+
+
+def test_an_unknown_label_is_a_bad_record_in_any_pipeline(tmp_path: Path) -> None:
+    # Without `run_pipeline`, which looks for our errors in what Beam makes of them.
+    pipeline = beam.Pipeline(runner="FnApiRunner")
+    _ = pipeline | beam.Create([{"label": "eel"}]) | WriteTFRecordShards(tmp_path / "out", labels=["cat"])
+    with pytest.raises(BadRecordError, match="unknown label 'eel'") as caught:
+        pipeline.run()
+    assert caught.value.source == "{'label': 'eel'}"
+
+
+def test_keys_that_are_not_utf8(tmp_path: Path) -> None:
+    for workers in (1, 2):
+        write([(b"a\xff", {"n": 1}), (b"b\xfe", {"n": 2})], tmp_path / str(workers), workers=workers)
+    assert digests(tmp_path / "1") == digests(tmp_path / "2")
+    assert sorted(example["n"] for example in open_dataset(str(tmp_path / "1")).examples("train")) == [[1], [2]]
 
 
 def test_a_conflict_between_bundles_is_found_before_any_shard(tmp_path: Path) -> None:
@@ -238,6 +258,7 @@ def test_a_conflict_between_bundles_is_found_before_any_shard(tmp_path: Path) ->
         ({"split": "a b"}, "split name 'a b'"),
         ({"split": 3}, "split is 3"),
         ({"key": "n"}, "key is 'n'"),
+        ({"label": 3}, "label is 3"),
         ({"labels": "cat"}, "a sequence of class names"),
         ({"labels": ["a", "a"]}, "named once"),
         ({"labels": []}, "there is one at least"),

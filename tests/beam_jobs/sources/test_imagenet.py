@@ -1,20 +1,33 @@
 from __future__ import annotations
 
 import importlib.util
+from collections import Counter
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
+import tensorflow as tf
+from PIL import Image
 
 from beam_jobs.labels import Labels
 from beam_jobs.sources import SourceOptions
 from beam_jobs.sources.imagenet import ImageNet
+from beam_jobs.sources.tars import Tars
+from tests.beam_jobs.images import encode, picture
 from tests.beam_jobs.sources.inputs import jpeg, listed, listed_and_refused, opened, tar_bytes, write_files
-from tpudata.errors import SourceError, UsageError
+from tests.gcs_server import GcsServer
+from tpudata.cli import main
+from tpudata.errors import BadRecordError, OutputError, SourceError, UsageError
 from tpudata.format import Feature, open_dataset
+from tpudata.storage._select import _google
 
 SYNSETS = ("n01440764", "n01443537", "n02102040")
 TRAIN = {synset: {f"{synset}_{j}.JPEG": jpeg(10 * i + j) for j in range(2 + i)} for i, synset in enumerate(SYNSETS)}
+# As in ImageNet itself: one image of it is a PNG, and some are CMYK.
+ODD = {"n01440764_90.JPEG": encode(picture(), "PNG"), "n01443537_91.JPEG": encode(Image.new("CMYK", (9, 6)), "JPEG")}
+for _name, _data in ODD.items():
+    TRAIN[_name.split("_")[0]][_name] = _data
 VALIDATION = {f"ILSVRC2012_val_{i:08d}.JPEG": jpeg(100 + i) for i in range(1, 5)}
 VALIDATION_SYNSETS = (SYNSETS[2], SYNSETS[0], SYNSETS[0], SYNSETS[1])
 
@@ -129,13 +142,22 @@ def test_the_script_writes_the_nine_features(tmp_path: Path, script: ModuleType,
         assert script.run([f"--raw_data_dir={raw}", f"--local_scratch_dir={output}", "--seed=3", *flags]) == 0
         outputs.append(output)
     dataset = open_dataset(str(outputs[0]))
-    assert {name: split.records for name, split in dataset.manifest.splits.items()} == {"train": 9, "validation": 4}
+    assert {name: split.records for name, split in dataset.manifest.splits.items()} == {"train": 11, "validation": 4}
     images = {name: data for files in TRAIN.values() for name, data in files.items()}
     for example in dataset.examples("train"):
         (name,) = example["image/filename"]
         assert isinstance(name, bytes)
         synset = name.decode().split("_")[0]
-        assert example["image/encoded"] == [images[name.decode()]]
+        (encoded,) = example["image/encoded"]
+        assert (encoded == images[name.decode()]) == (name.decode() not in ODD)
+        # The operations of tensorflow/tpu's readers, which take JPEG alone.
+        height, width, channels = tf.image.extract_jpeg_shape(encoded).numpy()
+        assert [[height], [width], [channels]] == [example[f"image/{key}"] for key in ("height", "width", "channels")]
+        assert example["image/format"] == [b"JPEG"]
+        crop = tf.image.decode_and_crop_jpeg(encoded, [1, 2, 3, 4], channels=3)
+        assert crop.shape == (3, 4, 3)
+        if name == b"n01440764_90.JPEG":
+            assert np.abs(tf.io.decode_jpeg(encoded).numpy().astype(int) - picture()).max() < 25
         assert example["image/class/label"] == [SYNSETS.index(synset) + offset]
         assert example["image/class/synset"] == [synset.encode()]
         assert set(example) == {
@@ -161,3 +183,69 @@ def test_the_script_refuses_other_folders(tmp_path: Path, script: ModuleType) ->
         script.run([f"--output={tmp_path}/out"])
     with pytest.raises(UsageError, match="unknown flag --outptu; did you mean --output"):
         script.run([f"--raw_data_dir={tmp_path}/in", "--output=x", "--outptu=y"])
+
+
+def test_the_script_reads_the_source_once(tmp_path: Path, script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: Counter[str] = Counter()
+    find = Tars.find
+
+    def counted(options: object, said: object, files: list[tuple[str, str]]) -> Tars:
+        found[files[0][1]] += 1
+        return find(options, said, files)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Tars, "find", counted)
+    raw = tars(tmp_path / "raw")
+    assert script.run([f"--raw_data_dir={raw}", f"--output={tmp_path}/out"]) == 0
+    assert found == {"ILSVRC2012_img_train.tar": 1}
+
+
+def test_the_script_has_the_flags_of_a_conversion(
+    tmp_path: Path, script: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw, output = folders(tmp_path / "raw"), tmp_path / "out"
+    broken = raw / "train" / "n01440764" / "n01440764_0.JPEG"
+    broken.write_bytes(broken.read_bytes()[:-9])
+    argv = [f"--input={raw}", f"--local_scratch_dir={output}", "--num_shards=2"]
+    with pytest.raises(BadRecordError, match=r"n01440764_0\.JPEG: refused: JPEG cut"):
+        script.run(argv)
+    assert script.run([*argv, "--resume", "--on-bad-record=skip", "--max-bad-records=1", "--check=decode"]) == 0
+    manifest = open_dataset(str(output)).manifest
+    assert {name: len(split.shards) for name, split in manifest.splits.items()} == {"train": 2, "validation": 2}
+    assert manifest.splits["train"].records == 10
+    assert (output / "rejects").is_dir()
+    with pytest.raises(OutputError, match="holds a dataset"):
+        script.run(argv)
+    write_files(raw / "train" / "n01440764", {f"n01440764_{i}.JPEG": jpeg(i) for i in (77, 78)})
+    broken.unlink()
+    appending = [*argv, "--append", "--check=decode"]
+    capsys.readouterr()
+    assert script.run([*appending, "--dry-run"]) == 0
+    assert "2 files" in capsys.readouterr().out
+    assert open_dataset(str(output)).manifest.records == 14
+    assert script.run(appending) == 0
+    assert "2 records added" in capsys.readouterr().out
+    assert open_dataset(str(output)).manifest.records == 16
+    with pytest.raises(UsageError, match=r"--split: .* is ImageNet"):
+        script.run([*argv, "--split=train=0.5,test=0.5"])
+    with pytest.raises(UsageError, match="--local-scratch-dir: not allowed with argument --gcs-output-path"):
+        script.run([f"--input={raw}", "--gcs_output_path=gs://b/out", "--local_scratch_dir=x"])
+
+
+def test_the_script_writes_to_gs(tmp_path: Path, script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = tars(tmp_path / "raw")
+    assert script.run([f"--raw_data_dir={raw}", f"--output={tmp_path}/out"]) == 0
+    local = {path.name: path.read_bytes() for path in (tmp_path / "out").glob("*.tfrecord")}
+    with GcsServer(page=100) as store:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", store.url)
+        # The client of the test before knows another server.
+        _google.cache_clear()
+        objects = store.bucket("b")
+        for path in raw.iterdir():
+            store.put("b", f"in/{path.name}", path.read_bytes())
+        assert script.run(["--raw_data_dir=gs://b/in", "--gcs_output_path=gs://b/out"]) == 0
+        assert main(["verify", "gs://b/out"]) == 0
+        assert main(["inspect", "gs://b/out"]) == 0
+        assert open_dataset("gs://b/out").manifest.records == 15
+        there = {name.removeprefix("out/"): item.data for name, item in objects.items() if name.startswith("out/")}
+        assert {name: data for name, data in there.items() if name.endswith(".tfrecord")} == local
+        _google.cache_clear()

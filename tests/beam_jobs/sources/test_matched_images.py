@@ -1,12 +1,19 @@
 from __future__ import annotations
 
+import io
+import pickle
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
+from beam_jobs.images import run
 from beam_jobs.labels import Labels
 from beam_jobs.sources import SourceOptions
+from beam_jobs.sources.idx import IdxPairs
+from beam_jobs.sources.lists import Lists
 from beam_jobs.sources.matched_images import MatchedImages
+from beam_jobs.sources.tars import Tars
 from tests.beam_jobs.sources.inputs import (
     converted,
     ignored,
@@ -15,15 +22,21 @@ from tests.beam_jobs.sources.inputs import (
     listed_and_refused,
     opened,
     summary,
+    tar_bytes,
     write_files,
 )
-from tpudata.errors import SourceError, UsageError
+from tests.gcs_server import GcsServer
+from tpudata.errors import BadRecordError, SourceError, UsageError
+from tpudata.format import open_dataset
+from tpudata.storage._select import _google
 
 FILES = {
     f"{split}/{name}/{i}.jpg": jpeg(i)
     for i, (split, name) in enumerate([("train", "cat"), ("train", "dog"), ("test", "cat")])
 }
 UNLABELLED = SourceOptions(unlabelled=True)
+LIST = b"path,label\n0.jpg,cat\n"
+IDX_IMAGES, IDX_LABELS = b"\0\0\x08\x03\0\0\0\1\0\0\0\1\0\0\0\1\7", b"\0\0\x08\x01\0\0\0\1\5"
 
 
 def test_the_folder_is_the_class_and_the_one_above_the_split(tmp_path: Path) -> None:
@@ -81,6 +94,159 @@ def test_patterns_that_match_nothing(tmp_path: Path) -> None:
         opened(f"{tmp_path}/nowhere/*")
     with pytest.raises(UsageError, match="--label-column is for CSV and JSONL lists"):
         opened(f"{tmp_path}/*/*", SourceOptions(label_column="x"))
+
+
+def test_every_kind_of_image_is_matched(tmp_path: Path) -> None:
+    names = ("JPEG", "PNG", "GIF", "WebP", "BMP", "TIFF", "PPM")
+    for name in names:
+        data = io.BytesIO()
+        Image.new("RGB", (9, 7), (10, 200, 90)).save(data, name)
+        files = write_files(tmp_path / name, {f"{kind}/0.{name.lower()}": data.getvalue() for kind in ("cat", "dog")})
+        assert isinstance(opened(f"{files}/*/*.{name.lower()}"), MatchedImages)
+        with pytest.raises(SourceError, match="is one image"):
+            opened(files / "cat" / f"0.{name.lower()}")
+    found = converted(f"{tmp_path}/P*/*/*", tmp_path / "out")["train"]
+    assert {key: label for key, (label, _) in found.items()} == {
+        b"PNG/cat/0.png": 0,
+        b"PNG/dog/0.png": 1,
+        b"PPM/cat/0.ppm": 0,
+        b"PPM/dog/0.ppm": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("pattern", "bad", "reason"),
+    [
+        ("*/*.jpg", b"", "the file is empty"),
+        ("**", b"<html><body>404</body></html>", "HTML"),
+        ("*/*", b"PK\3\4 and more", "a zip file"),
+        ("**/?.*", b"path,label\n", "no known image"),
+    ],
+)
+def test_a_first_file_that_is_no_image_is_one_bad_record(tmp_path: Path, pattern: str, bad: bytes, reason: str) -> None:
+    write_files(tmp_path, {"in/cat/0.jpg": bad, **{f"in/dog/{i}.jpg": jpeg(i) for i in range(1, 4)}})
+    argv = ["--input", f"{tmp_path}/in/{pattern}", "--output", f"{tmp_path}/out"]
+    with pytest.raises(BadRecordError, match=rf"cat/0\.jpg.*refused: .*{reason}"):
+        run(argv)
+    assert run([*argv, "--on-bad-record=skip", "--max-bad-records=1", "--overwrite"]) == 0
+    dataset = open_dataset(f"{tmp_path}/out")
+    assert sorted(example["image/filename"][0] for example in dataset.examples("train")) == [
+        b"dog/1.jpg",
+        b"dog/2.jpg",
+        b"dog/3.jpg",
+    ]
+
+
+def test_names_say_what_a_pattern_matches(tmp_path: Path) -> None:
+    write_files(
+        tmp_path,
+        {
+            "tars/a.tar": tar_bytes([("cat/0.jpg", jpeg(0))]),
+            "tars/b.TAR": tar_bytes([("dog/1.jpg", jpeg(1))]),
+            "packed/a.tar.gz": tar_bytes([("cat/0.jpg", jpeg(0))], mode="w:gz"),
+            "packed/b.tgz": tar_bytes([("dog/1.jpg", jpeg(1))], mode="w:gz"),
+            "lists/a.csv": LIST,
+            "lists/b.tsv": LIST.replace(b",", b"\t").replace(b"0", b"1"),
+            "lists/0.jpg": jpeg(0),
+            "lists/1.jpg": jpeg(1),
+            "rows/a.jsonl": b'{"path": "0.jpg", "label": "cat"}\n',
+            "rows/b.json": b'{"path": "1.jpg", "label": "dog"}\n',
+            "mnist/t10k-images-idx3-ubyte": IDX_IMAGES,
+            "mnist/t10k-labels-idx1-ubyte": IDX_LABELS,
+            # Names that say nothing are those of images; only the last ending counts, and only behind a dot.
+            "blobs/cat/0a1b": jpeg(0),
+            "blobs/dog/tar": jpeg(1),
+            "blobs/dog/x.csv.jpeg": jpeg(2),
+        },
+    )
+    for pattern, kind in (
+        ("tars/*", Tars),
+        ("packed/*", Tars),
+        ("packed/*.tgz", Tars),
+        ("lists/?.[ct]sv", Lists),
+        ("lists/*.csv", Lists),
+        ("rows/*", Lists),
+        ("mnist/*", IdxPairs),
+        ("mnist/*-labels-*", IdxPairs),
+        ("blobs/*/*", MatchedImages),
+        ("blobs/**", MatchedImages),
+    ):
+        source = opened(f"{tmp_path}/{pattern}")
+        assert isinstance(source, kind), pattern
+    assert set(summary(opened(f"{tmp_path}/blobs/*/*"))) == {"cat/0a1b", "dog/tar", "dog/x.csv.jpeg"}
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (("cat/0.jpg", "cat/labels.csv"), r"cat/labels\.csv is a list.*cat/0\.jpg is an image.*/\*\.jpg"),
+        (("cat/a.json", "cat/a.jpg"), r"cat/a\.json is a list.*cat/a\.jpg is an image"),
+        (("all/README", "all/a.tar"), r"all/a\.tar is a tar.*all/README is an image"),
+        (("all/a.csv", "all/a.tar"), r"all/a\.csv is a list.*all/a\.tar is a tar"),
+    ],
+)
+def test_a_pattern_of_several_forms_names_one_of_each(tmp_path: Path, names: tuple[str, ...], message: str) -> None:
+    write_files(tmp_path, {f"in/{name}": b"x" for name in names})
+    for pattern in ("*/*", "**"):
+        with pytest.raises(SourceError, match=message):
+            opened(f"{tmp_path}/in/{pattern}")
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("a.zip", b"PK\3\4", "a zip archive"),
+        ("a.parquet", b"PAR1", "a Parquet file"),
+        ("a.tar.bz2", b"BZh9", "compressed with bzip2"),
+        ("a.csv", jpeg(0), "is one image"),
+        ("a.tar", b"", "is empty"),
+        ("a.csv.gz", b"\x1f\x8b\x08\0\0\0\0\0\0\xff\x03\0\0\0\0\0\0\0\0\0", "compressed with gzip, and neither"),
+    ],
+)
+def test_patterns_of_forms_that_are_not_read(tmp_path: Path, name: str, data: bytes, message: str) -> None:
+    write_files(tmp_path, {f"all/{name}": data})
+    for pattern in ("*", name.replace("a", "?", 1)):
+        with pytest.raises(SourceError, match=rf"all/{name} .*{message}|all/{name} {message}"):
+            opened(f"{tmp_path}/all/{pattern}")
+    # Among images it is one bad record.
+    if not name.endswith((".csv", ".csv.gz", ".tar")):
+        write_files(tmp_path, {"all/0.jpg": jpeg(0)})
+        assert set(summary(opened(f"{tmp_path}/all/*"))) == {"0.jpg", name}
+
+
+@pytest.mark.parametrize("first", ["BMI", "BM", "P3", "GIF"])
+def test_a_list_that_begins_like_an_image_is_a_list(tmp_path: Path, first: str) -> None:
+    write_files(tmp_path, {"0.jpg": jpeg(0), "list.tsv": f"{first}\tpath\tlabel\n1\t0.jpg\tcat\n".encode()})
+    for name in ("list.tsv", "*.tsv"):
+        source = opened(tmp_path / name)
+        assert isinstance(source, Lists)
+        assert [feature.name for feature in source.extra] == [first]
+
+
+def test_what_is_opened_does_not_grow_with_the_matches(tmp_path: Path) -> None:
+    sizes = []
+    for count in (2, 400):
+        write_files(tmp_path, {f"in/cat/{i}.jpg": b"x" for i in range(count)})
+        sizes.append([len(pickle.dumps(opened(f"{tmp_path}/in/{pattern}"))) for pattern in ("*/*", "*/*.jpg", "**")])
+    assert sizes[0] == sizes[1]
+
+
+def test_a_pattern_that_says_its_form_is_not_listed_to_learn_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with GcsServer(page=1000) as store:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", store.url)
+        # The client of the test before knows another server.
+        _google.cache_clear()
+        store.bucket("b")
+        for i in range(30):
+            store.put("b", f"in/class{i}/0.jpg", jpeg(i))
+        requests = []
+        for pattern in ("*/*.jpg", "*/*"):
+            store.requests.clear()
+            assert isinstance(opened(f"gs://b/in/{pattern}"), MatchedImages)
+            requests.append(store.requests["list"])
+        _google.cache_clear()
+    # `*/*` may match anything, so every folder is listed.
+    assert requests[0] < 10 < 30 < requests[1]
 
 
 def test_a_folder_with_brackets_is_taken_as_it_is(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ NAMES = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     names=NAMES,
     sizes=st.lists(st.sampled_from([0, 1, 511, 512, 513, 9000]), min_size=8, max_size=8),
@@ -313,3 +313,76 @@ def test_json_labels_of_large_samples(tmp_path: Path) -> None:
     label = json.dumps({"label": "c" * 100_000})
     source = opened(write_tar(tmp_path, [("0.jpg", jpeg(0)), ("0.json", label.encode())]))
     assert [len(reference.labels[0]) for reference in listed(source)] == [100_000]
+
+
+@GZ
+def test_a_member_too_large_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gz: bool
+) -> None:
+    path = write_tar(tmp_path, [*FLAT, ("cat/9.jpg", bytes(90_001))], gz)
+    monkeypatch.setattr("beam_jobs.sources._tar_unit.MOST_INPUT_BYTES", 90_000)
+    references, refusals = listed_and_refused(opened(path))
+    assert len(references) == len(FLAT)
+    assert [(error.source, error.reason.split(":")[0]) for error in refusals] == [(f"{path}/cat/9.jpg", "too large")]
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        [("._0.jpg", bytes(2 << 20))],
+        [("a/0.jpg", bytes(2 << 20)), ("a/0.cls", b"3")],
+        [("a/0.cls", b" " * (2 << 20))],
+        [(f"._{number}.jpg", bytes(1 << 10)) for number in range(1 << 10)],
+    ],
+    ids=["passed over", "image", "label", "many small"],
+)
+def test_a_compressed_tar_is_not_unpacked_to_learn_what_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: list[tuple[str, bytes]]
+) -> None:
+    path = write_tar(tmp_path, [*first, *FLAT], gz=True)
+    assert opened(path).has_classes
+    monkeypatch.setattr("beam_jobs.sources._tar_form._MOST_LOOKED_AT", 1 << 20)
+    with pytest.raises(SourceError, match=r"data\.tar\.gz is compressed, and its first 1 MiB do not say.*gunzip"):
+        opened(path)
+    # Of one that is not compressed, what is passed over is not read.
+    assert opened(write_tar(tmp_path, [*first, *FLAT])).has_classes
+
+
+def test_zeros_behind_a_compressed_tar_are_not_unpacked_to_learn_what_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "data.tar.gz"
+    path.write_bytes(gzip.compress(tar_bytes([(".hidden", b"")]) + bytes(2 << 20)))
+    monkeypatch.setattr("beam_jobs.sources._tar_form._MOST_LOOKED_AT", 1 << 20)
+    with pytest.raises(SourceError, match="do not say what it holds"):
+        opened(path)
+
+
+@GZ
+@pytest.mark.parametrize("size", [-512, -1])
+def test_a_size_below_nothing_is_an_error_and_no_endless_loop(tmp_path: Path, gz: bool, size: int) -> None:
+    info = tarfile.TarInfo("a/0.jpg")
+    info.pax_headers = {"size": str(size)}
+    data = info.tobuf(tarfile.PAX_FORMAT) + bytes(1024)
+    (path := tmp_path / "data.tar").write_bytes(gzip.compress(data) if gz else data)
+    with pytest.raises(CorruptionError, match=f"a tar header with the size {size}"):
+        opened(path)
+
+
+@GZ
+@pytest.mark.parametrize("kind", [b"x", b"g", b"L", b"K"])
+def test_a_header_larger_than_any_name_is_not_read(tmp_path: Path, gz: bool, kind: bytes) -> None:
+    info = tarfile.TarInfo("header")
+    info.type, info.size = kind, 2**60
+    data = info.tobuf(tarfile.GNU_FORMAT) + bytes(4096)
+    (path := tmp_path / "data.tar").write_bytes(gzip.compress(data) if gz else data)
+    with pytest.raises(CorruptionError, match=r"at byte 0: (a tar header of|the tar is cut)"):
+        opened(path)
+
+
+def test_what_is_refused_has_the_key_that_it_has_wherever_the_tar_lies(tmp_path: Path) -> None:
+    files = [*PAIRS, ("2.jpg", jpeg(2)), ("3.jpg", jpeg(3)), ("3.cls", b"tab\nby")]
+    for folder in ("one", "two"):
+        refusals = listed_and_refused(opened(write_tar(tmp_path / folder, files)))[1]
+        assert [error.key for error in refusals] == ["data.tar/2", "data.tar/3"]
+        assert all(str(tmp_path) not in (error.reason or "") for error in refusals)

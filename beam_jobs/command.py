@@ -1,0 +1,49 @@
+"""The command line of a conversion: its flags and Beam's, and what it prints of the run."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from beam_jobs.pipeline import Conversion
+from beam_jobs.runner import beam_flag_names, pipeline_options
+from beam_jobs.table import added_table, plan_table, result_table
+from tpudata.flags import FlagParser
+from tpudata.format import open_dataset
+
+
+def parse_flags(parser: FlagParser, argv: Sequence[str]) -> tuple[argparse.Namespace, PipelineOptions]:
+    """Parses a command line.
+
+    Args:
+        parser: has the flags of `add_common_flags`, and others.
+        argv: flags, without the program's name.
+
+    Returns:
+        The parser's flags, and Beam's.
+
+    Raises:
+        UsageError: a flag is known to neither, or a value does not fit.
+    """
+    flags, rest = parser.parse_with_rest(argv, beam_flag_names())
+    beam_options, unknown = pipeline_options(rest, flags.workers)
+    parser.refuse_unknown(unknown, beam_flag_names())
+    return flags, beam_options
+
+
+def run_conversion(conversion: Conversion, beam_options: PipelineOptions, *, dry_run: bool) -> int:
+    """Runs a conversion, or plans it where `dry_run`, and prints what came of it; returns the exit code 0."""
+    if dry_run:
+        print(plan_table(conversion.plan(), conversion.unit))
+        return 0
+    started = time.monotonic()
+    added = conversion.run(beam_options)
+    output, seconds = conversion.options.output, time.monotonic() - started
+    if added is not None:
+        print(added_table(added, output, seconds))
+    else:
+        print(result_table(open_dataset(output).manifest, output, seconds))
+    return 0

@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_jobs.options import Budget, ConvertOptions, SplitShares, parse_size
+from beam_jobs.order import Order
+from beam_jobs.reference import key_digest
+from tpudata.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("1", 1),
+        ("100MB", 10**8),
+        ("64MiB", 64 << 20),
+        ("1.5kB", 1500),
+        ("2 GB", 2 * 10**9),
+        ("0.5KiB", 512),
+        ("1gib", 1 << 30),
+    ],
+)
+def test_sizes(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "MB", "-1", "1TB", "1e3", "1..5MB", "0", "0.5", "0x10", "nan"])
+def test_texts_that_are_no_size(text: str) -> None:
+    with pytest.raises(UsageError, match=r"is not a size|less than one byte"):
+        parse_size(text)
+
+
+SHARES = st.dictionaries(
+    st.from_regex(r"[A-Za-z][A-Za-z0-9_]{0,8}", fullmatch=True), st.integers(1, 1000), min_size=1, max_size=6
+).map(lambda parts: {name: Fraction(part, sum(parts.values())) for name, part in parts.items()})
+
+
+@given(SHARES)
+def test_shares_are_parsed_as_they_are_written(shares: dict[str, Fraction]) -> None:
+    text = ",".join(f"{name}={share}" for name, share in shares.items())
+    assert SplitShares.parse(text).shares == shares
+
+
+@given(SHARES, st.integers(0, 2**128 - 1))
+def test_every_record_has_a_split(shares: dict[str, Fraction], digest: int) -> None:
+    assert SplitShares(shares).split_of(digest) in shares
+
+
+def test_splits_get_their_shares_and_a_record_stays_where_it_is() -> None:
+    keys = [key_digest(f"class/{number}.jpg") for number in range(20_000)]
+    one, two = SplitShares.parse("train=0.8,test=0.2"), SplitShares.parse("train=0.9,test=0.1")
+    for shares in (one, two):
+        count = sum(shares.split_of(key) == "test" for key in keys)
+        assert count == pytest.approx(shares.shares["test"] * len(keys), rel=0.1)
+    # What is in the smaller part was in the larger.
+    assert all(one.split_of(key) == "test" for key in keys if two.split_of(key) == "test")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("train", "is not NAME=SHARE"),
+        ("train=", "is not NAME=SHARE"),
+        ("train=1/0", "is not NAME=SHARE"),
+        ("train=nan", "is not NAME=SHARE"),
+        ("train=1e999999999", "is not NAME=SHARE"),
+        ("train=0.5,train=0.5", "train is named twice"),
+        ("train=1,test=0", "split test has share 0"),
+        ("train=0.6,test=0.6", r"add up to 1\.2"),
+        ("train=1e400", r"add up to more than 10\^9"),
+        ("a-b=1", "split name 'a-b'"),
+        ("=1", "split name ''"),
+    ],
+)
+def test_texts_that_are_no_shares(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        SplitShares.parse(text)
+
+
+@given(st.integers(0, 10**6), st.integers(0, 10**6))
+def test_a_count_is_allowed_as_many(count: int, rejected: int) -> None:
+    budget = Budget.parse(str(count))
+    assert str(budget) == str(count)
+    assert budget.allows(rejected, 10**9) == (rejected <= count)
+
+
+@given(st.integers(0, 1000), st.integers(0, 10**6), st.integers(0, 10**6))
+def test_a_share_is_allowed_exactly(permille: int, rejected: int, records: int) -> None:
+    budget = Budget.parse(f"{permille / 10}%")
+    assert budget.allows(rejected, records) == (rejected * 1000 <= permille * records)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "-1", "0.5", "101%", "-1%", "x", "%", "nan", "inf%", "1e999999999", "1e-999999999%"]
+)
+def test_texts_that_are_no_budget(text: str) -> None:
+    with pytest.raises(UsageError, match="neither a count such as 100 nor a share"):
+        Budget.parse(text)
+
+
+def test_paths_have_one_spelling() -> None:
+    options = ConvertOptions("in//", "gs://b/out/")
+    assert (options.input, options.output) == ("in", "gs://b/out")
+    assert ConvertOptions("/", "gs://b/out").input == "/"
+
+
+@pytest.mark.parametrize(
+    ("input", "output", "inside"),
+    [
+        ("a", "a", True),
+        ("a", "a/b", True),
+        ("a", "./c/../a/b", True),
+        ("/", "a", True),
+        ("gs://b/in", "gs://b/in/out", True),
+        ("a", "ab", False),
+        ("a/b", "a", False),
+        ("gs://b/in", "gs://b/input", False),
+        ("gs://b/in", "b/in/out", False),
+    ],
+)
+def test_an_output_inside_the_input_is_refused(
+    input: str, output: str, inside: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if not inside:
+        ConvertOptions(input, output)
+        return
+    with pytest.raises(UsageError, match="lies in --input"):
+        ConvertOptions(input, output)
+
+
+def test_a_link_does_not_hide_that_the_output_is_inside(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "in")
+    with pytest.raises(UsageError, match="lies in --input"):
+        ConvertOptions(str(tmp_path / "in"), str(tmp_path / "link" / "out"))
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"input": " "}, "--input is empty"),
+        ({"output": ""}, "--output is empty"),
+        ({"resume": True, "append": True}, "--resume and --append: choose one"),
+        ({"shuffle": False, "seed": 1}, "--seed is of the shuffled order"),
+        ({"num_shards": 7, "shards_multiple_of": 2}, "no multiple of 2"),
+        ({"on_bad_record": "ignore"}, "allowed are fail and skip"),
+        ({"max_bad_records": Budget(count=1)}, "is for --on-bad-record=skip"),
+        ({"label_offset": -1}, "--label-offset is -1"),
+        ({"label_offset": 2**31}, "--label-offset is 2147483648"),
+        ({"compression": "zip"}, "zip"),
+    ],
+)
+def test_options_that_do_not_fit_each_other(said: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        ConvertOptions(**{"input": "in", "output": "out", **said})
+
+
+def test_what_decides_the_shards_is_told_apart_from_how_they_are_made() -> None:
+    same = [
+        ConvertOptions("in", "out"),
+        ConvertOptions("other", "elsewhere", resume=True),
+        ConvertOptions("in", "out", on_bad_record="skip"),
+    ]
+    assert all(options.deciding() == same[0].deciding() for options in same)
+    others: list[dict[str, Any]] = [
+        {"split": SplitShares.parse("a=0.5,b=0.5")},
+        {"shard_bytes": 1},
+        {"num_shards": 3},
+        {"shards_multiple_of": 2},
+        {"shuffle": False},
+        {"seed": 1},
+        {"label_offset": 1},
+        {"compression": "gzip"},
+    ]
+    found = [ConvertOptions("in", "out", **said).deciding() for said in others]
+    assert len({json.dumps(deciding, sort_keys=True) for deciding in [same[0].deciding(), *found]}) == 1 + len(others)
+
+
+def test_the_order() -> None:
+    assert ConvertOptions("in", "out", seed=5).order == Order(True, 5)
+    assert ConvertOptions("in", "out", shuffle=False).order == Order(False, 0)

@@ -1,0 +1,115 @@
+"""What may be in an output folder, and what stays there: files that no conversion wrote."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from beam_jobs.images import run
+from tests.beam_jobs.test_images import digests, make_pictures
+from tpudata.errors import BadRecordError, OutputError, SourceError, UsageError
+from tpudata.format import open_dataset
+
+NAMES = ("labels.txt", "dataset_info.json", "features.json")
+PLAIN = ("--unlabelled", "--compression=gzip")
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return make_pictures(tmp_path / "in", 9)
+
+
+def convert(source: Path, *flags: str) -> Path:
+    output = source.parent / "out"
+    run(["--input", str(source), "--output", str(output), *flags])
+    return output
+
+
+def test_overwrite_leaves_files_that_the_dataset_does_not_have(source: Path) -> None:
+    # Without classes and compressed, a dataset has none of these.
+    output = convert(source, *PLAIN)
+    for name in NAMES:
+        (output / name).write_text("mine")
+    (output / "rejects").mkdir()
+    (output / "rejects" / "notes.txt").write_text("mine")
+    before = digests(output)
+    convert(source, *PLAIN, "--overwrite")
+    assert digests(output) == before
+    # What would be written over them is refused before anything is removed.
+    for flags, name in (
+        (["--compression=gzip"], "labels.txt"),
+        (["--unlabelled"], "dataset_info.json"),
+        ([], "labels.txt"),
+    ):
+        with pytest.raises(OutputError, match=rf"--overwrite: .* has {name}, which is not of its dataset"):
+            convert(source, *flags, "--overwrite")
+        assert digests(output) == before
+    for name in NAMES:
+        (output / name).unlink()
+    convert(source, "--overwrite")
+    assert open_dataset(str(output)).labels() == ("cat", "dog", "eel")
+    # Its own go.
+    convert(source, *PLAIN, "--overwrite")
+    assert not [name for name in NAMES if (output / name).exists()]
+    assert (output / "rejects" / "notes.txt").read_text() == "mine"
+
+
+def test_a_dry_run_refuses_what_the_run_would_refuse(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = source.parent / "out"
+    other.mkdir()
+    (other / "thesis.txt").write_text("years of work")
+    for flags in ([], ["--resume"], ["--overwrite"], ["--append"]):
+        with pytest.raises(OutputError, match=r"thesis\.txt|no manifest\.json"):
+            convert(source, "--dry-run", *flags)
+    (other / "thesis.txt").unlink()
+    output = convert(source, "--num-shards=2")
+    before = digests(output)
+    capsys.readouterr()
+    for flags, message in (
+        ([], r"holds a dataset\. Say --overwrite"),
+        (["--resume", "--num-shards=3"], "was made with num_shards = 2, and now it is 3"),
+    ):
+        with pytest.raises(OutputError, match=message):
+            convert(source, "--dry-run", *flags)
+    for flags in (["--resume", "--num-shards=2"], ["--overwrite", "--num-shards=3"]):
+        convert(source, "--dry-run", *flags)
+        assert "train" in capsys.readouterr().out
+    Image.new("L", (5, 6)).save(source / "cat" / "more.png")
+    with pytest.raises(OutputError, match="the input has changed since"):
+        convert(source, "--dry-run", "--resume", "--num-shards=2")
+    assert digests(output) == before
+    (output / "train-00000-of-00009.tfrecord").write_bytes(b"half")
+    for flags in (["--overwrite"], ["--append"]):
+        with pytest.raises(OutputError, match="1 shard of another run, such as train-00000-of-00009"):
+            convert(source, "--dry-run", *flags)
+    (output / "manifest.json").unlink()
+    with pytest.raises(OutputError, match="shards of another run"):
+        convert(source, "--dry-run", "--resume", "--num-shards=3")
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_run_that_fails_leaves_no_temporary_files(tmp_path: Path, workers: str) -> None:
+    make_pictures(tmp_path / "in", 9)
+    (tmp_path / "in" / "cat" / "x.jpg").write_bytes(b"no picture")
+    (tmp_path / "tars").mkdir()
+    with tarfile.open(tmp_path / "tars" / "all.tar.gz", "w:gz") as tar:
+        tar.add(tmp_path / "in", ".")
+    with pytest.raises(BadRecordError, match=r"x\.jpg"):
+        convert(tmp_path / "tars", f"--workers={workers}")
+    assert not list((tmp_path / "out").rglob(".*"))
+    with pytest.raises(SourceError, match="more than --max-bad-records=0"):
+        convert(tmp_path / "tars", "--on-bad-record=skip", "--max-bad-records=0", "--resume")
+    assert not list((tmp_path / "out").rglob(".*"))
+
+
+def test_a_label_offset_is_of_classes(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--label-offset is 3, and the images have no classes"):
+        convert(source, "--label-offset=3", "--unlabelled")
+    # So it is where the input says so.
+    (tmp_path / "pictures.csv").write_text(f"path\n{source}/cat/000.jpg\n")
+    with pytest.raises(UsageError, match="--label-offset is 3"):
+        convert(tmp_path / "pictures.csv", "--label-offset=3", "--unlabelled")
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,38 @@
+"""What importing `beam_jobs` loads, and what it says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import beam_jobs
+
+
+def loaded(program: str) -> list[str]:
+    """What a program prints, which must print no error."""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+def test_beam_is_loaded_when_it_is_needed_and_silently() -> None:
+    asked = "print('apache_beam' in sys.modules)"
+    program = f"import sys, beam_jobs.image_check, tpudata.cli.verify; {asked}; import beam_jobs.images; {asked}"
+    assert loaded(program) == ["False", "True"]
+    program = (
+        f"import sys, beam_jobs; {asked}; from beam_jobs import WriteTFRecordShards as it; {asked}; print(it.__name__)"
+    )
+    assert loaded(program) == ["False", "True", "WriteTFRecordShards"]
+
+
+def test_other_warnings_of_the_root_logger_stay() -> None:
+    program = "import sys, logging, beam_jobs; logging.basicConfig(stream=sys.stdout); logging.warning('mine')"
+    assert loaded(program) == ["WARNING:root:mine"]
+
+
+def test_names() -> None:
+    assert "WriteTFRecordShards" in dir(beam_jobs)
+    with pytest.raises(AttributeError, match="module 'beam_jobs' has no attribute 'Other'"):
+        _ = beam_jobs.Other
