@@ -5,8 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.digits import write_digits
+
+# An example takes as long as the machine is busy.
+settings.register_profile("tpudata", deadline=None)
+settings.load_profile("tpudata")
 
 
 @pytest.fixture(scope="session")

@@ -40,6 +40,7 @@ def write_dataset(
     layout: str,
     shards: int = 3,
     classes: int | None = None,
+    compression: str | None = None,
 ) -> str:
     """Writes records, as evenly as they go, into `shards` shards per split."""
     written = {}
@@ -50,6 +51,7 @@ def write_dataset(
                 folder,
                 shard_name(name, number, shards),
                 [encode_example(record) for record in records[bounds[number] : bounds[number + 1]]],
+                compression=compression,
             )
             for number in range(shards)
         ]
@@ -62,6 +64,7 @@ def write_dataset(
         source=Source("memory", count, 0, "0"),
         created_by="tests",
         labels=classes,
+        compression=compression,
     )
     write_metadata(folder, manifest, None if classes is None else [f"class {i}" for i in range(classes)])
     return folder
@@ -75,6 +78,7 @@ def write_images(
     shape: tuple[int | None, int | None, int],
     layout: str = "imagenet",
     shards: int = 3,
+    compression: str | None = None,
 ) -> Written:
     """Writes pictures as PNG in the layout imagenet, or as raw bytes."""
     if layout == "imagenet":
@@ -93,5 +97,5 @@ def write_images(
         return {"image_raw": pixels.tobytes(), "label": label}
 
     records = {split: [record(split, number) for number in range(len(images[split]))] for split in images}
-    write_dataset(folder, records, features, layout=layout, shards=shards, classes=10)
+    write_dataset(folder, records, features, layout=layout, shards=shards, classes=10, compression=compression)
     return Written(folder, {k: list(v) for k, v in images.items()}, {k: [int(x) for x in v] for k, v in labels.items()})

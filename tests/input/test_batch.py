@@ -1,39 +1,14 @@
-"""Padding, weights and names of leaves."""
+"""Weights, static shapes and names of leaves."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tpudata import FeatureError
-from tpudata.input.batch import check_static, has_room, map_named, named_leaves, pad_batch, with_weights
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.data())
-def test_padding_equals_a_plain_loop(data: st.DataObject) -> None:
-    batch_size = data.draw(st.integers(1, 6))
-    rows = data.draw(st.integers(1, batch_size))
-    values = np.arange(rows * 3).reshape(rows, 3)
-    names = [f"row {i}" for i in range(rows)]
-    (padded, padded_names), weights = pad_batch((tf.constant(values), tf.constant(names)), batch_size)
-    for row in range(batch_size):
-        source = row if row < rows else rows - 1
-        assert padded[row].numpy().tolist() == values[source].tolist()
-        assert padded_names[row].numpy() == names[source].encode()
-        assert weights[row].numpy() == (1 if row < rows else 0)
-    assert weights.dtype == tf.float32
-
-
-def test_padding_has_a_static_shape_in_a_dataset() -> None:
-    dataset = tf.data.Dataset.range(10).batch(4).map(lambda x: pad_batch({"x": x}, 4))
-    assert dataset.element_spec == ({"x": tf.TensorSpec([4], tf.int64)}, tf.TensorSpec([4], tf.float32))
-    assert [row["x"].tolist() for row, _ in dataset.as_numpy_iterator()] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 9, 9]]
+from tpudata.input.batch import check_static, has_room, map_named, named_leaves, with_rows, with_weights
 
 
 def test_weights_join_the_features() -> None:
@@ -42,6 +17,14 @@ def test_weights_join_the_features() -> None:
     assert features == {"x": 1, "weights": weights}
     assert labels == 2
     assert with_weights({"x": 1}, weights)["weights"] is weights
+
+
+def test_a_number_of_rows_becomes_static() -> None:
+    dataset = tf.data.Dataset.range(8).batch(4).map(lambda x: with_rows({"x": x}, 4))
+    assert dataset.element_spec == {"x": tf.TensorSpec([4], tf.int64)}
+    wrong = tf.data.Dataset.range(7).batch(4).map(lambda x: with_rows({"x": x}, 4))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"\[3\].*\[4\]"):
+        list(wrong)
 
 
 def test_where_weights_have_room() -> None:

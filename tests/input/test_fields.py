@@ -55,7 +55,7 @@ def test_a_label_that_is_none_is_refused() -> None:
 def test_sizes_that_vary_are_refused_with_the_mend() -> None:
     with pytest.raises(FeatureError, match=r"Pass image_size=.*--image-size HxW"):
         select_fields(manifest(IMAGE, LABEL))
-    with pytest.raises(FeatureError, match=r"'input_ids'.*convert the dataset with one size"):
+    with pytest.raises(FeatureError, match=r"'input_ids'.*Pass sequence_length=N.*buckets="):
         select_fields(manifest(Feature("input_ids", "int64", "int64", (None,)), layout="tokens"))
 
 

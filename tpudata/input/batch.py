@@ -12,31 +12,6 @@ from tpudata.errors import FeatureError
 WEIGHTS = "weights"
 
 
-def pad_batch(batch: Any, batch_size: int) -> tuple[Any, tf.Tensor]:
-    """Pads a batch to `batch_size` rows.
-
-    Padding repeats the last real row rather than adding zeros: no model can make a NaN of it that real data would not make,
-    and NaN times weight 0 would still be NaN.
-
-    Args:
-        batch: a structure of tensors [n, ...] with 1 <= n <= batch_size.
-        batch_size: rows wanted.
-
-    Returns:
-        The structure with tensors [batch_size, ...], and float32 [batch_size]: 1 for a real row, 0 for padding.
-    """
-    rows = tf.shape(tf.nest.flatten(batch)[0])[0]
-    index = tf.range(batch_size)
-
-    def repeat_last() -> Any:
-        source = tf.minimum(index, rows - 1)
-        return tf.nest.map_structure(lambda tensor: tf.gather(tensor, source), batch)
-
-    # Not `==`, which in a graph of TensorFlow 1 compares the objects.
-    padded = tf.cond(tf.equal(rows, batch_size), lambda: batch, repeat_last)
-    return with_rows(padded, batch_size), tf.cast(index < rows, tf.float32)
-
-
 def with_rows(batch: Any, batch_size: int) -> Any:
     """The same tensors, with `batch_size` rows in their static shapes."""
     return tf.nest.map_structure(lambda tensor: tf.ensure_shape(tensor, (batch_size, *tensor.shape[1:])), batch)

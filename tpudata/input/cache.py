@@ -8,107 +8,199 @@ import hashlib
 import json
 import os
 import shutil
+import uuid
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any, BinaryIO, Protocol, cast
 
-import tensorflow as tf
+import numpy as np
+import numpy.typing as npt
 
 from tpudata.errors import CorruptionError, DatasetError, StorageError, UsageError
 from tpudata.format import Split
 from tpudata.input.fields import Fields
+from tpudata.input.source import Columns
 
 # Of the free memory: what "auto" takes for the cache without being told to, and the most that True may take. The rest is
 # for the model, the shuffle window and the batches on their way.
 AUTO_SHARE = 0.25
 MEMORY_SHARE = 0.8
-# What tf.data adds per cached tensor: its buffer's and its element's bookkeeping.
-_TENSOR_BYTES = 256
+# What Python adds to a string.
+_STRING_BYTES = 41
 _MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup")
 
 
+class Column(Protocol):
+    """A value of every record."""
+
+    def __getitem__(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+        """The values of some records, [len(ids), ...]."""
+
+
+class StringColumn:
+    """Strings in a file, as `Column`.
+
+    Args:
+        ends: int64 [records]: where each string ends.
+        data: all strings, one behind the other, uint8.
+    """
+
+    def __init__(self, ends: npt.NDArray[np.int64], data: npt.NDArray[np.uint8]) -> None:
+        self._ends = ends
+        self._data = data
+
+    def __getitem__(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+        """Strings as an array of bytes objects."""
+        ends = self._ends[ids]
+        begins = np.where(ids > 0, self._ends[np.maximum(ids - 1, 0)], 0)
+        strings = np.empty(len(ids), object)
+        for place, (begin, end) in enumerate(zip(begins.tolist(), ends.tolist(), strict=True)):
+            strings[place] = self._data[begin:end].tobytes()
+        return strings
+
+
 @dataclasses.dataclass(frozen=True)
 class CachePlan:
-    """Where decoded records are kept.
+    """Where decoded records are kept: an array for each feature.
 
     Attributes:
         folder: None for memory, otherwise the folder of the cache's files.
         name: start of the files' names there; another one for other records, so that no cache is read for what it is not.
+        records: how many there are.
     """
 
     folder: str | None
     name: str
+    records: int
 
-    def apply(self, records: tf.data.Dataset) -> tf.data.Dataset:
-        """The dataset, cached; StorageError where the folder cannot be made."""
-        if self.folder is None:
-            return records.cache()
-        try:
-            Path(self.folder).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StorageError(f"cache={self.folder!r}: the folder could not be made: {error.strerror}.") from None
-        cached = records.cache(str(Path(self.folder, self.name)))
-        # No records, but what comes behind the last one: a whole pass was written, or read with its checksums.
-        end = tf.data.Dataset.range(1).flat_map(
-            tf.autograph.experimental.do_not_convert(
-                lambda _: records.take(tf.numpy_function(self._note_sizes, [], tf.int64))
-            )
-        )
-        return cached.concatenate(end)
-
-    def check(self) -> bool:
-        """Whether the folder holds these records, as far as the sizes of its files tell.
-
-        TensorFlow's errors for files that were cut name no folder, and come in the midst of training.
+    def load(self) -> Mapping[str, Column] | None:
+        """The columns that the folder holds, which stay on disk, or None where they are not there or not complete.
 
         Raises:
-            DatasetError: a file is missing (or of another size than it was: CorruptionError), or the note of the sizes is damaged.
+            DatasetError: a file is missing (or of another size than it was: CorruptionError), or the note about them is damaged.
         """
-        if self.folder is None or not Path(self.folder, f"{self.name}.index").is_file():
-            return False
-        mend = f"Delete the folder {self.folder}; it is made again on the next pass."
+        if self.folder is None:
+            return None
+        mend = f"Delete the folder {self.folder}; it is made again."
         try:
-            noted = json.loads(self._note.read_bytes())
-            sizes = {str(name): int(size) for name, size in noted.items()}
-        except FileNotFoundError:
-            return True  # No pass has come to its end since the files were complete.
-        except (OSError, ValueError, TypeError, AttributeError):
+            note = json.loads(self._note.read_bytes())
+            sizes = {str(name): int(size) for name, size in note["sizes"].items()}
+            names = [str(name) for name in note["columns"]]
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (OSError, ValueError, TypeError, AttributeError, KeyError):
             raise DatasetError(f"cache={self.folder!r}: {self._note} cannot be read. {mend}") from None
-        found = self._sizes()
         for name, size in sizes.items():
-            path = str(Path(self.folder, name))
-            if name not in found:
+            path = Path(self.folder, name)
+            if not path.is_file():
                 raise DatasetError(f"cache={self.folder!r}: {path} is missing. {mend}")
-            if found[name] != size:
+            found = path.stat().st_size
+            if found != size:
                 raise CorruptionError(
-                    path,
-                    min(found[name], size),
-                    f"the cached records are damaged: the file has {found[name]} bytes and had {size} when it was complete. {mend}",
+                    str(path),
+                    min(found, size),
+                    f"the cached records are damaged: the file has {found} bytes and had {size} when it was complete. {mend}",
                 )
-        return True
+        return {name: self._opened(number) for number, name in enumerate(names)}
+
+    def fill(self, parts: Iterable[Columns]) -> Mapping[str, Column]:
+        """Keeps the columns of all records, which come in parts, in order; returns them as they are kept.
+
+        Raises:
+            StorageError: a file cannot be written.
+        """
+        if self.folder is None:
+            return self._in_memory(parts)
+        try:
+            self._write(parts)
+        except OSError as error:
+            raise StorageError(f"cache={self.folder!r} could not be written: {error.strerror or error}.") from None
+        columns = self.load()
+        assert columns is not None
+        return columns
 
     @property
     def _note(self) -> Path:
-        return Path(self.folder or "", f"{self.name}.sizes.json")
+        """Written last: a folder that has it holds all."""
+        return Path(self.folder or "", f"{self.name}.json")
 
-    def _sizes(self) -> dict[str, int]:
-        """Sizes by name of the files that TensorFlow keeps the records in."""
-        paths = [path for kind in ("index", "data-*") for path in Path(self.folder or "").glob(f"{self.name}.{kind}")]
-        return {path.name: path.stat().st_size for path in paths}
+    def _path(self, number: int, kind: str) -> Path:
+        return Path(self.folder or "", f"{self.name}.{number}.{kind}")
 
-    def _note_sizes(self) -> int:
-        """Notes the sizes for `check`; returns how many records that adds, none."""
-        # A folder that may only be read is a cache as well, if one without a note.
-        with contextlib.suppress(OSError):
-            note = json.dumps(self._sizes(), sort_keys=True).encode()
-            # Once, not on every pass. Whole or not at all: another process may be reading it.
-            if not self._note.is_file() or self._note.read_bytes() != note:
-                temporary = self._note.with_name(f"{self._note.name}.{os.getpid()}")
-                temporary.write_bytes(note)
-                temporary.replace(self._note)
-        return 0
+    def _opened(self, number: int) -> Column:
+        values = np.load(self._path(number, "npy"), mmap_mode="r")
+        strings = self._path(number, "strings")
+        if not strings.exists():
+            return cast(Column, values)
+        # An empty file cannot be mapped.
+        data = np.memmap(strings, np.uint8, "r") if strings.stat().st_size else np.empty(0, np.uint8)
+        return StringColumn(values, data)
+
+    def _in_memory(self, parts: Iterable[Columns]) -> Mapping[str, Column]:
+        columns: Columns = {}
+        place = 0
+        for part in parts:
+            for name, values in part.items():
+                if name not in columns:
+                    columns[name] = np.empty((self.records, *values.shape[1:]), values.dtype)
+                columns[name][place : place + len(values)] = values
+            place += len(next(iter(part.values())))
+        return cast(Mapping[str, Column], columns)
+
+    def _write(self, parts: Iterable[Columns]) -> None:
+        """Writes files under temporary names, as another process may do the same; then gives them theirs, and notes them."""
+        Path(self.folder or "").mkdir(parents=True, exist_ok=True)
+        suffix = f".{uuid.uuid4().hex}"
+        arrays: dict[str, npt.NDArray[Any]] = {}
+        made: list[Path] = []
+        place = 0
+        with contextlib.ExitStack() as stack:
+            stack.callback(_delete, made, suffix)
+            strings: dict[str, BinaryIO] = {}
+            for part in parts:
+                count = len(next(iter(part.values())))
+                for name, values in part.items():
+                    if name not in arrays:
+                        number, is_string = len(arrays), values.dtype == object
+                        kinds = ("npy", "strings") if is_string else ("npy",)
+                        made += [self._path(number, kind) for kind in kinds]
+                        arrays[name] = np.lib.format.open_memmap(
+                            str(self._path(number, "npy")) + suffix,
+                            "w+",
+                            np.dtype(np.int64) if is_string else values.dtype,
+                            (self.records, *values.shape[1:]),
+                        )
+                        if is_string:
+                            strings[name] = stack.enter_context(open(str(self._path(number, "strings")) + suffix, "wb"))
+                    if name in strings:
+                        begin = strings[name].tell()
+                        strings[name].writelines(values)
+                        values = begin + np.cumsum([len(value) for value in values])
+                    arrays[name][place : place + count] = values
+                place += count
+            for file in strings.values():
+                file.flush()
+            for array in arrays.values():
+                cast("np.memmap[Any, Any]", array).flush()
+            sizes = {}
+            for path in made:
+                path.with_name(path.name + suffix).replace(path)
+                sizes[path.name] = path.stat().st_size
+            note = self._note.with_name(self._note.name + suffix)
+            note.write_text(json.dumps({"columns": list(arrays), "sizes": sizes}, sort_keys=True))
+            note.replace(self._note)
 
 
-def plan_cache(cache: bool | str | os.PathLike[str], split_name: str, split: Split, fields: Fields) -> CachePlan | None:
+def _delete(paths: Iterable[Path], suffix: str) -> None:
+    """Deletes what was not given its own name."""
+    for path in paths:
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
+def plan_cache(
+    cache: bool | str | os.PathLike[str], split_name: str, split: Split, fields: Fields, max_corrupt: int = 0
+) -> CachePlan | None:
     """Decides whether and where the decoded records of a split are kept.
 
     Args:
@@ -117,6 +209,7 @@ def plan_cache(cache: bool | str | os.PathLike[str], split_name: str, split: Spl
         split_name: the split's name.
         split: the split.
         fields: what is read of each record.
+        max_corrupt: how many damaged records may be among them.
 
     Returns:
         The plan, or None for no cache.
@@ -129,17 +222,18 @@ def plan_cache(cache: bool | str | os.PathLike[str], split_name: str, split: Spl
         raise UsageError(f'cache={cache!r}: allowed are False, True, "auto" and the path of a local folder.')
     if cache is False:
         return None
-    size = split.records * (fields.record_bytes(split) + _TENSOR_BYTES * len(fields.all))
-    name = f"{split_name}-{_digest(split, fields)}"
+    strings = sum(field.bytes is None for field in fields.all)
+    size = split.records * (fields.record_bytes(split) + _STRING_BYTES * strings)
+    name = f"{split_name}-{_digest(split, fields, max_corrupt)}"
     if cache is True or cache == "auto":
         free = free_memory()
         share = MEMORY_SHARE if cache is True else AUTO_SHARE
         if free is not None and size <= share * free:
-            return CachePlan(None, name)
+            return CachePlan(None, name, split.records)
         if cache == "auto":
             return None
         if free is None:
-            return CachePlan(None, name)
+            return CachePlan(None, name, split.records)
         raise UsageError(
             f"cache=True: the decoded records of {split_name!r} take {_gb(size)}, more than {share:.0%} of the free memory"
             f' of {_gb(free)}. Pass a folder as cache=PATH to keep them on disk, cache="auto", or a smaller image_size.'
@@ -150,8 +244,8 @@ def plan_cache(cache: bool | str | os.PathLike[str], split_name: str, split: Spl
     existing = next(path for path in (Path(cache).absolute(), *Path(cache).absolute().parents) if path.exists())
     if not existing.is_dir():
         raise UsageError(f"cache={cache!r}: {existing} is not a folder. Pass a local folder.")
-    plan = CachePlan(cache, name)
-    if not plan.check():
+    plan = CachePlan(cache, name, split.records)
+    if plan.load() is None:
         free = shutil.disk_usage(existing).free
         if size > free:
             raise UsageError(
@@ -182,11 +276,11 @@ def free_memory() -> int | None:
     return min(found, default=None)
 
 
-def _digest(split: Split, fields: Fields) -> str:
+def _digest(split: Split, fields: Fields, max_corrupt: int) -> str:
     """Digest of the records' bytes and of what is decoded of them."""
     records = [(shard.name, shard.records, shard.crc32c) for shard in split.shards]
-    decoded = [(field.feature, field.shape) for field in fields.all]
-    return hashlib.sha256(repr((records, decoded)).encode()).hexdigest()[:16]
+    decoded = [(field.feature, field.shape, field.cuts) for field in fields.all]
+    return hashlib.sha256(repr((records, decoded, max_corrupt)).encode()).hexdigest()[:16]
 
 
 def _gb(size: int) -> str:

@@ -20,10 +20,16 @@ _FED = {
     "raw": ("image_raw",),
     "text": ("text",),
     "tokens": ("input_ids", "segment_ids", "positions"),
+    "sequences": ("input_ids",),
+    "packed": ("input_ids", "segment_ids", "positions"),
 }
+# In layout tokens, of records with several texts, each text's.
+_IDS_SUFFIX = "_ids"
 _LABELS = ("image/class/label", "label")
 # The channels that `tf.io.decode_image` decodes to.
 _CHANNELS = (1, 3, 4)
+# What stands behind the last value of a padded sequence until the model's padding takes its place: no id is so small.
+PADDING = -(2**31)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,19 +40,32 @@ class Field:
         feature: what stands in the record.
         name: its key in the features that a model is fed.
         shape: static shape of one record's value once decoded.
+        is_encoded: whether an image stays the string that it is stored as, for what crops it to decode; its shape is ().
+        is_whole: whether the value is the whole record, as bytes.
+        pads: whether records have any number of integers, and `PADDING` fills them up to shape; int32 once decoded.
+        cuts: whether what is longer than shape is cut, and not refused.
     """
 
     feature: Feature
     name: str
     shape: tuple[int, ...]
+    is_encoded: bool = False
+    is_whole: bool = False
+    pads: bool = False
+    cuts: bool = False
+
+    @property
+    def dtype(self) -> str:
+        """numpy's name of the decoded value's dtype, or "string"."""
+        return "string" if self.is_encoded else self.feature.dtype
 
     @property
     def bytes(self) -> int | None:
         """Size of one decoded value, or None where it is a string."""
-        if self.feature.dtype == "string":
+        if self.dtype == "string":
             return None
         # int64 leaves as int32.
-        size = 4 if self.feature.dtype == "int64" else np.dtype(self.feature.dtype).itemsize
+        size = 4 if self.feature.dtype == "int64" or self.pads else np.dtype(self.feature.dtype).itemsize
         return size * math.prod(self.shape)
 
 
@@ -62,10 +81,20 @@ class Fields:
     inputs: tuple[Field, ...]
     label: Field | None
 
+    @classmethod
+    def of_whole_records(cls, name: str) -> Fields:
+        """Records as they are, called `name`."""
+        return cls((Field(Feature(name, "bytes", "string"), name, (), is_whole=True),), None)
+
     @property
     def all(self) -> tuple[Field, ...]:
         """Inputs and label."""
         return self.inputs if self.label is None else (*self.inputs, self.label)
+
+    @property
+    def images(self) -> tuple[Field, ...]:
+        """The inputs that are pictures: uint8 [height, width, channels] once decoded."""
+        return tuple(f for f in self.inputs if f.feature.dtype == "uint8" and len(f.feature.shape) == 3)
 
     def record_bytes(self, split: Split) -> int:
         """About what one decoded record of a split takes in memory, in bytes."""
@@ -81,6 +110,10 @@ def select_fields(
     only: str | None = None,
     extra: Sequence[str] = (),
     image_size: tuple[int, int] | None = None,
+    keep_encoded: bool = False,
+    label_name: str | None = None,
+    sequence_length: int | None = None,
+    truncate: bool = False,
 ) -> Fields:
     """Chooses what is read of each record.
 
@@ -89,14 +122,22 @@ def select_fields(
         only: name of the one input to read, instead of all that the layout feeds.
         extra: names of further features, as the manifest has them.
         image_size: (height, width) to resize encoded images to.
+        keep_encoded: leave encoded images as they are.
+        label_name: name of the label, where it is none of the usual ones.
+        sequence_length: what sequences of integers whose length varies are padded to.
+        truncate: cut longer ones.
 
     Raises:
         FeatureError: a feature is not there, or has no static shape.
-        UsageError: `image_size` without an encoded image, or an extra feature that is read anyway.
+        UsageError: `image_size` without an encoded image, `sequence_length` without a sequence whose length varies, or an extra
+            feature that is read anyway.
     """
-    label = next((f for f in manifest.features if f.name in _LABELS), None)
+    labels = _LABELS if label_name is None else (label_name,)
+    label = next((f for f in manifest.features if f.name in labels), None)
     fed = _FED.get(manifest.layout)
     chosen = [f for f in manifest.features if (f is not label if fed is None else f.name in fed)]
+    if manifest.layout == "tokens" and not chosen:
+        chosen = [f for f in manifest.features if f.name.endswith(_IDS_SUFFIX) and _varies(f)]
     if not chosen:
         raise FeatureError(
             f"Layout {manifest.layout!r} feeds {', '.join(fed or ('any feature but the label',))}, and the dataset has"
@@ -116,9 +157,17 @@ def select_fields(
             raise FeatureError(f"extra_features: {error}") from None
     if image_size is not None and not any(f.encoding == "image" for f in chosen):
         raise UsageError(f"image_size={image_size}: the dataset has no encoded images to resize. Leave it out.")
+    if sequence_length is not None and not any(_varies(f) for f in chosen):
+        raise UsageError(
+            f"sequence_length={sequence_length}: it is for sequences of tokens whose length varies, and the features"
+            f" {', '.join(f.name for f in chosen)} are none. Leave it out."
+        )
     # Extra features keep their full names: `image/filename` says more than `filename`.
     inputs = tuple(
-        Field(f, f.name if f.name in extra else _short_name(f), _static_shape(f, image_size)) for f in chosen
+        Field(f, name, (sequence_length,), pads=True, cuts=truncate)
+        if sequence_length is not None and _varies(f)
+        else _field(f, name, image_size, keep_encoded)
+        for f, name in ((f, f.name if f.name in extra else _short_name(f)) for f in chosen)
     )
     names = [field.name for field in inputs]
     if len(set(names)) != len(names):
@@ -128,26 +177,45 @@ def select_fields(
     return Fields(inputs, None if label is None else Field(label, label.name, _label_shape(label)))
 
 
+def _varies(feature: Feature) -> bool:
+    """Whether it is a sequence of integers, of another length in each record."""
+    dtype = feature.dtype if feature.encoding in (None, "raw") else ""
+    return feature.shape == (None,) and "int" in dtype
+
+
 def _short_name(feature: Feature) -> str:
     """`image` for `image/encoded` and `image_raw`, otherwise the feature's own name."""
     suffix = {"image": "/encoded", "raw": "_raw"}.get(feature.encoding or "", "")
     return feature.name.removesuffix(suffix) or feature.name
 
 
+def _field(feature: Feature, name: str, image_size: tuple[int, int] | None, keep_encoded: bool) -> Field:
+    if feature.encoding == "image" and feature.shape[2] not in _CHANNELS:
+        raise FeatureError(
+            f"Feature {feature.name!r}: {feature.shape[2]} channels; images decode to 1, 3 or 4. Convert them again."
+        )
+    if feature.encoding == "image" and keep_encoded:
+        return Field(feature, name, (), is_encoded=True)
+    return Field(feature, name, _static_shape(feature, image_size))
+
+
 def _static_shape(feature: Feature, image_size: tuple[int, int] | None) -> tuple[int, ...]:
     shape = feature.shape
     if feature.encoding == "image":
-        channels = shape[2]
-        if channels not in _CHANNELS:
-            raise FeatureError(
-                f"Feature {feature.name!r}: {channels} channels; images decode to 1, 3 or 4. Convert them again."
-            )
-        shape = (*(image_size or shape[:2]), channels)
+        shape = (*(image_size or shape[:2]), shape[2])
     static = tuple(size for size in shape if size is not None)
     if len(static) == len(shape):
         return static
     if feature.encoding == "image":
-        mend = "Pass image_size=(height, width), or --image-size HxW to a command: every image is then resized to it."
+        mend = (
+            "Pass image_size=(height, width), or --image-size HxW to a command: every image is then resized to it. Or pass"
+            " crop=, such as tpudata.TrainCrop(224) and, in evaluation, tpudata.CentreCrop(224)."
+        )
+    elif _varies(feature):
+        mend = (
+            "Pass sequence_length=N, or --sequence-length N to `tpudata bench`, to pad all records to N values; or buckets=(64,"
+            " 128, ...) for several lengths."
+        )
     else:
         mend = "Leave it out, or convert the dataset with one size for all records."
     raise FeatureError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import logging
 import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -10,74 +12,128 @@ from typing import Any, Literal, Protocol
 import tensorflow as tf
 
 from tpudata.errors import UsageError
-from tpudata.format import open_dataset
+from tpudata.input.augment import RandAugment
+from tpudata.input.bucket_pipeline import BucketPipeline
 from tpudata.input.cache import plan_cache
-from tpudata.input.fields import select_fields
-from tpudata.input.pipeline import Options, Pipeline
-from tpudata.input.source import check_shards
+from tpudata.input.collection import keep_iterators
+from tpudata.input.crop import CentreCrop, TrainCrop
+from tpudata.input.hosts import find_rows
+from tpudata.input.image_options import ImageOptions
+from tpudata.input.mix import CutMix, MixUp
+from tpudata.input.normalize import Normalize
+from tpudata.input.open_data import Data, check_plain, fields_of, open_data
+from tpudata.input.options import Options
+from tpudata.input.pipeline import Pipeline
+from tpudata.input.plain_dataset import PlainDataset
+from tpudata.input.sequence import SequenceOptions
 
 # TensorFlow numbers the rows of a batch in int32.
 _MAX_BATCH = 2**31 - 1
+_log = logging.getLogger("tpudata")
 
 
 class InputFn(Protocol):
     """What `make_input_fn` returns."""
 
-    def __call__(self, params: Mapping[str, Any], input_context: Any = None) -> tf.data.Dataset:
-        """Makes the dataset for `params["batch_size"]`."""
+    def __call__(self, params: Mapping[str, Any], input_context: Any = None, start_step: int = 0) -> tf.data.Dataset:
+        """Makes the dataset for `params["batch_size"]`, from a step on."""
 
 
 def make_input_fn(
-    data_dir: str | os.PathLike[str],
-    split: str,
+    data: Data,
+    split: str | None = None,
     *,
     training: bool,
     features: str | None = None,
     extra_features: Sequence[str] = (),
     image_size: tuple[int, int] | None = None,
+    crop: TrainCrop | CentreCrop | None = None,
+    augment: RandAugment | None = None,
+    normalize: Normalize | None = None,
     dtype: tf.DType | str = "uint8",
+    mix: MixUp | CutMix | None = None,
+    transpose: str | None = None,
+    sequence_length: int | None = None,
+    buckets: tuple[int, ...] | None = None,
+    truncate: bool = False,
+    pad_id: int | None = None,
+    targets: bool | None = None,
+    parse: Callable[..., Any] | None = None,
     transform: Callable[..., Any] | None = None,
     shuffle_buffer: int | None = None,
     seed: int | None = None,
     cache: bool | str | os.PathLike[str] = False,
     weights: Literal["feature", "sample_weight"] = "feature",
+    verify_checksums: bool = True,
+    max_corrupt: int = 0,
 ) -> InputFn:
     """Makes an input_fn that feeds a split of a dataset in batches of one static shape.
 
-    `input_fn(params, input_context=None)` returns a `tf.data.Dataset` of (features, labels), B = `params["batch_size"]`:
+    `input_fn(params, input_context=None, start_step=0)` returns a `tf.data.Dataset` of (features, labels), where B is
+    `params["batch_size"]`:
 
     - features: a dict of tensors [B, ...]: `image` uint8 [B, height, width, channels] for the layouts imagenet and raw, `text`
       string [B] for text. int64 leaves as int32.
     - labels: int32 [B], as stored. A dataset without labels yields features alone.
 
-    With `training=True` the dataset never ends: every epoch takes the shards in another order and mixes the records in a
-    window; batches run across the ends of epochs, so that no record is dropped. With `training=False` it is one exact pass in the
-    dataset's order; the last batch is padded with copies of its last record, and `features["weights"]`, float32 [B], is
-    1 for records and 0 for padding.
+    With `training=True` the dataset never ends: every epoch takes the records in another order; batches run across the ends of
+    epochs, so that no record is dropped. With `training=False` it is one exact pass in the dataset's order; the last batch is
+    padded with copies of its last record, and `features["weights"]`, float32 [B], is 1 for records and 0 for padding.
+
+    On several hosts each feeds its rows of a global batch, whatever the number of shards. With a `tf.distribute.InputContext` the
+    global batch has B rows for each of its `num_replicas_in_sync`; with the original estimator's context in `params["context"]`, B
+    rows for each call of input_fn. Which records a global batch has depends on the seed, its number and its size, and not on
+    the number of hosts. In evaluation all hosts have the same number of batches, if need be of padding alone.
+
+    With `start_step=k` the dataset begins where k global batches were taken, with the same bytes as if it had not stopped. That
+    costs a seek: no more is read than for the first batch of all.
 
     Args:
-        data_dir: the dataset's folder.
-        split: name of the split, such as "train".
+        data: the dataset's folder; or files without a manifest, as `TFRecordFiles`, `FixedLengthRecordFiles` or `TextLineFiles`.
+        split: name of the split, such as "train"; none for files.
         training: shuffle and repeat, or one exact pass.
         features: name of one feature, such as "image", to yield as a bare tensor in place of the dict. In evaluation it leaves no
             place for `features["weights"]`: then pass `weights="sample_weight"`, or a batch size that divides the records.
         extra_features: further features of the records to yield under their full names, such as "image/filename".
         image_size: (height, width) to resize encoded images to (bilinear, antialiased, aspect ratio not kept). Needed where
-            sizes vary.
+            sizes vary, unless `crop` is given.
+        crop: `TrainCrop(224)` takes a random window of each image, `CentreCrop(224)` the middle; of a JPEG no more is decoded.
+        augment: `RandAugment()` augments each image after its crop. Training only.
+        normalize: `Normalize.imagenet()`, or other means and deviations; gives floats, so it goes with a `dtype`.
         dtype: of uint8 features such as images: "uint8", as stored, is a quarter of what float32 takes on the way to the
-            device; the model then normalises. "float32", "bfloat16" and "float16" yield values 0 to 1.
+            device; the model then normalises. "float32", "bfloat16" and "float16" yield values 0 to 1, or normalised ones.
+        mix: `MixUp()` or `CutMix()` mixes each image of a batch with another one of it; labels become shares of the classes,
+            float32 [B, classes]. Training only.
+        transpose: order of the axes of a batch of images, N (images), H, W and C: "HWCN" is what a TPU lays out without moving
+            anything. The model turns them back, and the batch is no longer the first axis.
+        sequence_length: pads every record's token ids (layout tokens) to so many, int32 [B, sequence_length], with a mask,
+            int32 of 1 for tokens and 0 for padding: `features["attention_mask"]` for `input_ids`, otherwise "NAME_mask" for
+            "NAME_ids". A longer record is an error, which names it.
+        buckets: several such lengths, ascending, such as (64, 128, 256). All records of a batch are of one bucket, the smallest
+            that takes them. B is the batch of the longest; one of L tokens has B times longest // L rows. The shapes in
+            `element_spec` are None where batches differ. The first call of input_fn reads all records once, to learn their lengths.
+        truncate: cut records that are longer, instead of an error.
+        pad_id: stands in padding; None takes the tokenizer's from the manifest, or else 0.
+        targets: labels are the token behind each one of `input_ids`, int32 [B, L], and `features["token_weights"]`, float32
+            [B, L], is 1 where there is one; 0 at the end of a row, a packed document or the text, in padding, and in
+            evaluation's padded rows. By default for the layouts sequences and packed, unless `features` is given.
         transform: `transform(features, labels)` (or `transform(features)` where there are no labels), called in
-            `tf.data.Dataset.map` with single records, before they are batched; returns (features, labels), or features
-            where there are no labels.
-        shuffle_buffer: length of the shuffle's window in records, 1 for none. By default all records where they are cached in
-            memory, otherwise as many as fit 256 MiB as stored, and at least 1,024.
-        seed: the same seed gives the same batches in every dataset that is made; None another order each time. A trainer
-            that makes a dataset anew for every round of training and evaluation then starts each round with the same batches.
-        cache: keeps decoded records after the first pass, before `transform`: True in memory, "auto" in memory where they take
-            at most a quarter of what is free, or the path of a local folder. In memory, all datasets of this input_fn
-            share them. From a folder, training mixes records within its window only.
+            `tf.data.Dataset.map` with single records, their images cropped and scaled, before they are batched; returns
+            (features, labels), or features where there are no labels. Where it has an argument named `seed`, it gets int32 [2]
+            for `tf.random.stateless_*` and `tf.image.stateless_*`: another one for each record and epoch, the same one after a
+            restart and on any host.
+        shuffle_buffer: how many records are held to be mixed, over all hosts, 1 for no more than the chunks' order. By default as
+            many as fit 256 MiB as stored, and at least 1,024. Where all fit, an epoch is a true permutation. Where they do not,
+            chunks of 0.25 to 0.5 MB are permuted, and the records in a window over 32 places of that order.
+        seed: the same seed gives the same batches, with and without a cache; None draws one here, and logs it.
+        cache: keeps decoded records, before `transform` and all that is drawn; with `crop`, images as they are stored. True in
+            memory, "auto" in memory where they take at most a quarter of what is free, or the path of a local folder. The first
+            call of input_fn decodes them all. All datasets of this input_fn share them.
         weights: where evaluation puts the weights: "feature" in `features["weights"]`; "sample_weight" yields
-            (features, labels, weights), as Keras takes it.
+            (features, labels, weights), as Keras takes it; with targets in training too, the tokens' weights.
+        verify_checksums: check every byte read against the index's and the records' checksums.
+        max_corrupt: how many different damaged records are skipped and logged before one is an error. In its place comes another
+            record; in evaluation with weight 0, so that it does not count.
 
     Returns:
         The input_fn.
@@ -89,44 +145,68 @@ def make_input_fn(
         MissingExtraError: TensorFlow is not installed.
 
     A record that is damaged in the middle of a file ends the iteration with a `tf.errors.UnknownError` that tells file and offset.
+    The dataset calls Python, so it runs in the process that made it: each host of a pod needs a process of its own.
     """
-    dataset = open_dataset(_checked_folder(data_dir))
-    options = Options(training, _dtype_name(dtype), features is not None, transform, shuffle_buffer, seed, weights)
-    if not isinstance(split, str):
-        raise UsageError(f"split={split!r}: pass the name of one split, such as 'train'.")
+    options = Options(
+        training=training,
+        images=ImageOptions(crop, augment, normalize, _dtype_name(dtype), mix, transpose),
+        bare=features is not None,
+        parse=parse,
+        transform=transform,
+        shuffle_buffer=shuffle_buffer,
+        seed=_drawn_seed() if seed is None else seed,
+        weights=weights,
+        verify_checksums=verify_checksums,
+        max_corrupt=max_corrupt,
+    )
+    asked = SequenceOptions(sequence_length, buckets, truncate, pad_id, targets)
     if isinstance(extra_features, str):
         raise UsageError(f"extra_features={extra_features!r}: pass a sequence of names, such as ({extra_features!r},).")
     if not isinstance(extra_features, Sequence) or not all(isinstance(name, str) for name in extra_features):
         raise UsageError(f"extra_features={extra_features!r}: pass a sequence of names, such as ('image/filename',).")
     if features is not None and extra_features:
         raise UsageError(f"features={features!r} asks for a bare tensor, which has no place for extra_features.")
-    fields = select_fields(dataset.manifest, only=features, extra=extra_features, image_size=_checked_size(image_size))
-    if options.dtype != "uint8" and not any(field.feature.dtype == "uint8" for field in fields.inputs):
-        raise UsageError(f"dtype={options.dtype}: it is of images, and the features have none. Leave it out.")
-    if weights == "sample_weight" and fields.label is None:
+    if image_size is not None and crop is not None:
+        raise UsageError(f"image_size={image_size}: crop={crop} has a size of its own. Leave one of them out.")
+    dataset, split = open_data(data, split)
+    if isinstance(dataset, PlainDataset):
+        check_plain(dataset, cache, options.max_corrupt)
+    fields = fields_of(
+        dataset,
+        is_parsed_by_user=parse is not None,
+        only=features,
+        extra=extra_features,
+        image_size=_checked_size(image_size),
+        keep_encoded=crop is not None,
+        sequences=asked,
+    )
+    options.images.check_fields(fields)
+    sequences = asked.sequences(dataset.manifest, fields, options.bare)
+    options = dataclasses.replace(options, sequences=sequences)
+    if weights == "sample_weight" and fields.label is None and sequences.targets is None and parse is None:
         raise UsageError('weights="sample_weight": (features, labels, weights) needs labels, and the dataset has none.')
-    check_shards(dataset, split)
-    plan = plan_cache(cache, split, dataset.manifest.split(split), fields)
-    pipeline = Pipeline(dataset, split, fields, options, plan)
+    if asked.buckets is not None and cache not in (False, "auto"):
+        raise UsageError(
+            f"cache={cache!r}: with buckets nothing is cached but what fits the window. Leave one of them out."
+        )
+    kept = cache if asked.buckets is None else False
+    plan = plan_cache(kept, split, dataset.manifest.split(split), fields, options.max_corrupt)
+    whole = Pipeline(dataset, split, fields, options, plan)
+    pipeline = whole if asked.buckets is None else BucketPipeline(whole, fields, options, asked.buckets)
+    if training and seed is None:
+        _log.info("%s: shuffling %r with seed=%d, drawn at random.", dataset.path, split, options.seed)
 
-    def input_fn(params: Mapping[str, Any], input_context: Any = None) -> tf.data.Dataset:
+    def input_fn(params: Mapping[str, Any], input_context: Any = None, start_step: int = 0) -> tf.data.Dataset:
         """Makes the dataset; see `make_input_fn`.
 
         Raises:
-            UsageError: no batch size, one that cannot be used, or more than one input pipeline.
+            UsageError: no batch size or one that cannot be used, a start_step that is none, or hosts that do not fit each other.
         """
-        batch_size = _batch_size(params)
-        _check_one_host(params, input_context)
-        return pipeline.batches(batch_size)
+        rows = find_rows(_batch_size(params), params, input_context)
+        keep_iterators()
+        return pipeline.batches(rows, _checked_step(start_step))
 
     return input_fn
-
-
-def _checked_folder(data_dir: str | os.PathLike[str]) -> str:
-    folder = os.fspath(data_dir) if isinstance(data_dir, (str, os.PathLike)) else None
-    if not isinstance(folder, str) or not folder:
-        raise UsageError(f"data_dir={data_dir!r}: pass the path of the dataset's folder.")
-    return folder
 
 
 def _dtype_name(dtype: tf.DType | str) -> str:
@@ -148,6 +228,16 @@ def _checked_size(image_size: tuple[int, int] | None) -> tuple[int, int] | None:
     return height, width
 
 
+def _drawn_seed() -> int:
+    return int.from_bytes(os.urandom(4), "little")
+
+
+def _checked_step(start_step: int) -> int:
+    if isinstance(start_step, bool) or not hasattr(start_step, "__index__") or operator.index(start_step) < 0:
+        raise UsageError(f"start_step={start_step!r}: pass the number of steps that are done, an integer of 0 or more.")
+    return operator.index(start_step)
+
+
 def _batch_size(params: Mapping[str, Any]) -> int:
     if not isinstance(params, Mapping):
         raise UsageError(f'params is {params!r}; pass a dict, such as {{"batch_size": 128}}.')
@@ -159,15 +249,3 @@ def _batch_size(params: Mapping[str, Any]) -> int:
     if isinstance(size, bool) or not hasattr(size, "__index__") or not 1 <= operator.index(size) <= _MAX_BATCH:
         raise UsageError(f'params["batch_size"] is {size!r}; allowed is an integer from 1 to 2**31 - 1.')
     return operator.index(size)
-
-
-def _check_one_host(params: Mapping[str, Any], input_context: Any) -> None:
-    pipelines = max(
-        getattr(input_context, "num_input_pipelines", 1),
-        getattr(params.get("context"), "num_hosts", 1),
-    )
-    if pipelines > 1:
-        raise UsageError(
-            f"{pipelines} input pipelines (hosts) were asked for; this version feeds one, and each would get all records. Train on"
-            " one host."
-        )

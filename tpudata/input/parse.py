@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
-from tpudata.input.fields import Field
+from tpudata.input.fields import PADDING, Field
 from tpudata.input.image import decode_images
 
 _STORED = {"bytes": tf.string, "int64": tf.int64, "float": tf.float32}
@@ -23,9 +24,9 @@ def parse_batch(serialized: tf.Tensor, fields: Sequence[Field]) -> dict[str, tf.
     Returns:
         By feature name as stored, a tensor [n, *field.shape]; int64 as int32.
     """
-    spec = {
-        field.feature.name: tf.io.FixedLenFeature(_stored_shape(field), _STORED[field.feature.kind]) for field in fields
-    }
+    if all(field.is_whole for field in fields):
+        return {field.feature.name: serialized for field in fields}
+    spec = {field.feature.name: _spec(field) for field in fields}
     stored = tf.io.parse_example(serialized, spec)
     return {field.feature.name: _decode(stored[field.feature.name], field) for field in fields}
 
@@ -47,16 +48,45 @@ def to_int32(name: str, value: tf.Tensor) -> tf.Tensor:
         return tf.identity(narrow)
 
 
-def _stored_shape(field: Field) -> tuple[int, ...]:
-    return () if field.feature.encoding in ("image", "raw") else field.shape
+def _spec(field: Field) -> Any:
+    feature, dtype = field.feature, _STORED[field.feature.kind]
+    if field.pads and feature.encoding is None:
+        return tf.io.RaggedFeature(dtype)
+    return tf.io.FixedLenFeature(() if feature.encoding in ("image", "raw") else field.shape, dtype)
 
 
 def _decode(stored: tf.Tensor, field: Field) -> tf.Tensor:
+    if field.is_encoded:
+        return stored
     if field.feature.encoding == "image":
         return decode_images(stored, field)
+    if field.pads:
+        return _padded(stored, field)
     if field.feature.encoding == "raw":
         stored = _decode_raw(stored, field)
     return to_int32(field.feature.name, stored)
+
+
+def _padded(stored: tf.Tensor | tf.RaggedTensor, field: Field) -> tf.Tensor:
+    """Lists of any length, or their bytes, as one matrix."""
+    length = field.shape[0]
+    if field.feature.encoding == "raw":
+        dtype = tf.as_dtype(field.feature.dtype)
+        counts = tf.strings.length(stored) // dtype.size
+        # All bytes in one row, to be cut into records again.
+        values = tf.reshape(tf.io.decode_raw(tf.strings.reduce_join(stored), dtype), [-1])
+        stored = tf.RaggedTensor.from_row_lengths(values, counts)
+    longest = tf.reduce_max(stored.row_lengths())
+    checks = []
+    if not field.cuts:
+        message = (
+            f"Feature {field.feature.name}: a record is longer than sequence_length, {length}. Pass a larger one, or"
+            " truncate=True to cut."
+        )
+        checks.append(tf.debugging.assert_less_equal(longest, tf.cast(length, longest.dtype), message))
+    with tf.control_dependencies(checks):
+        values = stored.with_values(to_int32(field.feature.name, stored.values))
+    return tf.cast(values, tf.int32).to_tensor(PADDING, shape=(None, length))
 
 
 def _decode_raw(stored: tf.Tensor, field: Field) -> tf.Tensor:

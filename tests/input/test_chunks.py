@@ -1,0 +1,39 @@
+"""What is read at once: how long, and that no chunk crosses the end of a shard."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tpudata.input.chunks import Chunks, chunk_records
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=5), st.sampled_from([1, 2, 8, 64]), st.data())
+def test_pieces_are_the_records_and_end_with_chunks_and_shards(
+    shards: list[int], length: int, data: st.DataObject
+) -> None:
+    chunks = Chunks.of(shards, length)
+    assert chunks.records == sum(shards)
+    first = data.draw(st.integers(0, sum(shards) - 1))
+    last = data.draw(st.integers(first + 1, sum(shards)))
+    pieces = list(chunks.pieces(first, last))
+    assert [record for a, b in pieces for record in range(a, b)] == list(range(first, last))
+    places = [(shard, place // length) for shard, count in enumerate(shards) for place in range(count)]
+    for a, b in pieces:
+        assert len({places[record] for record in range(a, b)}) == 1
+
+
+@pytest.mark.parametrize(
+    ("records", "size", "least", "length"),
+    [
+        (60_000, 842, 1, 512),
+        (60_000, 842, 256, 128),
+        (10**6, 110_000, 256, 4),
+        (1000, 10**7, 1, 1),
+        (3, 10, 1, 2),
+        (3, 10, 9, 1),
+    ],
+)
+def test_chunks_take_a_quarter_of_a_megabyte(records: int, size: int, least: int, length: int) -> None:
+    assert chunk_records(records, size, 1 << 18, least) == length

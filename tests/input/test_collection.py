@@ -1,0 +1,175 @@
+"""Iterators that are dropped while they run: in cycles, in threads, and as the program ends."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.datasets import Written
+from tpudata import make_input_fn
+from tpudata.input.collection import keep_iterators
+
+# A hang is found after so many seconds; a busy machine may hold a process up for a while.
+_PATIENCE = 120
+
+
+def cycle(value: Any) -> None:
+    """Leaves a value to the collector."""
+    box = [value]
+    box.append(box)
+
+
+class Owner:
+    """Is part of a cycle together with what it owns."""
+
+    def __init__(self, owned: Any) -> None:
+        self.owned = owned
+        owned.owner = self
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    """Nothing is collected but where a test says so."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+    gc.collect()
+
+
+@pytest.mark.parametrize("drop", [cycle, Owner])
+@pytest.mark.usefixtures("no_collector")
+def test_the_collector_may_run_where_a_dropped_iterator_is_fed(drop: Any, raw_digits: Written) -> None:
+    dropped, collected = threading.Event(), threading.Event()
+
+    def collect(image: Any) -> Any:
+        if dropped.is_set() and not collected.is_set():
+            gc.collect()
+            collected.set()
+        return image
+
+    def transform(features: Any, labels: Any) -> Any:
+        image = tf.ensure_shape(tf.numpy_function(collect, [features["image"]], tf.uint8), (8, 8, 1))
+        return {"image": image}, labels
+
+    input_fn = make_input_fn(raw_digits.path, "train", training=True, seed=1, transform=transform)
+    running = iter(input_fn({"batch_size": 4}))
+    next(running)
+    drop(running)
+    reference = weakref.ref(running)
+    del running
+    dropped.set()
+    assert collected.wait(_PATIENCE), "the collector waits for the function that it runs in"
+    # What the collector left there is collected here, if it ever returned: it starts no second time before.
+    other = Owner(threading.Event())
+    later = weakref.ref(other)
+    del other
+    deadline = time.monotonic() + _PATIENCE
+    while (reference() is not None or later() is not None) and time.monotonic() < deadline:
+        gc.collect()
+        time.sleep(0.01)
+    assert (reference(), later()) == (None, None)
+
+
+def test_many_are_dropped_while_others_run(raw_digits: Written) -> None:
+    failed: list[BaseException] = []
+
+    def run(number: int) -> None:
+        try:
+            for turn in range(8):
+                buffer = (None, 20)[(number + turn) % 2]
+                input_fn = make_input_fn(raw_digits.path, "train", training=True, seed=1, shuffle_buffer=buffer)
+                running = iter(input_fn({"batch_size": 16}))
+                for _ in range(turn % 3 + 1):
+                    next(running)
+                cycle(running)
+        except BaseException as error:
+            failed.append(error)
+
+    before = gc.get_threshold()
+    gc.collect()
+    gc.freeze()  # So that many collections take little time.
+    gc.set_threshold(50, 2, 2)
+    try:
+        threads = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(_PATIENCE)
+            assert not thread.is_alive()
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
+    assert not failed
+
+
+def test_a_program_ends_while_iterators_run(raw_digits: Written) -> None:
+    program = f"""
+import gc, tpudata
+kept = []
+for number in range(8):
+    input_fn = tpudata.make_input_fn({raw_digits.path!r}, "train", training=True, seed=1, shuffle_buffer=(None, 20)[number % 2])
+    kept.append(iter(input_fn({{"batch_size": 16}})))
+    next(kept[-1])
+kept.append(kept)
+print("end")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=2 * _PATIENCE, check=False)
+    assert (done.returncode, done.stdout) == (0, b"end\n"), done.stderr.decode()
+
+
+def test_nothing_is_fed_when_the_interpreter_ends(raw_digits: Written) -> None:
+    program = f"""
+import atexit, time
+def after():  # Called last, as it is registered first.
+    time.sleep(0.2)
+    assert calls.count("begin") == calls.count("end"), calls
+    before = len(calls)
+    time.sleep(0.5)
+    assert len(calls) == before
+    print("still")
+atexit.register(after)
+import tensorflow as tf, tpudata
+calls = []
+def slow(image):
+    calls.append("begin")
+    time.sleep(0.3)
+    calls.append("end")
+    return image
+def transform(features, labels):
+    return {{"image": tf.ensure_shape(tf.numpy_function(slow, [features["image"]], tf.uint8), (8, 8, 1))}}, labels
+input_fn = tpudata.make_input_fn({raw_digits.path!r}, "train", training=True, seed=1, transform=transform)
+running = iter(input_fn({{"batch_size": 2}}))
+next(running)
+print("end")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=2 * _PATIENCE, check=False)
+    assert (done.returncode, done.stdout) == (0, b"end\nstill\n"), done.stderr.decode()
+
+
+def test_one_callback_is_enough() -> None:
+    keep_iterators()
+    before = list(gc.callbacks)
+    keep_iterators()
+    assert gc.callbacks == before
+
+
+def test_an_iterator_in_use_goes_on(raw_digits: Written) -> None:
+    input_fn = make_input_fn(raw_digits.path, "train", training=True, seed=1)
+    expected = [batch[1] for batch in input_fn({"batch_size": 16}).take(4).as_numpy_iterator()]
+    running = input_fn({"batch_size": 16}).as_numpy_iterator()
+    for labels in expected:
+        thread = threading.Thread(target=gc.collect)
+        thread.start()
+        thread.join()
+        np.testing.assert_array_equal(next(running)[1], labels)

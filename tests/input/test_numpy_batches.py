@@ -1,0 +1,130 @@
+"""as_numpy: arrays of each process, and nothing of TensorFlow's."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.datasets import Written, write_dataset
+from tpudata import UsageError, as_numpy, make_input_fn
+from tpudata.format import Feature
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3, 6])
+def test_processes_share_the_global_batch(raw_digits: Written, processes: int) -> None:
+    for training in (True, False):
+        input_fn = make_input_fn(raw_digits.path, "test", training=training, seed=1)
+        whole = [labels for (_, labels), _ in zip(as_numpy(input_fn, 24), range(4), strict=False)]
+        parts = [
+            [labels for (_, labels), _ in zip(iterator, range(4), strict=False)]
+            for iterator in (
+                as_numpy(input_fn, 24, process_index=index, process_count=processes) for index in range(processes)
+            )
+        ]
+        for step, want in enumerate(whole):
+            assert [len(part[step]) for part in parts] == [24 // processes] * processes
+            assert np.concatenate([part[step] for part in parts]).tolist() == want.tolist()
+
+
+@pytest.mark.parametrize(("batch_size", "processes"), [(8, 1), (8, 2), (24, 3), (64, 8), (101, 1)])
+def test_evaluation_over_processes_is_exact(raw_digits: Written, batch_size: int, processes: int) -> None:
+    input_fn = make_input_fn(raw_digits.path, "test", training=False)
+    seen, steps = [], set()
+    for index in range(processes):
+        batches = list(as_numpy(input_fn, batch_size, process_index=index, process_count=processes))
+        steps.add(len(batches))
+        seen += [int(y) for x, labels in batches for y, w in zip(labels, x["weights"], strict=True) if w]
+    assert steps == {-(-101 // batch_size)}
+    assert sorted(seen) == sorted(raw_digits.labels["test"])
+
+
+def test_it_starts_at_a_step(raw_digits: Written) -> None:
+    input_fn = make_input_fn(raw_digits.path, "train", training=True, seed=1)
+    whole = [y.tolist() for (_, y), _ in zip(as_numpy(input_fn, 40), range(20), strict=False)]
+    assert next(as_numpy(input_fn, 40, start_step=13))[1].tolist() == whole[13]
+
+
+def test_arrays_are_plain_and_the_callers(tmp_path: Path) -> None:
+    features = [
+        Feature("image_raw", "bytes", "uint8", (2, 2, 1), "raw"),
+        Feature("name", "bytes", "string"),
+        Feature("score", "float", "float32", (2,)),
+        Feature("label", "int64", "int64"),
+    ]
+    records = [{"image_raw": bytes([i] * 4), "name": "ä" * i, "score": [i / 1, -i / 2], "label": i} for i in range(6)]
+    path = write_dataset(str(tmp_path), {"train": records}, features, layout="raw", shards=2)
+    input_fn = make_input_fn(
+        path, "train", training=False, extra_features=("name", "score"), dtype="bfloat16", weights="sample_weight"
+    )
+    ((found, labels, weights),) = as_numpy(input_fn, 6)
+    leaves = [*found.values(), labels, weights]
+    assert all(type(leaf) is np.ndarray and leaf.flags.writeable for leaf in leaves)
+    assert found["image"].dtype == ml_dtypes.bfloat16
+    assert found["image"][:, 0, 0, 0].astype(np.float32).tolist() == [
+        float(np.float32(i / 255).astype(ml_dtypes.bfloat16)) for i in range(6)
+    ]
+    assert found["name"].tolist() == [("ä" * i).encode() for i in range(6)]
+    assert found["score"].tolist() == [[i, -i / 2] for i in range(6)]
+    assert (labels.tolist(), weights.tolist()) == (list(range(6)), [1.0] * 6)
+
+
+def readers() -> int:
+    return sum(thread.name.startswith("tpudata-read") for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize("end", ["close", "forget"])
+def test_closing_ends_what_is_read_ahead(raw_digits: Written, end: str) -> None:
+    gc.collect()
+    before = readers()
+    iterator: Any = as_numpy(make_input_fn(raw_digits.path, "train", training=True, shuffle_buffer=50), 8)
+    next(iterator)
+    assert readers() > before
+    if end == "close":
+        iterator.close()
+        assert next(iterator, None) is None
+    del iterator
+    gc.collect()
+    for thread in threading.enumerate():
+        if thread.name.startswith("tpudata-read"):
+            thread.join(10)
+    assert readers() <= before
+
+
+def test_a_dataset_is_taken_as_it_is() -> None:
+    dataset = tf.data.Dataset.range(6).map(lambda x: {"x": tf.cast(x, tf.bfloat16)}).batch(4)
+    first, second = as_numpy(dataset)
+    assert first["x"].dtype == ml_dtypes.bfloat16
+    assert (first["x"].tolist(), second["x"].tolist()) == ([0, 1, 2, 3], [4, 5])
+    for arguments in ({"batch_size": 4}, {"process_count": 2}, {"start_step": 1}):
+        with pytest.raises(UsageError, match="a dataset's batches are taken as they are"):
+            as_numpy(dataset, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"batch_size": None}, "batch_size=None"),
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"batch_size": 2.5}, "batch_size=2.5"),
+        ({"process_count": 0}, "process_count=0"),
+        ({"process_index": -1}, "process_index=-1"),
+        ({"process_index": 2, "process_count": 2}, "process_index=2 of 2 processes"),
+        ({"process_count": 3}, "batch_size=8.*3 processes cannot share it evenly"),
+        ({"start_step": -1}, "start_step=-1"),
+        ({"input_fn": 5}, "5 is no input_fn"),
+    ],
+)
+def test_arguments_are_checked_at_the_call(raw_digits: Written, arguments: dict[str, Any], message: str) -> None:
+    given: dict[str, Any] = {
+        "input_fn": make_input_fn(raw_digits.path, "train", training=True),
+        "batch_size": 8,
+    } | arguments
+    with pytest.raises(UsageError, match=message):
+        as_numpy(**given)

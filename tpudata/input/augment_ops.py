@@ -1,0 +1,199 @@
+"""The operations of AutoAugment on one image, in TensorFlow, to the pixel as Pillow's ImageOps and ImageEnhance compute them.
+
+All take uint8 [height, width, 3] of static shape and return the same. They hold no randomness: what is drawn is passed in.
+Arithmetic is Pillow's: float32 blends cut to uint8, tables over histograms, and transforms by the nearest pixel in 16.16 fixed
+point, whose uncovered corners are filled with grey (128, 128, 128).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+FILL = 128
+# A scalar: a Python number, or a tensor where it is drawn.
+Scalar = Any
+
+
+def invert(image: tf.Tensor) -> tf.Tensor:
+    """255 minus each value."""
+    return 255 - image
+
+
+def posterize(image: tf.Tensor, bits: int) -> tf.Tensor:
+    """Keeps the highest `bits` bits of each value, 1 to 8."""
+    return tf.bitwise.bitwise_and(image, tf.constant(0xFF << (8 - bits) & 0xFF, tf.uint8))
+
+
+def solarize(image: tf.Tensor, threshold: int) -> tf.Tensor:
+    """Inverts the values at or above `threshold`, 0 to 256."""
+    if threshold > 255:
+        return image
+    # A product, as tf.where takes five times as long; 255 - v has the bits of v turned over.
+    turned = 255 * tf.cast(image >= tf.constant(threshold, tf.uint8), tf.uint8)
+    return tf.bitwise.bitwise_xor(image, turned)
+
+
+def solarize_add(image: tf.Tensor, addition: int) -> tf.Tensor:
+    """Adds `addition`, 0 to 127, to the values below 128."""
+    return image + tf.constant(addition, tf.uint8) * tf.cast(image < 128, tf.uint8)
+
+
+def autocontrast(image: tf.Tensor) -> tf.Tensor:
+    """Stretches each channel's values to 0 to 255; a channel of one value stays."""
+    present = _counts(image) > 0
+    values = tf.range(256, dtype=tf.float64)
+    low = tf.reduce_min(tf.where(present, values, 255.0), axis=1, keepdims=True)
+    high = tf.reduce_max(tf.where(present, values, 0.0), axis=1, keepdims=True)
+    scale = 255.0 / tf.maximum(high - low, 1.0)
+    stretched = tf.clip_by_value(tf.cast(values * scale - low * scale, tf.int32), 0, 255)
+    return _look_up(image, tf.where(high > low, stretched, tf.range(256)))
+
+
+def equalize(image: tf.Tensor) -> tf.Tensor:
+    """Spreads each channel's values so that all are about as frequent; a channel of one value stays."""
+    counts = _counts(image)
+    pixels = image.shape[0] * image.shape[1]
+    below = tf.cumsum(counts, axis=1, exclusive=True)
+    # As many as lie below the highest value; those of it are left out.
+    last = tf.reduce_max(tf.where(below < pixels, below, 0), axis=1, keepdims=True)
+    step = last // 255
+    spread = tf.minimum((step // 2 + below) // tf.maximum(step, 1), 255)
+    return _look_up(image, tf.where(step > 0, spread, tf.range(256)))
+
+
+def color(image: tf.Tensor, factor: Scalar) -> tf.Tensor:
+    """Blends with its grey: 0 is grey, 1 the image, 2 twice as colourful."""
+    return _blend(_grey(image), image, factor)
+
+
+def contrast(image: tf.Tensor, factor: Scalar) -> tf.Tensor:
+    """Blends with its mean grey: 0 is flat, 1 the image, 2 twice the contrast."""
+    values = image.shape[0] * image.shape[1] * 3
+    total = tf.reduce_sum(tf.cast(_grey(image), tf.int64))
+    mean = (2 * total + values) // (2 * values)  # Rounded, half up.
+    return _blend(tf.cast(mean, tf.float32), image, factor)
+
+
+def brightness(image: tf.Tensor, factor: Scalar) -> tf.Tensor:
+    """Blends with black: 0 is black, 1 the image, 2 twice as bright."""
+    return _blend(tf.constant(0.0), image, factor)
+
+
+def sharpness(image: tf.Tensor, factor: Scalar) -> tf.Tensor:
+    """Blends with a smoothed image: 0 is smooth, 1 the image, 2 sharper. The outermost pixels stay."""
+    height, width = image.shape[:2]
+    if height < 3 or width < 3:
+        return image
+    values = tf.cast(image, tf.float32)
+    rows = values[:-2] + values[1:-1] + values[2:]
+    around = rows[:, :-2] + rows[:, 1:-1] + rows[:, 2:]
+    inner = values[1:-1, 1:-1]
+    smooth = tf.floor((around + 4.0 * inner) / 13.0 + 0.5)
+    # The border's smoothed value is its own.
+    change = tf.pad(smooth - inner, ((1, 1), (1, 1), (0, 0)))
+    return _blend(values + change, image, factor)
+
+
+def rotate(image: tf.Tensor, degrees: Scalar) -> tf.Tensor:
+    """Turns it about its centre, counterclockwise."""
+    angle = -tf.cast(degrees, tf.float64) * (3.141592653589793 / 180.0)
+    cos, sin = tf.cos(angle), tf.sin(angle)
+    x, y = image.shape[1] / 2.0, image.shape[0] / 2.0
+    return _transform(image, (cos, sin, x - cos * x - sin * y), (-sin, cos, y + sin * x - cos * y))
+
+
+def shear_x(image: tf.Tensor, slope: Scalar) -> tf.Tensor:
+    """Moves each row to the left by `slope` times its y."""
+    return _transform(image, (1.0, slope, 0.0), (0.0, 1.0, 0.0))
+
+
+def shear_y(image: tf.Tensor, slope: Scalar) -> tf.Tensor:
+    """Moves each column up by `slope` times its x."""
+    return _transform(image, (1.0, 0.0, 0.0), (slope, 1.0, 0.0))
+
+
+def translate_x(image: tf.Tensor, pixels: Scalar) -> tf.Tensor:
+    """Moves it to the left."""
+    return _transform(image, (1.0, 0.0, pixels), (0.0, 1.0, 0.0))
+
+
+def translate_y(image: tf.Tensor, pixels: Scalar) -> tf.Tensor:
+    """Moves it up."""
+    return _transform(image, (1.0, 0.0, 0.0), (0.0, 1.0, pixels))
+
+
+def cutout(image: tf.Tensor, side: int, centre: tf.Tensor) -> tf.Tensor:
+    """Fills a square of `side` pixels with grey; what of it lies outside is cut off.
+
+    Args:
+        image: the image.
+        side: of the square, in pixels.
+        centre: int32 [2], y and x of the pixel at side // 2 of the square.
+    """
+    height, width = image.shape[:2]
+    y = tf.range(height) - (centre[0] - side // 2)
+    x = tf.repeat(tf.range(width), 3) - (centre[1] - side // 2)
+    rows, columns = (tf.cast((span >= 0) & (span < side), tf.uint8) for span in (y, x))
+    hole = rows[:, tf.newaxis] * columns
+    flat = tf.reshape(image, (height, width * 3))
+    # Modulo 256: the value plus what it lacks of the fill.
+    return tf.reshape(flat + hole * (FILL - flat), image.shape)
+
+
+def _blend(other: tf.Tensor, image: tf.Tensor, factor: Scalar) -> tf.Tensor:
+    """other + factor * (image - other), cut to uint8."""
+    values = tf.cast(image, tf.float32)
+    mixed = other + tf.cast(factor, tf.float32) * (values - other)
+    return tf.cast(tf.clip_by_value(mixed, 0.0, 255.0), tf.uint8)
+
+
+def _grey(image: tf.Tensor) -> tf.Tensor:
+    """float32 [height, width, 3]: ITU-R 601 luma in 16 bits, as Pillow's mode L, three times.
+
+    Weights and sums are whole numbers below 2**24, which float32 holds exactly.
+    """
+    weights = tf.constant([[19595.0] * 3, [38470.0] * 3, [7471.0] * 3])
+    luma = tf.matmul(tf.reshape(tf.cast(image, tf.float32), (-1, 3)), weights)
+    return tf.reshape(tf.floor((luma + 32768.0) / 65536.0), image.shape)
+
+
+def _counts(image: tf.Tensor) -> tf.Tensor:
+    """int32 [3, 256]: how often each channel has each value."""
+    counts = tf.math.bincount(_channel_values(image), minlength=3 * 256, maxlength=3 * 256, dtype=tf.int32)
+    return tf.reshape(counts, (3, 256))
+
+
+def _channel_values(image: tf.Tensor) -> tf.Tensor:
+    """int32 [height, width * 3]: each value plus 256 times the number of its channel."""
+    height, width = image.shape[:2]
+    # A row of pixels at a time: TensorFlow is slow where the innermost dimension is 3.
+    rows = tf.cast(tf.reshape(image, (height, width * 3)), tf.int32)
+    return rows + tf.tile([0, 256, 512], [width])
+
+
+def _look_up(image: tf.Tensor, table: tf.Tensor) -> tf.Tensor:
+    """The image with table[channel, value] in place of each value; the table is [3, 256]."""
+    found = tf.gather(tf.reshape(tf.cast(table, tf.uint8), [-1]), _channel_values(image))
+    return tf.reshape(found, image.shape)
+
+
+def _transform(image: tf.Tensor, x_of: tuple[Scalar, ...], y_of: tuple[Scalar, ...]) -> tf.Tensor:
+    """Each pixel (x, y) from x_of[0] * x + x_of[1] * y + x_of[2], and y likewise, at pixels' centres."""
+    height, width = image.shape[:2]
+    x, y = _source(x_of, height, width), _source(y_of, height, width)
+    inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
+    # One row of fill behind the pixels, for what comes from outside.
+    pixels = tf.concat([tf.reshape(image, (-1, 3)), tf.fill((1, 3), tf.constant(FILL, tf.uint8))], axis=0)
+    return tf.gather(pixels, tf.where(inside, y * width + x, height * width))
+
+
+def _source(of: tuple[Scalar, ...], height: int, width: int) -> tf.Tensor:
+    """int32 [height, width]: the coordinate that each pixel comes from."""
+    a, b, c = (tf.cast(value, tf.float64) for value in of)
+    start, per_x, per_y = (
+        tf.cast(tf.floor(value * 65536.0 + 0.5), tf.int32) for value in (c + 0.5 * a + 0.5 * b, a, b)
+    )
+    fixed = start + per_y * tf.range(height)[:, tf.newaxis] + per_x * tf.range(width)
+    return tf.bitwise.right_shift(fixed, tf.constant(16))

@@ -1,0 +1,79 @@
+"""Which rows of the global batch this process feeds."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from tpudata.errors import UsageError
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """The rows of the global batch that one input pipeline feeds.
+
+    A step takes one global batch: of every pipeline the rows [first, last), in batches of `batch_size`.
+
+    Attributes:
+        batch_size: rows of one element of the dataset, `params["batch_size"]`.
+        total: rows of the global batch.
+        first, last: the pipeline's.
+    """
+
+    batch_size: int
+    total: int
+    first: int
+    last: int
+
+    @property
+    def count(self) -> int:
+        """Rows per step."""
+        return self.last - self.first
+
+
+def find_rows(batch_size: int, params: Mapping[str, Any], input_context: Any) -> Rows:
+    """Finds out who is asked.
+
+    Args:
+        batch_size: rows of one element of the dataset.
+        params: `params["context"]`, where there is one, is the original estimator's TPUContext: its
+            `current_input_fn_deployment()` is (device, number of this call, number of calls, replicas fed); or only has
+            `num_hosts`. Each call feeds one batch per step.
+        input_context: a `tf.distribute.InputContext`, or None: a step takes a batch for each of `num_replicas_in_sync`, shared out
+            among `num_input_pipelines`. It goes before `params["context"]`.
+
+    Raises:
+        UsageError: the numbers do not fit each other, or several hosts without a number of their own.
+    """
+    per_step = 1
+    if input_context is not None:
+        pipelines, number = int(input_context.num_input_pipelines), int(input_context.input_pipeline_id)
+        replicas = max(int(input_context.num_replicas_in_sync), pipelines)
+        if pipelines < 1 or replicas % pipelines:
+            raise UsageError(
+                f"input_context: {replicas} replicas on {pipelines} input pipelines; each must feed the same number."
+            )
+        per_step = replicas // pipelines
+    else:
+        pipelines, number = _deployment(params.get("context"))
+    if not 0 <= number < pipelines:
+        raise UsageError(f"Input pipeline {number} of {pipelines}: they count from 0.")
+    count = batch_size * per_step
+    return Rows(batch_size, count * pipelines, count * number, count * (number + 1))
+
+
+def _deployment(context: Any) -> tuple[int, int]:
+    """(number of calls of input_fn, number of this one) by the original estimator's context."""
+    if context is None:
+        return 1, 0
+    if hasattr(context, "current_input_fn_deployment"):
+        _, number, calls, _ = context.current_input_fn_deployment()
+        return int(calls), int(number)
+    hosts = int(getattr(context, "num_hosts", 1))
+    if hosts > 1:
+        raise UsageError(
+            f"params['context'] has {hosts} hosts and does not say which one this is: it needs current_input_fn_deployment()."
+            " Pass a tf.distribute.InputContext."
+        )
+    return 1, 0

@@ -1,0 +1,142 @@
+"""MixUp and CutMix: each image of a batch mixed with another one of it, and the labels in the same shares.
+
+Both run on whole batches, as the last step before the device. A row's partner is the row before it (the first row's is the
+last), which in a shuffled batch is a random one. Partners are of one batch: with several hosts, of the host's part of the
+global batch, so that pairs, unlike the set of records, depend on the number of hosts.
+
+Labels become shares of classes: float32 [B, classes], for a softmax cross-entropy that takes probabilities. Nothing here
+keeps state.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import tensorflow as tf
+
+from tpudata.errors import UsageError
+
+
+@dataclasses.dataclass(frozen=True)
+class MixUp:
+    """Each image becomes share * image + (1 - share) * partner. Zhang et al., "mixup: Beyond Empirical Risk Minimization" (2017).
+
+    Attributes:
+        alpha: the shares are drawn from Beta(alpha, alpha), one a row: near 0 or 1 with small alpha, uniform with 1.
+
+    Raises:
+        UsageError: alpha is not a number above 0.
+    """
+
+    alpha: float = 0.2
+
+    def __post_init__(self) -> None:
+        _check_alpha(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class CutMix:
+    """A rectangle of each image comes from its partner. Yun et al., "CutMix: Regularization Strategy ..." (2019).
+
+    The rectangle has the image's aspect ratio and 1 - share of its area, its centre anywhere in the image. What of it lies
+    outside is cut off, and the labels' shares are those of the pixels.
+
+    Attributes:
+        alpha: the shares are drawn from Beta(alpha, alpha), one a row.
+
+    Raises:
+        UsageError: alpha is not a number above 0.
+    """
+
+    alpha: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_alpha(self)
+
+
+def mix(
+    images: tf.Tensor, labels: tf.Tensor, classes: int, options: MixUp | CutMix, seed: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Mixes a batch.
+
+    Args:
+        images: [B, height, width, channels], static but for B. uint8, or floats, normalised or not.
+        labels: integers [B] from 0 to classes - 1, or shares float32 [B, classes]. An integer out of range fails at run time with
+            `tf.errors.InvalidArgumentError`.
+        classes: number of classes.
+        options: how.
+        seed: int32 [2]: the same seed gives the same shares.
+
+    Returns:
+        Images of the same dtype and shape (uint8 rounded), and float32 [B, classes].
+    """
+    share_seed, place_seed = tf.unstack(tf.random.split(seed, 2))
+    shares = beta(tf.shape(images)[0], options.alpha, share_seed)
+    if isinstance(options, MixUp):
+        mixed = _blend(images, shares)
+    else:
+        mixed, shares = _paste(images, shares, place_seed)
+    soft = _shares_of_classes(labels, classes)
+    weight = shares[:, tf.newaxis]
+    return mixed, weight * soft + (1.0 - weight) * _partner(soft)
+
+
+def beta(count: tf.Tensor, alpha: float, seed: tf.Tensor) -> tf.Tensor:
+    """float32 [count]: numbers drawn from Beta(alpha, alpha)."""
+    one, other = tf.unstack(tf.random.stateless_gamma([2, count], seed, alpha, dtype=tf.float64))
+    total = one + other
+    # With a tiny alpha both may be too small for a float: then the share is all or, as likely, nothing; all is as good.
+    return tf.cast(tf.where(total > 0, one / total, tf.ones_like(total)), tf.float32)
+
+
+def _blend(images: tf.Tensor, shares: tf.Tensor) -> tf.Tensor:
+    weight = shares[:, tf.newaxis, tf.newaxis, tf.newaxis]
+    values = tf.cast(images, tf.float32)
+    mixed = weight * values + (1.0 - weight) * _partner(values)
+    return tf.cast(tf.round(mixed) if images.dtype.is_integer else mixed, images.dtype)
+
+
+def _paste(images: tf.Tensor, shares: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    height, width = images.shape[1:3]
+    places = tf.random.stateless_uniform([2, tf.shape(images)[0]], seed)
+    rows, tall = _span(height, shares, places[0])
+    columns, wide = _span(width, shares, places[1])
+    kept = 1.0 - tf.cast(tall * wide, tf.float32) / (height * width)
+    # Rows of pixels with their channels, and a mask of the same shape: TensorFlow is slow at spreading one over channels.
+    shape, channels = tf.shape(images), images.shape[3]
+    inside = rows[:, :, tf.newaxis] & tf.repeat(columns, channels, axis=1)[:, tf.newaxis]
+    flat = tf.reshape(images, (-1, height, width * channels))
+    return tf.reshape(tf.where(inside, _partner(flat), flat), shape), kept
+
+
+def _span(size: int, shares: tf.Tensor, place: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Which of `size` pixels lie in each row's rectangle: bool [B, size], and how many they are: int32 [B]."""
+    length = tf.cast(size * tf.sqrt(1.0 - shares), tf.int32)
+    begin = tf.cast(size * place, tf.int32) - length // 2
+    position = tf.range(size)[tf.newaxis] - begin[:, tf.newaxis]
+    inside = (position >= 0) & (position < length[:, tf.newaxis])
+    return inside, tf.reduce_sum(tf.cast(inside, tf.int32), axis=1)
+
+
+def _partner(batch: tf.Tensor) -> tf.Tensor:
+    return tf.roll(batch, 1, axis=0)
+
+
+def _shares_of_classes(labels: tf.Tensor, classes: int) -> tf.Tensor:
+    if labels.shape.rank == 2:
+        return tf.cast(tf.ensure_shape(labels, (None, classes)), tf.float32)
+    # one_hot would make zeros of a label out of range, and training would go on without it.
+    message = f"labels: a label is not from 0 to {classes - 1}, as there are {classes} classes."
+    limits = [
+        tf.debugging.assert_non_negative(labels, message),
+        tf.debugging.assert_less(labels, tf.cast(classes, labels.dtype), message),
+    ]
+    with tf.control_dependencies(limits):
+        return tf.one_hot(labels, classes, dtype=tf.float32)
+
+
+def _check_alpha(options: MixUp | CutMix) -> None:
+    alpha = options.alpha
+    if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0 < alpha < math.inf:
+        raise UsageError(f"{type(options).__name__}.alpha is {alpha!r}; allowed is a number above 0.")

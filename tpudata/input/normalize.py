@@ -1,0 +1,84 @@
+"""Normalisation: uint8 images to floats of about zero mean and unit deviation."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import tensorflow as tf
+
+from tpudata.errors import UsageError
+
+_DTYPES = (tf.float32, tf.bfloat16, tf.float16)
+
+
+@dataclasses.dataclass(frozen=True)
+class Normalize:
+    """(value / 255 - mean) / std, for each channel.
+
+    Attributes:
+        mean: of each channel, or one for all; of values from 0 to 1.
+        std: standard deviation of each channel, or one for all; of values from 0 to 1.
+
+    Raises:
+        UsageError: lengths differ, or a value is not a finite number (a deviation: above 0).
+    """
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if not isinstance(values, tuple) or not values or not all(_is_finite(value) for value in values):
+                raise UsageError(
+                    f"Normalize.{name} is {values!r}; pass a tuple of numbers, one a channel or one for all, of values 0 to 1."
+                )
+        if len(self.mean) != len(self.std):
+            raise UsageError(
+                f"Normalize has {len(self.mean)} means and {len(self.std)} deviations; pass as many of both."
+            )
+        if min(self.std) <= 0:
+            raise UsageError(f"Normalize.std is {self.std!r}; allowed are numbers above 0.")
+
+    @classmethod
+    def imagenet(cls) -> Normalize:
+        """The constants that models for ImageNet have been trained with, of red, green and blue."""
+        return cls(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+
+
+def normalize(images: tf.Tensor, options: Normalize, dtype: tf.DType) -> tf.Tensor:
+    """Normalises an image, or a batch of them.
+
+    It is computed in float32, and rounded once to `dtype`.
+
+    Args:
+        images: [..., width, channels] with values 0 to 255; width and channels are static.
+        options: means and deviations.
+        dtype: float32, bfloat16 or float16.
+
+    Returns:
+        `dtype`, of the shape of images.
+
+    Raises:
+        UsageError: another dtype, or means for another number of channels.
+    """
+    dtype = tf.as_dtype(dtype)
+    if dtype not in _DTYPES:
+        raise UsageError(f"Normalize gives float32, bfloat16 or float16; dtype is {dtype.name}. Choose one of these.")
+    width, channels = images.shape[-2:]
+    if len(options.mean) not in (1, channels):
+        raise UsageError(
+            f"Normalize has {len(options.mean)} means, and the images have {channels} channels. Pass one for each, or one for all."
+        )
+    each = width * channels // len(options.mean)
+    scale = tf.tile([1 / (255 * std) for std in options.std], [each])
+    offset = tf.tile([-mean / std for mean, std in zip(options.mean, options.std, strict=True)], [each])
+    # A whole row of pixels at a time: with an innermost dimension of 3, the same takes TensorFlow four times as long.
+    shape = tf.shape(images)
+    rows = tf.reshape(images, tf.concat([shape[:-2], [width * channels]], axis=0))
+    values = tf.cast(tf.cast(rows, tf.float32) * scale + offset, dtype)
+    return tf.ensure_shape(tf.reshape(values, shape), images.shape)
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

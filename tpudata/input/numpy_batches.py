@@ -1,0 +1,69 @@
+"""Batches as numpy arrays, for training loops in JAX and PyTorch."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.errors import UsageError
+from tpudata.input.input_fn import InputFn
+
+
+def as_numpy(
+    input_fn: InputFn | tf.data.Dataset,
+    batch_size: int | None = None,
+    *,
+    process_index: int = 0,
+    process_count: int = 1,
+    start_step: int = 0,
+) -> Iterator[Any]:
+    """Yields the batches of an input_fn as numpy arrays, in the structure that it has them: (features, labels), features, ...
+
+    Of several processes, each that trains with all others on one global batch, each gets its rows of it: as many as the others, and
+    in evaluation as many batches. The arrays are the caller's to change. bfloat16 is `ml_dtypes.bfloat16`, which JAX takes; strings
+    are `bytes` in arrays of objects.
+
+    Closing the iterator, or letting go of it, ends what is read ahead.
+
+    Args:
+        input_fn: what `make_input_fn` returned; or a `tf.data.Dataset`, which is taken as it is.
+        batch_size: rows of the global batch, of which each process gets `batch_size / process_count`; none with a dataset.
+        process_index: number of this process, such as `jax.process_index()` or `torch.distributed.get_rank()`.
+        process_count: number of processes.
+        start_step: the batch to begin with, as the number of global batches before it.
+
+    Raises:
+        UsageError: an argument is out of range, or does not fit the others.
+    """
+    if isinstance(input_fn, tf.data.Dataset):
+        if (batch_size, process_index, process_count, start_step) != (None, 0, 1, 0):
+            raise UsageError(
+                "as_numpy: a dataset's batches are taken as they are. Leave the other arguments out, or pass an input_fn."
+            )
+        return _arrays(input_fn)
+    if not callable(input_fn):
+        raise UsageError(f"as_numpy: {input_fn!r} is no input_fn. Pass what make_input_fn returned.")
+    count = _integer("process_count", process_count, 1)
+    index = _integer("process_index", process_index, 0)
+    size = _integer("batch_size", batch_size, 1)
+    if index >= count:
+        raise UsageError(f"process_index={index} of {count} processes: they count from 0.")
+    if size % count:
+        raise UsageError(f"batch_size={size}: it is the global batch's, and {count} processes cannot share it evenly.")
+    context = tf.distribute.InputContext(count, index, count)
+    return _arrays(input_fn({"batch_size": size // count}, input_context=context, start_step=start_step))
+
+
+def _arrays(dataset: tf.data.Dataset) -> Iterator[Any]:
+    # A tensor's numpy() is a copy: those of as_numpy_iterator cannot be written to, which PyTorch warns of.
+    for batch in dataset:
+        yield tf.nest.map_structure(lambda tensor: tensor.numpy(), batch)
+
+
+def _integer(name: str, value: Any, least: int) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__") or operator.index(value) < least:
+        raise UsageError(f"{name}={value!r}: allowed is an integer of {least} or more.")
+    return operator.index(value)

@@ -1,0 +1,222 @@
+"""What each stage of feeding costs: the same records read, checked, parsed and prepared, each time with one stage more."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from tpudata.errors import DatasetError
+from tpudata.format import Dataset
+from tpudata.input.chunks import Chunks, chunk_records
+from tpudata.input.hosts import Rows
+from tpudata.input.image_options import ImageOptions
+from tpudata.input.input_fn import InputFn
+from tpudata.input.open_data import fields_of
+from tpudata.input.options import Options
+from tpudata.input.records import Records
+from tpudata.input.sequence import SequenceOptions
+from tpudata.input.source import Columns, Piece, Source
+from tpudata.input.training_order import TrainingOrder
+
+# As many reads under way as in feeding, and of that size where nothing is mixed.
+_READERS = 32
+_READ_BYTES = 1 << 20
+# Before a stage is measured, it runs for this share of the time: TensorFlow finds out how many threads it needs.
+_WARM_UP = 0.2
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """What feeding costs up to and with a stage.
+
+    Attributes:
+        name: "read", "check", "parse", or that of an input_fn.
+        records: how many were taken.
+        seconds: how long that took.
+        cpu_seconds: of all threads of the process, user and system.
+        other_cpu_seconds: of all other processes of the machine; 0 where it is not known.
+    """
+
+    name: str
+    records: int
+    seconds: float
+    cpu_seconds: float
+    other_cpu_seconds: float
+
+    @property
+    def rate(self) -> float:
+        """Records per second."""
+        return self.records / self.seconds
+
+    @property
+    def cores(self) -> float:
+        """How many cores were busy with it."""
+        return self.cpu_seconds / self.seconds
+
+    @property
+    def other_cores(self) -> float:
+        """How many cores were busy with other processes."""
+        return self.other_cpu_seconds / self.seconds
+
+    @property
+    def cpu_per_record(self) -> float:
+        """Seconds of CPU time for a record."""
+        return self.cpu_seconds / self.records
+
+
+class Stages:
+    """Measures the stages of feeding a split, each with all that comes before it.
+
+    - read: records' bytes from the storage, and unpacked where they are compressed.
+    - check: and their checksums compared.
+    - parse: and taken apart, in the order in which they are fed; images stay encoded.
+    - then what each input_fn does: images decoded, cropped and augmented, batches put together.
+
+    Args:
+        dataset: the dataset.
+        split: name of the split.
+        training: what the input_fns were made with.
+        sequences: what the input_fns were made with.
+        batch_size: records in a batch.
+
+    Attributes:
+        is_held: whether training reads all records once and holds them in memory, as they fit the shuffle's window.
+
+    Raises:
+        FeatureError: a feature has no static shape.
+        UsageError: an option does not fit the dataset.
+    """
+
+    def __init__(
+        self, dataset: Dataset, split: str, *, training: bool, sequences: SequenceOptions, batch_size: int
+    ) -> None:
+        self._dataset = dataset
+        self._split = split
+        self._batch_size = batch_size
+        self._per_pass = None if training else dataset.manifest.split(split).records
+        fields = fields_of(
+            dataset,
+            is_parsed_by_user=False,
+            only=None,
+            extra=(),
+            image_size=None,
+            keep_encoded=True,
+            sequences=sequences,
+        )
+        options = Options(training, ImageOptions(), False, None, None, None, 0, "feature")
+        self._records = Records(dataset, split, fields, options, None)
+        order = self._records.order(batch_size)
+        self.is_held = isinstance(order, TrainingOrder) and order.is_whole
+
+    def measure(self, input_fns: Mapping[str, InputFn], seconds: float) -> Iterator[Stage]:
+        """Yields the stages, one after the other.
+
+        Args:
+            input_fns: by name, made by `make_input_fn` for the split; each does more than the one before it.
+            seconds: how long each stage is measured.
+
+        Raises:
+            CorruptionError: a record is damaged.
+            DatasetError: records cannot be parsed or decoded.
+            StorageError: a file cannot be read.
+        """
+        for name, verify in (("read", False), ("check", True)):
+            with ThreadPoolExecutor(_READERS, thread_name_prefix="tpudata-bench") as pool:
+                source = Source(self._dataset, self._split, _Unparsed(), verify=verify, max_corrupt=0)
+                yield _measured(name, self._pieces(source, pool), seconds)
+        rows = Rows(self._batch_size, self._batch_size, 0, self._batch_size)
+        parsed = self._records.parsed(self._records.order(self._batch_size), rows, 0).prefetch(tf.data.AUTOTUNE)
+        yield _measured("parse", self._batches(parsed, self._records.group_rows(rows)), seconds)
+        for name, input_fn in input_fns.items():
+            batches = self._batches(input_fn({"batch_size": self._batch_size}), self._batch_size)
+            yield _measured(name, batches, seconds)
+
+    def _pieces(self, source: Source, pool: ThreadPoolExecutor) -> Iterator[int]:
+        """Reads the split again and again, many pieces at a time; yields the records of each."""
+        under_way: deque[tuple[int, Future[Piece]]] = deque()
+        chunks = self._chunks()
+        try:
+            while True:
+                for first, last in chunks.pieces(0, chunks.records):
+                    under_way.append((last - first, pool.submit(source.read, first, last)))
+                    if len(under_way) >= 2 * _READERS:
+                        count, future = under_way.popleft()
+                        future.result()
+                        yield count
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def _chunks(self) -> Chunks:
+        """The split in pieces that are read at once; of compressed records, in whole blocks."""
+        shards = self._dataset.manifest.split(self._split).shards
+        index = self._dataset.index(shards[0])
+        length = chunk_records(index.records, max(1, int(index.offsets[-1]) // index.records), _READ_BYTES)
+        return Chunks.of([shard.records for shard in shards], max(length, index.block_records))
+
+    def _batches(self, dataset: tf.data.Dataset, rows: int) -> Iterator[int]:
+        """Takes the elements of a dataset, again and again; yields the records of each, without padding."""
+        while True:
+            left = self._per_pass
+            try:
+                for _ in dataset:
+                    yield rows if left is None else min(rows, left)
+                    left = None if left is None else max(0, left - rows)
+            except tf.errors.OpError as error:
+                # TensorFlow puts its own traceback behind the message.
+                message = str(error.message).strip().splitlines()[0]
+                raise DatasetError(f"{self._dataset.path}: no batch could be made: {message}") from error
+
+
+class _Unparsed:
+    """Leaves records as they are read; see `Decoder`."""
+
+    def decode(self, data: bytes, bounds: npt.NDArray[np.int64], path: str, offset: int) -> Columns:  # noqa: ARG002
+        """No columns."""
+        return {}
+
+
+def _measured(name: str, parts: Iterator[int], seconds: float) -> Stage:
+    # Closed at once, so that nothing of a stage still runs in the next one.
+    with contextlib.closing(parts):  # type: ignore[type-var]
+        begin = time.perf_counter()
+        next(parts)
+        while time.perf_counter() - begin < _WARM_UP * seconds:
+            next(parts)
+        begin, cpu, all_cpu, records = time.perf_counter(), _cpu_seconds(), _machine_cpu_seconds(), 0
+        while (took := time.perf_counter() - begin) < seconds:
+            records += next(parts)
+        cpu, all_cpu = _cpu_seconds() - cpu, _machine_cpu_seconds() - all_cpu
+        return Stage(name, records, took, cpu, max(0.0, all_cpu - cpu))
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _cpu_seconds() -> float:
+    times = os.times()
+    return times.user + times.system
+
+
+def _machine_cpu_seconds() -> float:
+    """Of all processes, on Linux and where all cores are this process's; otherwise 0."""
+    try:
+        lines = Path("/proc/stat").read_text().splitlines()
+    except OSError:
+        return 0.0
+    if sum(line.startswith("cpu") for line in lines) - 1 != usable_cores():
+        return 0.0
+    # user, nice, system, idle, iowait, irq, softirq, steal; see proc(5).
+    times = [int(word) for word in lines[0].split()[1:9]]
+    return (sum(times) - times[3] - times[4]) / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,152 @@
+"""The records of windows, put together as their pieces are read, in memory that is used again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeAlias
+
+import numpy as np
+
+from tpudata.input.chunks import Integers
+from tpudata.input.order import Window
+from tpudata.input.source import Columns, Reader
+
+# Rows [first, last).
+_Run: TypeAlias = "tuple[int, int]"
+
+
+class Room:
+    """Arrays for the records of many windows; the rows of those that are done are given to the next ones.
+
+    Fresh memory comes in pages that the system first clears, which costs as much as to read and check what goes there. And where
+    all records stand in the same arrays, one call takes a batch's rows here and there, and not one for each window.
+
+    Args:
+        rows: how many there are. Memory is only taken by those that were in use.
+
+    Attributes:
+        columns: by name, [rows, ...]; none before the first piece is read.
+        good: bool [rows]: which are no stand-ins for damaged records.
+    """
+
+    def __init__(self, rows: int) -> None:
+        self.columns: Columns = {}
+        self.good = np.empty(rows, np.bool_)
+        # Descending: the lowest are taken first, so that all that were once in use stand together.
+        self._free: list[_Run] = [(0, rows)]
+        self._lock = threading.Lock()
+
+    def take(self, count: int) -> list[_Run]:
+        """Some free rows."""
+        taken = []
+        while count:
+            first, last = self._free.pop()
+            end = min(last, first + count)
+            taken.append((first, end))
+            count -= end - first
+            if end < last:
+                self._free.append((end, last))
+        return taken
+
+    def give_back(self, runs: Iterable[_Run]) -> None:
+        """Rows that are free again."""
+        free: list[_Run] = []
+        for first, last in sorted((*self._free, *runs)):
+            if free and free[-1][1] == first:
+                free[-1] = (free[-1][0], last)
+            else:
+                free.append((first, last))
+        self._free = free[::-1]
+
+    def arrays(self, like: Columns) -> Columns:
+        """The columns, which the first piece makes; safe to call from several threads."""
+        with self._lock:
+            if not self.columns:
+                self.columns = {
+                    name: np.empty((len(self.good), *part.shape[1:]), part.dtype) for name, part in like.items()
+                }
+            return self.columns
+
+
+class WindowRows:
+    """Reads a window into a room.
+
+    The thread that reads a piece also copies its records: they are still in the processor's cache, and what was read is freed at
+    once. They are not permuted then: to take a batch's rows here and there costs half as much as to put them there.
+
+    Args:
+        window: which records, in which order.
+        source: where they are read.
+        pool: reads them.
+        room: where they are kept.
+    """
+
+    def __init__(self, window: Window, source: Reader, pool: ThreadPoolExecutor, room: Room) -> None:
+        self._window = window
+        self._source = source
+        self._room = room
+        self._empty: list[_Run] = []
+        # All before the first one is read: then no other piece's rows are between.
+        self._runs = [room.take(last - first) for first, last in window.pieces]
+        # As many parts as there are readers: to pass work to a thread costs as much as a small piece itself.
+        share = -(-len(window.pieces) // source.readers)
+        self._futures = [
+            pool.submit(self._read, slice(begin, begin + share)) for begin in range(0, len(window.pieces), share)
+        ]
+
+    def result(self) -> slice | Integers:
+        """The rows of the room in which the records stand, in the order in which they are fed.
+
+        Raises:
+            CorruptionError: a record is damaged.
+            StorageError: a file cannot be read.
+        """
+        for future in self._futures:
+            future.result()
+        runs = [run for piece in self._runs for run in piece]
+        if self._window.take is None and len(runs) == 1 and not self._empty:
+            return slice(*runs[0])
+        rows = np.concatenate([np.arange(first, last) for first, last in runs])
+        if self._empty:
+            self._stand_in(rows)
+        return rows if self._window.take is None else rows[self._window.take]
+
+    def give_back(self) -> None:
+        """Lets the room have the rows; nobody looks at them any more."""
+        self._room.give_back(run for piece in self._runs for run in piece)
+
+    def _read(self, part: slice) -> None:
+        for (first, last), runs in zip(self._window.pieces[part], self._runs[part], strict=True):
+            self._read_piece(first, last, runs)
+
+    def _read_piece(self, first: int, last: int, runs: list[_Run]) -> None:
+        piece = self._source.read(first, last)
+        damaged = np.array(piece.damaged, np.int64)
+        for here, part in _parts(runs):
+            good = self._room.good[here]
+            good[:] = True
+            good[damaged[(damaged >= part.start) & (damaged < part.stop)] - part.start] = False
+            if piece.columns is not None:
+                for name, column in self._room.arrays(piece.columns).items():
+                    column[here] = piece.columns[name][part]
+        if piece.columns is None:
+            self._empty += runs
+
+    def _stand_in(self, rows: Integers) -> None:
+        """Fills the rows of pieces of which nothing is whole: with the window's first whole record, or else the split's."""
+        whole = rows[self._room.good[rows]]
+        first = {} if len(whole) else self._source.first_whole().columns
+        assert first is not None
+        for name, column in self._room.arrays(first).items():
+            for begin, end in self._empty:
+                column[begin:end] = column[whole[0]] if len(whole) else first[name]
+
+
+def _parts(runs: Iterable[_Run]) -> Iterator[tuple[slice, slice]]:
+    """The rows of the room and those of the piece that go there."""
+    done = 0
+    for first, last in runs:
+        yield slice(first, last), slice(done, done + last - first)
+        done += last - first
