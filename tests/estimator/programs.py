@@ -1,7 +1,8 @@
 """Small programs that the estimator's tests train: a linear model whose every number can be followed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -67,13 +68,18 @@ def finite_input_fn(rows: int) -> Callable[..., Any]:
 
 
 def make_estimator(
-    model_dir: Path, model_fn: Any = None, batch_size: int = 8, iterations: Any = 4, **config: Any
+    model_dir: Path,
+    model_fn: Any = None,
+    batch_size: int = 8,
+    iterations: Any = 4,
+    tpu_config: Mapping[str, Any] = MappingProxyType({}),
+    **config: Any,
 ) -> Any:
     config.setdefault("tf_random_seed", 1)
     return TPUEstimator(
         model_fn or make_model_fn(),
         model_dir=str(model_dir),
-        config=RunConfig(TPUConfig(iterations_per_loop=iterations), **config),
+        config=RunConfig(TPUConfig(iterations_per_loop=iterations, **tpu_config), **config),
         use_tpu=False,
         train_batch_size=batch_size,
         eval_batch_size=batch_size,
@@ -91,8 +97,10 @@ def read_events(folder: Path) -> list[tuple[int, dict[str, float]]]:
         for record in tf.data.TFRecordDataset(str(path)):
             event = v1.Event.FromString(record.numpy())
             if event.HasField("summary"):
-                values = {value.tag: value.simple_value for value in event.summary.value}
-                found.append((event.wall_time, int(event.step), values))
+                scalars = [value for value in event.summary.value if value.HasField("simple_value")]
+                if scalars:
+                    values = {value.tag: value.simple_value for value in scalars}
+                    found.append((event.wall_time, int(event.step), values))
     return [(step, values) for _, step, values in sorted(found, key=lambda item: item[0])]
 
 
@@ -102,3 +110,9 @@ def losses(folder: Path) -> list[float]:
 
 def variables(estimator: TPUEstimator) -> dict[str, Any]:
     return {name: estimator.get_variable_value(name) for name in estimator.get_variable_names()}
+
+
+def newest_step(folder: Path) -> int | None:
+    """The step of a folder's newest checkpoint."""
+    path = tf.train.latest_checkpoint(str(folder))
+    return None if path is None else int(path.rpartition("-")[2])

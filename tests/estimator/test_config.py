@@ -12,6 +12,7 @@ def test_defaults_are_the_original_ones() -> None:
     assert (config.save_summary_steps, config.save_checkpoints_secs, config.save_checkpoints_steps) == (100, 600, None)
     assert (config.keep_checkpoint_max, config.log_step_count_steps, config.tf_random_seed) == (5, 100, None)
     assert config.model_dir is None
+    assert config.tpu_config.eval_training_input_configuration is InputPipelineConfig.PER_HOST_V1
     assert [mode.value for mode in InputPipelineConfig] == [1, 2, 3, 4, 5]
 
 
@@ -49,7 +50,7 @@ def test_bad_loop_time(text: str) -> None:
         ({"iterations_per_loop": None}, TypeError),
         ({"num_shards": 0}, ValueError),
         ({"num_shards": "1"}, TypeError),
-        ({"num_shards": 8}, ValueError),
+        ({"eval_training_input_configuration": 4}, ValueError),
         ({"per_host_input_for_training": 6}, ValueError),
     ],
 )
@@ -62,7 +63,9 @@ def test_tpu_config_refuses(arguments: dict[str, object], error: type[Exception]
     ("arguments", "error"),
     [
         ({"tpu_config": {"iterations_per_loop": 2}}, TypeError),
-        ({"master": "grpc://10.0.0.1:8470"}, ValueError),
+        ({"master": 8470}, TypeError),
+        ({"tpu_name": ["a", "b"]}, TypeError),
+        ({"cluster": "grpc://10.0.0.1:8470"}, TypeError),
         ({"evaluation_master": "grpc://10.0.0.1:8470"}, ValueError),
         ({"model_dir": ""}, ValueError),
         ({"save_summary_steps": 0}, ValueError),

@@ -331,3 +331,106 @@ def test_no_metrics(tmp_path: Path) -> None:
         return TPUEstimatorSpec(mode, loss=tf.reduce_mean(programs.linear(features["x"])))
 
     assert set(make_estimator(tmp_path, model_fn).evaluate(finite_input_fn(8))) == {"loss", "global_step"}
+
+
+# Several replicas: the same results as one, whether or not the rows fill the last batch.
+
+
+@pytest.mark.parametrize(("rows", "batch"), [(40, 8), (37, 8), (5, 16)])
+def test_replicas_equal_a_plain_loop(rows: int, batch: int, tmp_path: Path) -> None:
+    estimator = make_estimator(tmp_path, batch_size=batch, tpu_config={"num_shards": 4})
+    estimator.train(train_input_fn, steps=3)
+    for _ in range(2):
+        result = estimator.evaluate(padded_input_fn(rows))
+        errors = (outputs_of(estimator, rows) - Y[:rows]) ** 2
+        assert result["mae"] == pytest.approx(np.mean(np.sqrt(errors)), rel=1e-5)
+        assert result["loss"] == pytest.approx(np.mean(errors), rel=1e-5)
+        assert result["global_step"] == 3
+
+
+def all_metrics(labels: Any, outputs: Any, weights: Any) -> dict[str, Any]:
+    found = {
+        "mae": v1.metrics.mean_absolute_error(labels, outputs, weights=weights),
+        "auc": v1.metrics.auc(labels > 0, tf.sigmoid(outputs), weights=weights),
+        "precision": v1.metrics.precision(labels > 0, outputs > 0, weights=weights),
+        "rows": v1.metrics.mean(tf.ones_like(labels), weights=weights),
+    }
+    for library in ("tf_keras", "keras"):
+        metric = pytest.importorskip(library).metrics.MeanSquaredError(name=f"{library}_mse")
+        metric.update_state(labels[:, None], outputs[:, None], sample_weight=weights)
+        found[f"{library}_mse"] = metric
+    return found
+
+
+def with_all_metrics(kind: str) -> Callable[..., Any]:
+    def model_fn(features: Any, labels: Any, mode: str) -> Any:
+        outputs, weights = programs.linear(features["x"]), features["weights"]
+        loss = v1.losses.mean_squared_error(labels, outputs, weights)
+        if kind == "EstimatorSpec":
+            return EstimatorSpec(mode, loss=loss, eval_metric_ops=all_metrics(labels, outputs, weights))
+        tensors: Any = [labels, outputs, weights]
+        if kind == "dict":
+            tensors = {"weights": weights, "outputs": outputs, "labels": labels}
+        return TPUEstimatorSpec(mode, loss=loss, eval_metrics=(all_metrics, tensors))
+
+    return model_fn
+
+
+@pytest.mark.parametrize("kind", ["list", "dict", "EstimatorSpec"])
+def test_metrics_on_replicas(kind: str, tmp_path: Path) -> None:
+    one = make_estimator(tmp_path, with_all_metrics(kind))
+    several = make_estimator(tmp_path, with_all_metrics(kind), tpu_config={"num_shards": 4})
+    for rows in (37, 40):
+        expected = one.evaluate(padded_input_fn(rows))
+        assert expected["rows"] == 1
+        assert several.evaluate(padded_input_fn(rows)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_metric_fn_sees_the_rows_of_all_replicas(tmp_path: Path) -> None:
+    shapes: list[Any] = []
+
+    def metrics(labels: Any, outputs: Any) -> dict[str, Any]:
+        shapes.append(labels.shape)
+        # Only where rows are in order does each meet the one before it.
+        return {"steps": v1.metrics.mean(labels[1:] * outputs[:-1])}
+
+    model_fn = eval_model_fn(metrics, lambda *tensors: tensors)
+    one = make_estimator(tmp_path, model_fn).evaluate(finite_input_fn(40))
+    several = make_estimator(tmp_path, model_fn, tpu_config={"num_shards": 4}).evaluate(padded_input_fn(40))
+    assert several == pytest.approx(one, rel=1e-5)
+    assert shapes == [(None,), (8,)]
+
+
+def test_replicas_join_no_scalars(tmp_path: Path) -> None:
+    def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
+        loss = tf.reduce_mean((programs.linear(features["x"]) - labels) ** 2)
+        return TPUEstimatorSpec(mode, loss=loss, eval_metrics=(lambda loss: {"mse": v1.metrics.mean(loss)}, [loss]))
+
+    with pytest.raises(ValueError, match=r"is a scalar.*reshape it to \[1\]"):
+        make_estimator(tmp_path, model_fn, tpu_config={"num_shards": 2}).evaluate(padded_input_fn(8))
+
+
+@pytest.mark.parametrize("shards", [1, 4])
+def test_a_local_variable_of_the_program_s_own(shards: int, tmp_path: Path) -> None:
+    """It starts at 100, counts rows in the model, and is read together with a weight of the model."""
+
+    def model_fn(features: Any, labels: Any, mode: str) -> EstimatorSpec:
+        loss = tf.reduce_mean((programs.linear(features["x"]) - labels) ** 2)
+        rows = v1.get_variable(
+            "rows", [], initializer=v1.constant_initializer(100.0), collections=["local_variables"], trainable=False
+        )
+        update = rows.assign_add(tf.reduce_sum(features["weights"]))
+        w = v1.trainable_variables()[0]
+        return EstimatorSpec(mode, loss=loss, eval_metric_ops={"rows": (rows + w[0, 0], update)})
+
+    estimator = make_estimator(tmp_path, model_fn, tpu_config={"num_shards": shards})
+    for rows in (37, 20):
+        assert estimator.evaluate(padded_input_fn(rows))["rows"] == pytest.approx(100 + rows + programs.W0[0, 0])
+
+
+def test_a_value_that_needs_a_batch(tmp_path: Path) -> None:
+    def metrics(labels: Any, outputs: Any) -> dict[str, Any]:
+        return {"last": (tf.reduce_mean(labels), tf.no_op())}
+
+    with pytest.raises(ValueError, match="variables alone"):
+        make_estimator(tmp_path, eval_model_fn(metrics, lambda *tensors: tensors)).evaluate(finite_input_fn(8))

@@ -99,6 +99,19 @@ def test_a_sequential_model_with_a_keras_optimizer(keras: Any, tmp_path: Path) -
     assert losses[-1] < 0.3 * losses[0]
 
 
+def test_the_seed_decides_whatever_keras_was_seeded_with(
+    keras: Any, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    if keras.__name__ == "tf_keras":
+        request.addfinalizer(lambda: delattr(keras.src.backend._SEED_GENERATOR, "generator"))
+    found = []
+    for number in (3, 4):
+        keras.utils.set_random_seed(number)
+        estimator = make_estimator(tmp_path / str(number), layers_model_fn(keras, "v1"), tf_random_seed=1)
+        found.append([row["outputs"].tolist() for row in estimator.predict(finite_input_fn(8))])
+    assert found[0] == found[1]
+
+
 def test_the_seed_decides(keras: Any, tmp_path: Path) -> None:
     def run(folder: str, seed: int | None) -> Any:
         random.seed()  # as a new process has it

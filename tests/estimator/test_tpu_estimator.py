@@ -15,19 +15,21 @@ from tpudata.errors import TpudataError, UsageError
 from tpudata.estimator import (
     CrossShardOptimizer,
     EstimatorSpec,
+    EvalSpec,
     ModeKeys,
     ModelFnError,
     RunConfig,
     TPUConfig,
     TPUEstimator,
     TPUEstimatorSpec,
+    TrainSpec,
 )
 
 # Arguments of the original, in their order (tensorflow_estimator 2.15), as far as they matter here.
 ORIGINAL_ORDER: dict[Callable[..., Any], list[str]] = {
     TPUEstimator.__init__: [
         *("self", "model_fn", "model_dir", "config", "params", "use_tpu", "train_batch_size", "eval_batch_size"),
-        *("predict_batch_size", "batch_axis"),
+        *("predict_batch_size", "batch_axis", "eval_on_tpu", "export_to_tpu", "export_to_cpu", "warm_start_from"),
     ],
     TPUEstimator.train: ["self", "input_fn", "hooks", "steps", "max_steps", "saving_listeners"],
     TPUEstimator.evaluate: ["self", "input_fn", "steps", "hooks", "checkpoint_path", "name"],
@@ -38,10 +40,14 @@ ORIGINAL_ORDER: dict[Callable[..., Any], list[str]] = {
     RunConfig.__init__: ["self", "tpu_config", "evaluation_master", "master", "cluster"],
     TPUEstimatorSpec.__init__: [
         *("self", "mode", "predictions", "loss", "train_op", "eval_metrics", "export_outputs", "scaffold_fn"),
+        *("host_call", "training_hooks", "evaluation_hooks", "prediction_hooks"),
     ],
     EstimatorSpec.__init__: [
         *("self", "mode", "predictions", "loss", "train_op", "eval_metric_ops", "export_outputs"),
+        *("training_chief_hooks", "training_hooks", "scaffold", "evaluation_hooks", "prediction_hooks"),
     ],
+    TrainSpec: ["input_fn", "max_steps", "hooks", "saving_listeners"],
+    EvalSpec: ["input_fn", "steps", "name", "hooks", "exporters", "start_delay_secs", "throttle_secs"],
     CrossShardOptimizer.__init__: ["self", "opt", "reduction", "name", "group_assignment"],
 }
 
@@ -62,7 +68,7 @@ def test_what_may_go_by_position_means_what_it_meant_in_the_original(function: C
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"config": object()}, TypeError, "RunConfig"),
+        ({"config": object()}, ValueError, "RunConfig"),
         ({"params": {"batch_size": 8}}, ValueError, "'batch_size'"),
         ({"params": {"context": 8}}, ValueError, "'context'"),
         ({"params": [1]}, TypeError, "params"),
@@ -72,7 +78,14 @@ def test_what_may_go_by_position_means_what_it_meant_in_the_original(function: C
         ({"train_batch_size": "8"}, TypeError, "train_batch_size"),
         ({"train_batch_size": True}, TypeError, "train_batch_size"),
         ({"use_tpu": True}, ValueError, "train_batch_size"),
-        ({"use_tpu": True, "train_batch_size": 8}, UsageError, "use_tpu=False"),
+        ({"config": RunConfig(master="grpc://10.0.0.1:8470")}, ValueError, "names a TPU"),
+        ({"batch_axis": 0}, TypeError, "batch_axis"),
+        ({"batch_axis": (0, 1.0)}, TypeError, "batch_axis"),
+        (
+            {"batch_axis": (0, 0), "config": RunConfig(TPUConfig(per_host_input_for_training=3))},
+            ValueError,
+            "PER_HOST_V2",
+        ),
         ({"model_dir": "a", "config": RunConfig(model_dir="b")}, ValueError, "differs"),
         ({"model_fn": 3}, TypeError, "callable"),
         ({"model_fn": lambda labels, mode: (labels, mode)}, ValueError, "features"),
@@ -105,6 +118,7 @@ def test_where_the_model_dir_comes_from(tmp_path: Path, caplog: pytest.LogCaptur
 
 
 def test_session_config(tmp_path: Path) -> None:
+    tf.config.list_logical_devices()  # which starts the devices
     config = RunConfig(session_config=v1.ConfigProto(allow_soft_placement=True), model_dir=str(tmp_path))
     before = tf.config.get_soft_device_placement()
     try:
@@ -166,8 +180,8 @@ def takes_nothing() -> Any:
     return dataset()
 
 
-def tensors(params: dict[str, Any]) -> Any:
-    return tf.constant(X), tf.constant(Y)
+def a_number(params: dict[str, Any]) -> Any:
+    return 7
 
 
 def three_parts(params: dict[str, Any]) -> Any:
@@ -191,7 +205,7 @@ def unknown_shape(params: dict[str, Any]) -> Any:
     [
         (3, TypeError, "callable"),
         (takes_nothing, ValueError, "params"),
-        (tensors, TypeError, r"tf\.data\.Dataset"),
+        (a_number, TypeError, r"tf\.data\.Dataset"),
         (three_parts, ValueError, "3 parts"),
         (sparse, TypeError, r"features\['x'\] is a SparseTensorSpec"),
         (unknown_shape, ValueError, r"features\['x'\] has an unknown shape"),

@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from tests.estimator import programs
 from tests.estimator.programs import X, Y, make_estimator, make_model_fn, train_input_fn, v1
-from tpudata.estimator import ModeKeys, NonFiniteError, TPUEstimatorSpec
-from tpudata.estimator._training import LoopSize
+from tpudata.estimator import CrossShardOptimizer, ModeKeys, NonFiniteError, TPUEstimatorSpec
+from tpudata.estimator._pace import LoopSize
 
 OPTIMIZERS: dict[str, Callable[[], Any]] = {
     "sgd": lambda: v1.train.GradientDescentOptimizer(
@@ -185,16 +185,19 @@ def test_initial_values_do_not_depend_on_what_ran_before(tmp_path: Path) -> None
     np.testing.assert_array_equal(*values)
 
 
-def test_nan_in_the_input_stops_at_its_step(tmp_path: Path) -> None:
+@pytest.mark.parametrize("with_hooks", [False, True])
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_nan_in_the_input_stops_at_its_step(replicas: int, with_hooks: bool, tmp_path: Path) -> None:
     x = X.copy()
     x[8 * 3 + 2, 1] = np.nan  # in the fourth batch
 
     def input_fn(params: dict[str, Any]) -> Any:
         return tf.data.Dataset.from_tensor_slices(({"x": x}, Y)).repeat().batch(8, drop_remainder=True)
 
-    estimator = make_estimator(tmp_path, iterations=100)
+    hooks = [v1.train.SessionRunHook()] if with_hooks else None
+    estimator = make_estimator(tmp_path, iterations=100, tpu_config={"num_shards": replicas})
     with pytest.raises(NonFiniteError, match=r"step 4: the loss is nan.*'linear/.*model\.ckpt-0") as caught:
-        estimator.train(input_fn, steps=20)
+        estimator.train(input_fn, hooks=hooks, steps=20)
     assert isinstance(caught.value, v1.train.NanLossDuringTrainingError)
     assert estimator.latest_checkpoint() == str(tmp_path / "model.ckpt-0")
     # The bad values are not kept in memory either.
@@ -202,18 +205,21 @@ def test_nan_in_the_input_stops_at_its_step(tmp_path: Path) -> None:
     assert np.isfinite(estimator.get_variable_value("linear/w")).all()
 
 
-def test_a_variable_that_is_not_finite_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_variable_that_is_not_finite_is_named(replicas: int, tmp_path: Path) -> None:
     def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
         outputs = programs.linear(features["x"])
         other = v1.get_variable("other", [2], initializer=v1.ones_initializer())
         loss = tf.reduce_mean((outputs - labels) ** 2)
         step = v1.train.get_global_step()
         bump = tf.where(step >= 5, np.inf, 1.0)
-        with tf.control_dependencies([other.assign_add(tf.fill([2], bump))]):
-            train_op = v1.train.GradientDescentOptimizer(0.1).minimize(loss, global_step=step)
+        with tf.control_dependencies([other.assign(other + tf.fill([2], bump))]):
+            optimizer = CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.1))
+            train_op = optimizer.minimize(loss, global_step=step)
         return TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
-    estimator = make_estimator(tmp_path, model_fn, save_checkpoints_steps=4)
+    tpu_config = {"num_shards": replicas}
+    estimator = make_estimator(tmp_path, model_fn, save_checkpoints_steps=4, tpu_config=tpu_config)
     with pytest.raises(NonFiniteError, match=r"step 8: the variable 'other' holds NaN or Inf.*model\.ckpt-4"):
         estimator.train(train_input_fn, steps=20)
     assert estimator.latest_checkpoint() == str(tmp_path / "model.ckpt-4")

@@ -4,23 +4,48 @@ from tpudata._tensorflow import require_tensorflow
 
 require_tensorflow("tpudata.estimator")
 
+from tpudata.estimator import export  # noqa: E402
 from tpudata.estimator._config import InputPipelineConfig, RunConfig, TPUConfig  # noqa: E402
-from tpudata.estimator._errors import CheckpointError, ModelFnError, NonFiniteError  # noqa: E402
+from tpudata.estimator._errors import (  # noqa: E402
+    CheckpointError,
+    ModelFnError,
+    NonFiniteError,
+    RehearsalError,
+    TPUConnectionError,
+)
+from tpudata.estimator._exporters import BestExporter, Exporter, FinalExporter, LatestExporter  # noqa: E402
+from tpudata.estimator._findings import Finding  # noqa: E402
 from tpudata.estimator._mode_keys import ModeKeys  # noqa: E402
 from tpudata.estimator._optimizer import CrossShardOptimizer  # noqa: E402
 from tpudata.estimator._spec import EstimatorSpec, TPUEstimatorSpec  # noqa: E402
 from tpudata.estimator._tpu_estimator import TPUEstimator  # noqa: E402
+from tpudata.estimator._tpu_system import tpu_system  # noqa: E402
+from tpudata.estimator._train_and_evaluate import EvalSpec, TrainSpec, train_and_evaluate  # noqa: E402
+from tpudata.estimator._warm_start import WarmStartSettings  # noqa: E402
 
 __all__ = [
+    "BestExporter",
     "CheckpointError",
     "CrossShardOptimizer",
     "EstimatorSpec",
+    "EvalSpec",
+    "Exporter",
+    "FinalExporter",
+    "Finding",
     "InputPipelineConfig",
+    "LatestExporter",
     "ModeKeys",
     "ModelFnError",
     "NonFiniteError",
+    "RehearsalError",
     "RunConfig",
     "TPUConfig",
+    "TPUConnectionError",
     "TPUEstimator",
     "TPUEstimatorSpec",
+    "TrainSpec",
+    "WarmStartSettings",
+    "export",
+    "tpu_system",
+    "train_and_evaluate",
 ]

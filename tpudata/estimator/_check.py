@@ -4,7 +4,6 @@ from typing import Any
 
 from tpudata.estimator import _checkpoint
 from tpudata.estimator._mode_keys import MODES, ModeKeys
-from tpudata.estimator._prediction import with_row_masks
 from tpudata.estimator._program import Program
 from tpudata.estimator._runtime import Runtime
 
@@ -13,11 +12,8 @@ def check_model(runtime: Runtime, input_fn: Any, mode: str) -> None:
     """Do as `TPUEstimator.check_model` says."""
     if mode not in MODES:
         raise ValueError(f"check_model(mode=...) must be one of {', '.join(MODES)}, got {mode!r}.")
-    dataset = runtime.dataset(input_fn, mode)
+    spec = runtime.feed(input_fn, mode).element_spec
     if mode == ModeKeys.PREDICT:
-        features, _ = with_row_masks(dataset, runtime.batch_sizes[mode]).element_spec
-        spec = (features, None)
-    else:
-        spec = dataset.element_spec
+        spec = (spec[0], None)
     program: Program = runtime.program(mode, spec)
     runtime.store.load(program.blueprint, program.saved, _checkpoint.latest(runtime.model_dir))

@@ -59,7 +59,7 @@ class Checkpoint:
             CheckpointError: its files are damaged.
         """
         reader = self.reader()
-        return int(_read(reader, self.prefix, _GLOBAL_STEP)) if reader.has_tensor(_GLOBAL_STEP) else 0
+        return int(read_tensor(reader, self.prefix, _GLOBAL_STEP)) if reader.has_tensor(_GLOBAL_STEP) else 0
 
     def reader(self) -> Any:
         """Return TensorFlow's reader of it.
@@ -95,10 +95,15 @@ class Checkpoint:
                     f"makes it as {variable.dtype.name}{tuple(variable.shape)}. It was written by another model, or for "
                     f"inputs of another size. {_MEND}"
                 )
-        return {name: _read(reader, self.prefix, name) for name in variables}
+        return {name: read_tensor(reader, self.prefix, name) for name in variables}
 
 
-def _read(reader: Any, prefix: str, name: str) -> Any:
+def read_tensor(reader: Any, prefix: str, name: str) -> Any:
+    """Read one variable (NumPy) with TensorFlow's reader of the checkpoint at `prefix`.
+
+    Raises:
+        CheckpointError: its files are damaged.
+    """
     try:
         return reader.get_tensor(name)
     except _READ_ERRORS as error:

@@ -12,7 +12,17 @@ _DEFAULT_CHECKPOINT_SECS = 600
 
 
 class InputPipelineConfig(enum.IntEnum):
-    """How input_fn is called when several hosts or cores are fed. One device calls it once in every mode."""
+    """How input_fn is called where several replicas are fed: of R replicas on H hosts, and a global batch of B rows.
+
+    One device calls it once in every mode, for B rows.
+
+    Attributes:
+        PER_SHARD_V1: once for each replica, B / R rows; in evaluation and prediction as PER_HOST_V1.
+        PER_HOST_V1: once for each host, B / H rows, which are split over its replicas.
+        PER_HOST_V2: once for each host, B / R rows: each of its replicas takes the next batch.
+        BROADCAST: once, B rows, which every replica gets whole.
+        SLICED: once, B rows, which are split over all replicas; for evaluation and prediction.
+    """
 
     PER_SHARD_V1 = 1
     PER_HOST_V1 = 2
@@ -51,9 +61,11 @@ class TPUConfig:
         iterations_per_loop: training steps in one call of the compiled loop, or a time such as "30s", "5m" or "1h":
             then the number of steps is fitted to the measured step time. Checkpoints, summaries and logs happen
             between loops.
-        num_shards: number of model replicas. This release trains on one device: None or 1.
-        per_host_input_for_training: an InputPipelineConfig; False and True mean PER_SHARD_V1 and PER_HOST_V1. On one
-            device all modes are the same: input_fn is called once and sees the global batch size.
+        num_shards: number of model replicas. On a TPU it is checked against the cores that are there; None takes them all.
+            Without a TPU, so many GPUs, or else logical devices of the CPU, stand for its cores, and batches are split by its
+            rules; None or 1 is one device.
+        per_host_input_for_training: an InputPipelineConfig; False and True mean PER_SHARD_V1 and PER_HOST_V1.
+        eval_training_input_configuration: PER_HOST_V1: evaluation and prediction are fed as training is; or SLICED.
 
     Raises:
         TypeError: `iterations_per_loop` or `num_shards` is of another type.
@@ -65,6 +77,7 @@ class TPUConfig:
     # The original has num_cores_per_replica in between.
     _: dataclasses.KW_ONLY
     per_host_input_for_training: bool | int | InputPipelineConfig = True
+    eval_training_input_configuration: int | InputPipelineConfig = InputPipelineConfig.PER_HOST_V1
 
     def __post_init__(self) -> None:
         if isinstance(self.iterations_per_loop, str):
@@ -72,11 +85,6 @@ class TPUConfig:
         else:
             _require_positive_int("TPUConfig", "iterations_per_loop", self.iterations_per_loop)
         _require_positive_int("TPUConfig", "num_shards", self.num_shards, or_none=True)
-        if self.num_shards not in (None, 1):
-            raise ValueError(
-                f"TPUConfig(num_shards={self.num_shards}): this release trains on one device. Leave num_shards out or "
-                "set it to 1."
-            )
         mode = self.per_host_input_for_training
         if isinstance(mode, bool):
             mode = InputPipelineConfig.PER_HOST_V1 if mode else InputPipelineConfig.PER_SHARD_V1
@@ -87,6 +95,14 @@ class TPUConfig:
             raise ValueError(
                 f"TPUConfig(per_host_input_for_training=...) must be a bool or one of {allowed}, got {mode!r}."
             ) from None
+        allowed_modes = (InputPipelineConfig.PER_HOST_V1, InputPipelineConfig.SLICED)
+        if self.eval_training_input_configuration not in allowed_modes:
+            raise ValueError(
+                "TPUConfig(eval_training_input_configuration=...) must be PER_HOST_V1 or SLICED, got "
+                f"{self.eval_training_input_configuration!r}."
+            )
+        mode = InputPipelineConfig(self.eval_training_input_configuration)
+        object.__setattr__(self, "eval_training_input_configuration", mode)
 
     @property
     def loop_seconds(self) -> int | None:
@@ -109,8 +125,12 @@ class RunConfig:
 
     Attributes:
         tpu_config: a TPUConfig.
-        evaluation_master, master: address of a TPU system; "" or "local" for this machine, which is all that this
-            release trains on.
+        evaluation_master: None, "", or the same as `master`: one estimator has one TPU system.
+        master: address of the TPU, grpc://HOST:PORT, or its name; None or "" leaves it to what follows. Like what follows, it is
+            for `use_tpu=True`.
+        cluster: a `tf.distribute.cluster_resolver.TPUClusterResolver`, which goes before `master`.
+        tpu_name: name of the TPU; None: the environment variable TPU_NAME, or else the TPU of this machine.
+        zone, project: where the name is looked up; None: gcloud's settings.
         model_dir: folder (local or gs://) of checkpoints and event files.
         tf_random_seed: seed of initial values and random ops; None draws one at random.
         save_summary_steps: steps between TensorBoard summaries, or None for none.
@@ -128,7 +148,11 @@ class RunConfig:
     tpu_config: TPUConfig = dataclasses.field(default_factory=TPUConfig)
     evaluation_master: str | None = None
     master: str | None = None
+    cluster: Any = None
     _: dataclasses.KW_ONLY
+    tpu_name: str | None = None
+    zone: str | None = None
+    project: str | None = None
     model_dir: str | None = None
     tf_random_seed: int | None = None
     save_summary_steps: int | None = 100
@@ -144,12 +168,17 @@ class RunConfig:
             object.__setattr__(self, "tpu_config", TPUConfig())
         elif not isinstance(tpu_config, TPUConfig):
             raise TypeError(f"RunConfig(tpu_config=...) must be a TPUConfig, got {type(tpu_config).__name__}.")
-        for name in ("evaluation_master", "master"):
-            if getattr(self, name) not in (None, "", "local"):
-                raise ValueError(
-                    f"RunConfig({name}={getattr(self, name)!r}): this release trains on this machine's CPU or GPU. "
-                    "Leave it out or set it to ''."
-                )
+        for name in ("evaluation_master", "master", "tpu_name", "zone", "project"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str):
+                raise TypeError(f"RunConfig({name}=...) must be a str or None, got {type(value).__name__}.")
+        if self.evaluation_master and self.evaluation_master != self.master:
+            raise ValueError(
+                f"RunConfig(evaluation_master={self.evaluation_master!r}) differs from master={self.master!r}: evaluation runs on "
+                "the TPU that trains. Leave it out."
+            )
+        if self.cluster is not None and not callable(getattr(self.cluster, "master", None)):
+            raise TypeError(f"RunConfig(cluster=...) must be a TPUClusterResolver, got {type(self.cluster).__name__}.")
         if self.model_dir is not None:
             object.__setattr__(self, "model_dir", str(self.model_dir))
             if not self.model_dir:

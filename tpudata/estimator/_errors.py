@@ -3,9 +3,12 @@
 TypeError and ValueError alone are for the arguments of a call; these are for what a run meets.
 """
 
+from typing import Any
+
 import tensorflow as tf
 
 from tpudata.errors import TpudataError
+from tpudata.estimator._findings import Finding
 
 
 class CheckpointError(TpudataError, ValueError):
@@ -25,6 +28,25 @@ class ModelFnTypeError(ModelFnError, TypeError):
 
 class ModelFnValueError(ModelFnError, ValueError):
     """The ModelFnError for a value outside the allowed ones."""
+
+
+class RehearsalError(TpudataError):
+    """A rehearsal found what a TPU would refuse; the message lists all of it.
+
+    Attributes:
+        findings: those, and what a TPU would be slow at.
+    """
+
+    def __init__(self, message: str, findings: tuple[Finding, ...]) -> None:
+        super().__init__(message)
+        self.findings = findings
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (*self.args, self.findings)
+
+
+class TPUConnectionError(TpudataError):
+    """No TPU answered, or the one that was named is not there."""
 
 
 class NonFiniteError(TpudataError, tf.compat.v1.train.NanLossDuringTrainingError):  # type: ignore[misc]

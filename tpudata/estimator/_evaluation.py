@@ -1,16 +1,18 @@
 """One evaluation: a pass over the data, its metrics, and their summaries."""
 
+import itertools
 import logging
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from tpudata.estimator import _checkpoint
 from tpudata.estimator._events import EventWriter
+from tpudata.estimator._hooks import Monitor, check_hooks
 from tpudata.estimator._metrics import EvalProgram
 from tpudata.estimator._mode_keys import ModeKeys
 from tpudata.estimator._runtime import Runtime
+from tpudata.estimator._scaffold import ScaffoldLoader, has_scaffold, make_scaffold
 from tpudata.estimator._signature import split_element
 from tpudata.estimator._training import require_steps
 
@@ -18,32 +20,47 @@ _log = logging.getLogger("tpudata")
 
 
 def evaluate(
-    runtime: Runtime, input_fn: Any, steps: int | None, checkpoint_path: str | None, events_dir: str
+    runtime: Runtime, input_fn: Any, steps: int | None, hooks: Any, checkpoint_path: str | None, events_dir: str
 ) -> dict[str, Any]:
     """Evaluate as `TPUEstimator.evaluate` says."""
     require_steps("evaluate", "steps", steps)
+    hooks = check_hooks(hooks, "evaluate(hooks=...)")
     checkpoint = find_checkpoint(runtime, checkpoint_path)
-    dataset = runtime.dataset(input_fn, ModeKeys.EVAL)
-    if steps is None and dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
+    feed = runtime.feed(input_fn, ModeKeys.EVAL)
+    if steps is None and feed.endless:
         raise ValueError("evaluate(steps=None) needs a dataset that ends: give steps, or leave out repeat().")
-    program: EvalProgram = runtime.program(ModeKeys.EVAL, dataset.element_spec)
-    runtime.store.load(program.blueprint, program.saved, checkpoint)
+    program: EvalProgram = runtime.program(ModeKeys.EVAL, feed.element_spec)
+    session = program.session(is_added_to=bool(hooks or program.spec.evaluation_hooks) or has_scaffold(program.spec))
+    scaffold = make_scaffold(program.spec, session)
+    monitor = Monitor(session, (*hooks, *program.spec.evaluation_hooks), program.spec.loss)
+    monitor.begin()
+    ScaffoldLoader(program, runtime.store, session, scaffold).load(checkpoint)
     program.reset()
+    monitor.after_create_session()
     total, weight, batches = 0.0, 0.0, 0
-    for element in dataset if steps is None else dataset.take(steps):
+    elements = itertools.islice(feed, steps)
+    while not monitor.should_stop:
+        asked = monitor.before_run()
+        element = next(elements, None)
+        if element is None:
+            break
+        program.fetch(asked)
         features, labels = split_element(element)
-        batch_loss, batch_weight = (float(value) for value in program.run(features, labels))
-        total += batch_loss
-        weight += batch_weight
+        batch_loss, batch_weight, fetched = program.run(features, labels)
+        total += float(batch_loss)
+        weight += float(batch_weight)
         batches += 1
+        monitor.after_run({item.name: fetched[item.name].numpy() for item in asked})
         if program.ignores_weights:
-            _warn_of_padding(program, features["weights"].numpy())
+            _warn_of_padding(program, np.concatenate([part.numpy() for part in program.join(features["weights"])]))
+    monitor.end()
+    program.flush()
     result: dict[str, Any] = program.values()
     result["loss"] = np.float32(total / weight if weight else 0.0)
     result["global_step"] = program.global_step
     results = ", ".join(f"{name} = {result[name]}" for name in sorted(result))
     _log.info("Evaluated %d %s: %s", batches, "batch" if batches == 1 else "batches", results)
-    _write(events_dir, result)
+    _write(events_dir, result, checkpoint)
     return result
 
 
@@ -75,7 +92,7 @@ def find_checkpoint(runtime: Runtime, checkpoint_path: str | None) -> _checkpoin
     return newest
 
 
-def _write(folder: str, result: dict[str, Any]) -> None:
+def _write(folder: str, result: dict[str, Any], checkpoint: _checkpoint.Checkpoint | None) -> None:
     scalars = {}
     for name, value in result.items():
         if name == "global_step":
@@ -86,4 +103,6 @@ def _write(folder: str, result: dict[str, Any]) -> None:
             _log.warning("The metric %r is no number: it gets no summary.", name)
     events = EventWriter(folder)
     events.scalars(result["global_step"], scalars)
+    if checkpoint is not None:
+        events.text(result["global_step"], "checkpoint_path", checkpoint.prefix)
     events.close()

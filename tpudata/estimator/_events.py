@@ -1,4 +1,4 @@
-"""Scalars for TensorBoard, without the tensorboard package."""
+"""Summaries for TensorBoard, without the tensorboard package."""
 
 from collections.abc import Mapping
 
@@ -6,9 +6,9 @@ import tensorflow as tf
 
 
 class EventWriter:
-    """Writes scalars into an event file of a folder; the file appears with the first of them.
+    """Writes summaries into an event file of a folder; the file appears with the first of them.
 
-    The records are plain `simple_value` summaries, as v1 programs wrote them. `tf.summary.scalar` would need the
+    Scalars are plain `simple_value` summaries, as v1 programs wrote them. `tf.summary.scalar` would need the
     tensorboard package.
     """
 
@@ -20,12 +20,24 @@ class EventWriter:
         """Write `values` by tag at `step`."""
         if not values:
             return
-        if self._writer is None:
-            self._writer = tf.summary.create_file_writer(self._folder)
         value = tf.compat.v1.Summary.Value
         summary = tf.compat.v1.Summary(value=[value(tag=tag, simple_value=item) for tag, item in values.items()])
+        self.summary(step, summary.SerializeToString())
+
+    def text(self, step: int, tag: str, text: str) -> None:
+        """Write a string at `step`."""
+        tensor = tf.make_tensor_proto(text, dtype=tf.string)
+        plugin = tf.compat.v1.SummaryMetadata.PluginData(plugin_name="text")
+        metadata = tf.compat.v1.SummaryMetadata(plugin_data=plugin)
+        value = tf.compat.v1.Summary.Value(tag=tag, metadata=metadata, tensor=tensor)
+        self.summary(step, tf.compat.v1.Summary(value=[value]).SerializeToString())
+
+    def summary(self, step: int, serialized: bytes) -> None:
+        """Write a serialised `tf.compat.v1.Summary` at `step`."""
+        if self._writer is None:
+            self._writer = tf.summary.create_file_writer(self._folder)
         with self._writer.as_default():
-            tf.summary.experimental.write_raw_pb(summary.SerializeToString(), step=step)
+            tf.summary.experimental.write_raw_pb(serialized, step=step)
 
     def flush(self) -> None:
         """Make what was written visible to readers."""

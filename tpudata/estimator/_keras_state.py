@@ -3,7 +3,8 @@
 A model_fn is called again for every trace and must make the same variables each time. Keras 3 works against that twice. It
 numbers layers without a name for the whole process ("dense", "dense_1", ...), so that a second call names them anew; and its
 initializers draw their seeds from Python's `random`, so that the run's seed does not decide. (tf_keras numbers layers per
-graph, and a trace has a graph of its own; its initializers draw in the same way.)
+graph, and a trace has a graph of its own; its initializers draw in the same way, or from a generator of their own once
+`tf_keras.utils.set_random_seed` was called.)
 """
 
 import contextlib
@@ -17,6 +18,9 @@ _MODULE = "keras.src.backend.common.global_state"
 _ATTRIBUTES = ("object_name_uids", "global_seed_generator")
 
 
+_TF_KERAS_MODULE = "tf_keras.src.backend"
+
+
 @contextlib.contextmanager
 def fresh_keras_state(seed: int | None) -> Iterator[None]:
     """Let Keras start counting and drawing anew, and go on afterwards where it was.
@@ -24,13 +28,17 @@ def fresh_keras_state(seed: int | None) -> Iterator[None]:
     Where Keras is not imported, or keeps its state elsewhere, that part is left alone.
 
     Args:
-        seed: of Python's `random` meanwhile; None leaves `random` alone.
+        seed: of what is drawn meanwhile; None leaves that alone.
     """
     before = [_get(name) for name in _ATTRIBUTES]
     _set([None] * len(_ATTRIBUTES))
     python_state = random.getstate()
+    seeds = getattr(sys.modules.get(_TF_KERAS_MODULE), "_SEED_GENERATOR", None)
+    generator = getattr(seeds, "generator", None)
     if seed is not None:
         random.seed(seed)
+        if seeds is not None and generator is not None:
+            seeds.generator = random.Random(seed)
     try:
         yield
     finally:
@@ -38,6 +46,8 @@ def fresh_keras_state(seed: int | None) -> Iterator[None]:
         _set(before)
         if seed is not None:
             random.setstate(python_state)
+            if seeds is not None and generator is not None:
+                seeds.generator = generator
 
 
 def _get(name: str) -> Any:

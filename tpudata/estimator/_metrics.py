@@ -1,16 +1,18 @@
 """Evaluation: the loss of a batch, and metrics that add up over batches."""
 
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from tpudata.estimator._keras_state import fresh_keras_state
-from tpudata.estimator._program import LocalVariables, Program, raw_variable
+from tpudata.estimator._local_variables import LocalVariables
+from tpudata.estimator._program import Program, concatenated, joined_shape, raw_variable
+from tpudata.estimator._replay import Replay, handles_on_replica
 from tpudata.estimator._signature import row_weights
-from tpudata.estimator._spec import EstimatorSpec, check_metrics
-from tpudata.estimator._structure import Structure, batch_function, fetch_only
-from tpudata.estimator._variables import discover, reuse
+from tpudata.estimator._spec import check_metrics
+from tpudata.estimator._variables import Blueprint, discover
 
 
 class EvalProgram(Program):
@@ -18,7 +20,7 @@ class EvalProgram(Program):
 
     `run(features, labels)` returns a batch's loss times its weight, and its weight (float32 scalars): the sum of
     features["weights"] (floats [batch]), or 1 where there are none. A batch of nothing but padding, whose loss may be NaN, adds
-    0 and 0.
+    0 and 0. On several replicas these are sums over their batches.
 
     Attributes:
         ignores_weights: whether features hold "weights" and model_fn does nothing with them.
@@ -27,46 +29,63 @@ class EvalProgram(Program):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._host: HostMetrics | None = None
-        if isinstance(self.spec, EstimatorSpec):
-            self._read = ValueReader(lambda *batch: self.trace(*batch).eval_metric_ops or {}, self._specs)
-        elif self.spec.eval_metrics is not None:
-            self._host = HostMetrics(self.spec.eval_metrics, self.blueprint.graph, self._seed)
-            self._read = self._host.read
-        else:
-            self._read = ValueReader(lambda: {}, ())
-        self.ignores_weights = self._ignores_weights()
-        self.run = batch_function(self._run, self._specs)
+        self._host_call = self._make_host_call()
+        if getattr(self.spec, "eval_metrics", None) is not None:
+            with self.blueprint.graph.as_default():
+                tensors = self._to_be_joined(self.spec.eval_metrics[1], "eval_metrics")
+            replicas = 1 if self._broadcast else self._topology.num_replicas
+            self._host = HostMetrics(self.spec.eval_metrics[0], tensors, replicas, self._seed)
+        self.ignores_weights = self._ignores(row_weights(self.blueprint.arguments[0]))
+        self._renew()
 
-    def _ignores_weights(self) -> bool:
+    def _renew(self) -> None:
         weights = row_weights(self.blueprint.arguments[0])
+        updates: list[Any] = []
+        if self._host is not None:
+            self._reader = self._host.reader
+        else:
+            metrics = getattr(self.spec, "eval_metric_ops", None) or {}
+            updates = metric_updates(metrics, self.blueprint)
+            self._reader = MetricReader(metrics, self.blueprint, self.local, self._first_variables())
+        with self.blueprint.graph.as_default():
+            loss = tf.reshape(tf.cast(self.spec.loss, tf.float32), [])
+            weight = tf.constant(1.0) if weights is None else tf.reduce_sum(tf.cast(weights, tf.float32))
+            weighted = tf.math.multiply_no_nan(loss, weight), weight
+            metrics_tensors: Any = ()
+            if self._host is not None:
+                metrics_tensors = self._to_be_joined(self.spec.eval_metrics[1], "eval_metrics")
+            host_tensors = self._host_tensors(self.spec)
+        wanted = weighted, metrics_tensors, host_tensors, self._fetched_tensors()
+        step = Replay(self.blueprint, wanted, updates)
+        self._run_batch = self._batch_function(functools.partial(self._run, step), self._specs)
+
+    def run(self, features: Any, labels: Any) -> tuple[Any, Any, dict[str, Any]]:
+        """Evaluate a batch; returns the two scalars, and the tensors to fetch by name."""
+        loss, weight, fetched = self._run_batch(features, labels)
+        return loss, weight, dict(zip(self._fetched, fetched, strict=True))
+
+    def flush(self) -> None:
+        """Make what host_call wrote visible to readers."""
+        if self._host_call is not None:
+            self._host_call.flush()
+
+    def _ignores(self, weights: Any) -> bool:
         if weights is None or weights.consumers():
             return False
         metrics = getattr(self.spec, "eval_metrics", None) or getattr(self.spec, "eval_metric_ops", None)
         return not any(item is weights for item in tf.nest.flatten(metrics))
 
-    def _run(self, features: Any, labels: Any) -> Any:
-        def outputs(features: Any, labels: Any) -> tuple[Any, Any]:
-            spec = self.trace(features, labels)
-            loss = tf.reshape(tf.cast(spec.loss, tf.float32), [])
-            weights = row_weights(features)
-            weight = tf.constant(1.0) if weights is None else tf.reduce_sum(tf.cast(weights, tf.float32))
-            weighted = tf.math.multiply_no_nan(loss, weight), weight
-            if self._host is None:
-                with tf.control_dependencies(_updates(getattr(spec, "eval_metric_ops", None) or {})):
-                    return tf.nest.map_structure(tf.identity, weighted), ()
-            return weighted, tf.nest.map_structure(tf.convert_to_tensor, spec.eval_metrics[1])
+    def _first_variables(self) -> dict[str, Any]:
+        """Return the variables that checkpoints keep, as the first replica has them."""
+        local_results = self._strategy.experimental_local_results
+        return {name: local_results(variable)[0] for name, variable in self.variables.items()}
 
-        def step(features: Any, labels: Any) -> tuple[Any, Any]:
-            return fetch_only(outputs, features, labels)  # type: ignore[no-any-return]
-
-        weighted, tensors = self._strategy.run(step, args=(features, labels))
+    def _run(self, step: Replay, features: Any, labels: Any) -> Any:
+        weighted, tensors, host_tensors, fetched = self._replay(step, (features, labels))
         if self._host is not None:
-            self._host.update(tf.nest.map_structure(self._join, tensors))
-        return tuple(self._strategy.reduce(tf.distribute.ReduceOp.SUM, item, axis=None) for item in weighted)
-
-    def _join(self, value: Any) -> Any:
-        parts = self._strategy.experimental_local_results(value)
-        return parts[0] if len(parts) == 1 else tf.concat(parts, axis=0)
+            self._host.update(tf.nest.map_structure(lambda value: concatenated(self.join(value)), tensors))
+        loss, weight = (self._strategy.reduce(tf.distribute.ReduceOp.SUM, item, axis=None) for item in weighted)
+        return self._call_host(host_tensors, loss), weight, [self._joined(item) for item in fetched]
 
     def reset(self) -> None:
         """Start the metrics anew."""
@@ -76,37 +95,33 @@ class EvalProgram(Program):
 
     def values(self) -> dict[str, Any]:
         """Return the metrics of the batches since `reset`, by name, as NumPy values."""
-        return self._read()
+        return self._reader.values()
 
 
 class HostMetrics:
     """The metrics of a TPUEstimatorSpec: metric_fn runs outside the model, on the joined tensors of all replicas.
 
     Args:
-        eval_metrics: as in TPUEstimatorSpec, with tensors of the scratch graph.
-        graph: the scratch graph.
+        metric_fn: as in TPUEstimatorSpec.
+        tensors: what it is given, as one replica has it, of the scratch graph.
+        replicas: how many of them are joined along the first axis.
         seed: seed of random ops, or None.
     """
 
-    def __init__(self, eval_metrics: tuple[Callable[..., Any], Any], graph: Any, seed: int | None) -> None:
-        metric_fn, tensors = eval_metrics
+    def __init__(self, metric_fn: Callable[..., Any], tensors: Any, replicas: int, seed: int | None) -> None:
         self._metric_fn = metric_fn
         self._seed = seed
-        with graph.as_default():
-            tensors = tf.nest.map_structure(tf.convert_to_tensor, tensors)
-        specs = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), tensors)
+        specs = tf.nest.map_structure(
+            lambda tensor: tf.TensorSpec(joined_shape(tensor.shape, replicas), tensor.dtype), tensors
+        )
         blueprint = discover(self._call, (specs,), seed)
-        infos = list(blueprint.variables)
-        self.local = LocalVariables(infos, blueprint.initial_values(infos))
-        self.read = ValueReader(self._trace, (specs,))
+        self.local = LocalVariables(blueprint, blueprint.variables, tf.distribute.get_strategy())
+        self.reader = MetricReader(blueprint.result, blueprint, self.local, {})
+        self._update = Replay(blueprint, (), metric_updates(blueprint.result, blueprint))
 
     def update(self, tensors: Any) -> None:
         """Add a batch, in the tf.function that is being built; its updates run because they change variables."""
-        self._trace(tensors)
-
-    def _trace(self, tensors: Any) -> Any:
-        with reuse(self.local.by_key, self._seed):
-            return self._call(tensors)
+        self._update((tensors,), handles_on_replica(self.local.by_name))
 
     def _call(self, tensors: Any) -> Any:
         with fresh_keras_state(self._seed):
@@ -115,54 +130,52 @@ class HostMetrics:
         return metrics
 
 
-class ValueReader:
+class MetricReader:
     """Reads the values of metrics without adding a batch to them.
 
-    The metrics are traced once more, in a graph where nothing runs unless it is fetched; then only their values are.
-
     Args:
-        trace: takes an argument per entry of `specs`, returns the metrics by name.
-        specs: nested structures of `tf.TensorSpec`; None stays None.
+        metrics: by name, of the blueprint's scratch graph.
+        blueprint: of the function that made them.
+        local: their variables.
+        others: other variables that their values may need, by name.
     """
 
-    def __init__(self, trace: Callable[..., Mapping[str, Any]], specs: tuple[Any, ...]) -> None:
-        self._trace = trace
-        self._structure = Structure(specs)
-        self._function: Callable[[], Mapping[str, Any]] | None = None
+    def __init__(
+        self, metrics: Mapping[str, Any], blueprint: Blueprint, local: LocalVariables, others: Mapping[str, Any]
+    ) -> None:
+        self._local = local
+        with blueprint.graph.as_default():
+            values = {name: _value(metric) for name, metric in metrics.items()}
+        replay = Replay(blueprint, values)
+        variables = {**others, **local.joined}
+        self._read = tf.function(lambda: replay((), handles_on_replica(variables)), autograph=False)
 
-    def __call__(self) -> dict[str, Any]:
+    def values(self) -> dict[str, Any]:
         """Return the values by name, as NumPy values."""
-        if self._function is None:
-            self._function = self._build()
-        return {name: value.numpy() for name, value in self._function().items()}
-
-    def _build(self) -> Callable[[], Mapping[str, Any]]:
-        def values(*tensors: Any) -> dict[str, Any]:
-            metrics = self._trace(*self._structure.pack(tensors))
-            return {name: _value(metric) for name, metric in metrics.items()}
-
-        wrapped = tf.compat.v1.wrap_function(values, self._structure.specs)
-        if not wrapped.structured_outputs:
-            return dict
-        pruned: Callable[[], Mapping[str, Any]] = wrapped.prune([], wrapped.structured_outputs)
-        return pruned
+        self._local.join()
+        return {name: value.numpy() for name, value in self._read().items()}
 
 
-def _updates(metrics: Mapping[str, Any]) -> list[Any]:
-    """Return the operations of the graph being built that add a batch to `metrics`."""
-    graph = tf.compat.v1.get_default_graph()
-    found = []
+def metric_updates(metrics: Mapping[str, Any], blueprint: Blueprint) -> list[Any]:
+    """Return the operations of the scratch graph that add a batch to `metrics`."""
+    found: list[Any] = []
     for metric in metrics.values():
         if isinstance(metric, tuple | list):
-            found.append(metric[1])
-            continue
-        # A Keras metric does not tell its update: it is what takes its variables' handles and is no mere read.
-        handles = [graph.capture(raw_variable(variable).handle) for variable in metric.variables]
-        for operation in graph.get_operations():
-            takes = any(item is handle for item in operation.inputs for handle in handles)
-            if takes and operation.type != "ReadVariableOp":
-                found.append(operation)
+            found.append(getattr(metric[1], "op", metric[1]))
+        else:
+            found += _keras_updates(metric.variables, blueprint)
     return found
+
+
+def _keras_updates(variables: Iterable[Any], blueprint: Blueprint) -> Iterable[Any]:
+    # A Keras metric does not tell its update: it is what takes its variables' handles, and is no mere read or their making.
+    names = {raw_variable(variable).op.name for variable in variables}
+    infos = [info for info in blueprint.variables if info.name in names]
+    making = {info.initializer for info in infos}
+    for info in infos:
+        for operation in blueprint.graph.get_tensor_by_name(info.handle).consumers():
+            if operation.type not in ("ReadVariableOp", "VarIsInitializedOp") and operation.name not in making:
+                yield operation
 
 
 def _value(metric: Any) -> Any:

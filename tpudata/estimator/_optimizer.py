@@ -5,30 +5,40 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.estimator._errors import ModelFnValueError
+from tpudata.estimator._variables import Blueprint
+
 _Reduction = tf.compat.v1.losses.Reduction
+# Holds the names of the operations that apply_gradients of the wrapper made.
+_APPLIED = "tpudata_cross_shard_applied"
+# Holds True in a graph whose gradients are to be summed as on a TPU, where those of rows (tf.IndexedSlices) are made dense for it.
+DENSE_GRADIENTS = "tpudata_dense_gradients"
+_UPDATES = ("ResourceApply", "ResourceSparseApply", "ResourceScatter", "AssignAddVariableOp", "AssignSubVariableOp")
 
 
 class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  # TensorFlow is untyped
-    """Wraps a v1 optimizer so that the gradients of all replicas are combined.
+    """Wraps an optimizer so that the gradients of all replicas are combined, on every device.
 
-    v1 optimizers sum the gradients of the replicas themselves when they apply them. For a mean, the loss of each
-    replica is therefore divided by the number of replicas first; on one replica nothing changes.
+    Optimizers sum the gradients of the replicas themselves when they apply them. For a mean, the loss of each replica (with a
+    Keras optimizer: its gradients) is therefore divided by the number of replicas first; on one replica nothing changes.
 
     Args:
-        opt: a `tf.compat.v1.train.Optimizer`.
+        opt: a `tf.compat.v1.train.Optimizer`, or an optimizer of tf_keras or Keras 3, which then takes v1 optimizers' calls:
+            `minimize(loss, global_step=...)` and `apply_gradients(pairs, global_step=...)`.
         reduction: `tf.compat.v1.losses.Reduction.MEAN` or `SUM`.
         name: name of the wrapper.
 
     Raises:
-        TypeError: `opt` is not a v1 optimizer.
+        TypeError: `opt` is no optimizer.
         ValueError: another reduction.
     """
 
     def __init__(self, opt: Any, reduction: str = _Reduction.MEAN, name: str = "CrossShardOptimizer") -> None:
-        if not isinstance(opt, tf.compat.v1.train.Optimizer):
+        self._is_keras = not isinstance(opt, tf.compat.v1.train.Optimizer)
+        if self._is_keras and not callable(getattr(opt, "apply_gradients", None)):
             raise TypeError(
-                f"CrossShardOptimizer wraps a tf.compat.v1.train.Optimizer, got {type(opt).__name__}. "
-                "A Keras optimizer is used without the wrapper."
+                "CrossShardOptimizer wraps a tf.compat.v1.train.Optimizer or an optimizer of tf_keras or Keras 3, got "
+                f"{type(opt).__name__}."
             )
         if reduction not in (_Reduction.MEAN, _Reduction.SUM):
             raise ValueError(f"CrossShardOptimizer(reduction=...) must be Reduction.MEAN or SUM, got {reduction!r}.")
@@ -38,24 +48,77 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
 
     def compute_gradients(self, loss: Any, var_list: Sequence[Any] | None = None, **kwargs: Any) -> Any:
         """Return (gradient, variable) pairs of this replica's share of the loss; arguments as in v1 optimizers."""
-        context = tf.distribute.get_replica_context()
-        replicas = 1 if context is None else context.num_replicas_in_sync
-        if self._reduction == _Reduction.MEAN and replicas > 1:
-            loss = loss * (1.0 / replicas)
-        return self._opt.compute_gradients(loss, var_list=var_list, **kwargs)
+        if self._is_keras:
+            # Gradients are the same for all v1 optimizers.
+            return tf.compat.v1.train.GradientDescentOptimizer(1.0).compute_gradients(loss, var_list=var_list, **kwargs)
+        return self._opt.compute_gradients(loss * self._share(), var_list=var_list, **kwargs)
 
     def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
         """Apply the gradients, summed over the replicas; arguments and result as in v1 optimizers."""
-        return self._opt.apply_gradients(grads_and_vars, global_step=global_step, name=name)
+        graph = tf.compat.v1.get_default_graph()
+        if graph.get_collection(DENSE_GRADIENTS):
+            grads_and_vars = [(_dense(gradient), variable) for gradient, variable in grads_and_vars]
+        before = len(graph.get_operations())
+        if self._is_keras:
+            applied = self._apply_with_keras(list(grads_and_vars), global_step)
+        else:
+            applied = self._opt.apply_gradients(grads_and_vars, global_step=global_step, name=name)
+        for operation in graph.get_operations()[before:]:
+            graph.add_to_collection(_APPLIED, operation.name)
+        return applied
+
+    def _apply_with_keras(self, grads_and_vars: list[Any], global_step: Any) -> Any:
+        share = self._share()
+        self._opt.apply_gradients([(_scaled(gradient, share), variable) for gradient, variable in grads_and_vars])
+        return tf.no_op() if global_step is None else global_step.assign_add(1)
+
+    def _share(self) -> float:
+        """Return what this replica's loss or gradients are multiplied by."""
+        context = tf.distribute.get_replica_context()
+        if context is None or self._reduction == _Reduction.SUM:
+            return 1.0
+        return 1.0 / int(context.num_replicas_in_sync)
 
     def get_slot(self, var: Any, name: str) -> Any:
-        """Return the slot `name` that the wrapped optimizer made for `var`, or None."""
+        """Return the slot `name` that the wrapped v1 optimizer made for `var`, or None."""
         return self._opt.get_slot(var, name)
 
     def get_slot_names(self) -> list[str]:
-        """Return the wrapped optimizer's slot names."""
+        """Return the wrapped v1 optimizer's slot names."""
         return list(self._opt.get_slot_names())
 
     def variables(self) -> list[Any]:
         """Return the wrapped optimizer's variables."""
-        return list(self._opt.variables())
+        variables = self._opt.variables
+        return list(variables() if callable(variables) else variables)
+
+
+def _scaled(gradient: Any, share: float) -> Any:
+    if gradient is None or share == 1.0:
+        return gradient
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(gradient.values * share, gradient.indices, gradient.dense_shape)
+    return gradient * share
+
+
+def _dense(gradient: Any) -> Any:
+    return tf.convert_to_tensor(gradient) if isinstance(gradient, tf.IndexedSlices) else gradient
+
+
+def require_cross_shard(blueprint: Blueprint) -> None:
+    """Check that every optimizer of a model for several replicas is wrapped in CrossShardOptimizer.
+
+    Raises:
+        ModelFnValueError: a trainable variable is changed step by step by something else.
+    """
+    applied = {*blueprint.graph.get_collection(_APPLIED)}
+    for info in blueprint.variables:
+        if not info.trainable:
+            continue
+        for operation in blueprint.graph.get_tensor_by_name(info.handle).consumers():
+            if operation.type.startswith(_UPDATES) and operation.name not in applied:
+                raise ModelFnValueError(
+                    f"model_fn changes the variable {info.name!r} ({operation.name!r}) by an optimizer that is not wrapped in "
+                    "CrossShardOptimizer: on several replicas it would take the sum of their gradients for one. Wrap it, as "
+                    "CrossShardOptimizer(optimizer); on one device that changes nothing."
+                )

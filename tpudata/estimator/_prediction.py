@@ -1,5 +1,6 @@
 """Predictions: N rows in, N rows out."""
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -8,30 +9,49 @@ import tensorflow as tf
 
 from tpudata.estimator._errors import ModelFnValueError
 from tpudata.estimator._evaluation import find_checkpoint
+from tpudata.estimator._hooks import Monitor, check_hooks
 from tpudata.estimator._mode_keys import ModeKeys
 from tpudata.estimator._program import PredictProgram
 from tpudata.estimator._runtime import Runtime
-from tpudata.estimator._signature import leaves, row_weights
+from tpudata.estimator._scaffold import ScaffoldLoader, has_scaffold, make_scaffold
+from tpudata.estimator._signature import leaves
 
 
 def predict(
     runtime: Runtime,
     input_fn: Any,
     predict_keys: Sequence[str] | str | None,
+    hooks: Any,
     checkpoint_path: str | None,
     yield_single_examples: bool,
 ) -> Iterator[Any]:
     """Predict as `TPUEstimator.predict` says."""
+    hooks = check_hooks(hooks, "predict(hooks=...)")
     checkpoint = find_checkpoint(runtime, checkpoint_path)
-    dataset = with_row_masks(runtime.dataset(input_fn, ModeKeys.PREDICT), runtime.batch_sizes[ModeKeys.PREDICT])
-    program: PredictProgram = runtime.program(ModeKeys.PREDICT, (dataset.element_spec[0], None))
+    feed = runtime.feed(input_fn, ModeKeys.PREDICT)
+    program: PredictProgram = runtime.program(ModeKeys.PREDICT, (feed.element_spec[0], None))
     keys = _selected_keys(program.spec.predictions, predict_keys)
-    for features, mask in dataset:
+    session = program.session(is_added_to=bool(hooks or program.spec.prediction_hooks) or has_scaffold(program.spec))
+    loader = ScaffoldLoader(program, runtime.store, session, make_scaffold(program.spec, session))
+    monitor = Monitor(session, (*hooks, *program.spec.prediction_hooks), program.spec.predictions)
+    monitor.begin()
+    loader.load(checkpoint)
+    monitor.after_create_session()
+    elements = iter(feed)
+    while not monitor.should_stop:
+        asked = monitor.before_run()
+        element = next(elements, None)
+        if element is None:
+            break
+        features, mask = element
         # Between two batches the caller may have trained: the predictions stay those of one checkpoint.
-        runtime.store.load(program.blueprint, program.saved, checkpoint)
-        batch = tf.nest.map_structure(lambda tensor: tensor.numpy(), program.run(features))
+        loader.reload(checkpoint)
+        program.fetch(asked)
+        predictions, fetched = program.run(features)
+        monitor.after_run({item.name: fetched[item.name].numpy() for item in asked})
+        batch = tf.nest.map_structure(functools.partial(_rows, program), predictions)
         batch = {key: batch[key] for key in keys} if keys is not None else batch
-        kept = mask.numpy()
+        kept = _rows(program, mask)
         for path, array in leaves((batch, None)):
             if np.ndim(array) == 0 or len(array) != len(kept):
                 name = path.replace("features", "predictions", 1)
@@ -44,6 +64,13 @@ def predict(
             continue
         for row in range(int(kept.sum())):
             yield tf.nest.map_structure(lambda array, row=row: array[row], batch)
+    monitor.end()
+
+
+def _rows(program: PredictProgram, value: Any) -> Any:
+    """Return the rows that all replicas have of a value, in their order."""
+    parts = [part.numpy() for part in program.join(value)]
+    return parts[0] if len(parts) == 1 or np.ndim(parts[0]) == 0 else np.concatenate(parts)
 
 
 def _selected_keys(predictions: Any, predict_keys: Sequence[str] | str | None) -> list[str] | None:
@@ -56,45 +83,3 @@ def _selected_keys(predictions: Any, predict_keys: Sequence[str] | str | None) -
     if not found:
         raise ValueError(f"predict(predict_keys={wanted}) selects nothing: model_fn predicts {sorted(predictions)}.")
     return found
-
-
-def with_row_masks(dataset: Any, batch_size: int | None) -> Any:
-    """Drop the labels, pad short batches to `batch_size` and tell which rows are real.
-
-    Args:
-        dataset: of features or (features, labels).
-        batch_size: the static size; None leaves batches as they are.
-
-    Returns:
-        A dataset of (features, bool [batch]); a row is real where it is no padding made here and where
-        features["weights"], if there, is not 0.
-    """
-
-    def prepare(*parts: Any) -> tuple[Any, Any]:
-        features = parts[0]
-        batched = [tensor for _, tensor in leaves((features, None)) if tensor.shape.rank]
-        if not batched:
-            raise ValueError("predict: input_fn gave features without a batch dimension: batch the dataset.")
-        rows = tf.shape(batched[0])[0]
-        if batch_size is not None and any(tensor.shape[0] is None for tensor in batched):
-            message = f"predict: input_fn gave a batch of more rows than predict_batch_size={batch_size}"
-            with tf.control_dependencies([tf.debugging.assert_less_equal(rows, batch_size, message)]):
-                missing = batch_size - rows
-            features = tf.nest.map_structure(lambda tensor: _pad(tensor, missing, batch_size), features)
-        first = next(tensor for _, tensor in leaves((features, None)) if tensor.shape.rank)
-        mask = tf.range(tf.shape(first)[0]) < rows
-        weights = row_weights(features)
-        if weights is not None:
-            mask &= weights > 0
-        return features, mask
-
-    return dataset.map(prepare).prefetch(1)
-
-
-def _pad(tensor: Any, missing: Any, batch_size: int) -> Any:
-    if not tensor.shape.rank:
-        return tensor
-    shape = tf.shape(tensor)
-    # tf.zeros also makes empty strings; tf.pad takes no strings.
-    padded = tf.concat([tensor, tf.zeros(tf.concat([[missing], shape[1:]], 0), tensor.dtype)], 0)
-    return tf.ensure_shape(padded, [batch_size, *tensor.shape[1:]])

@@ -1,18 +1,42 @@
 """A model_fn in one mode, for one kind of input: traced once to find its variables, then built into a step."""
 
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import tensorflow as tf
 
 from tpudata.estimator._errors import ModelFnTypeError, ModelFnValueError
+from tpudata.estimator._hook_session import HookSession
+from tpudata.estimator._host_call import HostCall
 from tpudata.estimator._keras_state import fresh_keras_state
+from tpudata.estimator._local_variables import LocalVariables
+from tpudata.estimator._replay import Replay, handles_on_replica
 from tpudata.estimator._spec import EstimatorSpec, TPUEstimatorSpec
 from tpudata.estimator._store import VariableStore
-from tpudata.estimator._structure import batch_function, fetch_only
-from tpudata.estimator._variables import VariableInfo, discover, reuse
+from tpudata.estimator._structure import batch_function
+from tpudata.estimator._topology import Topology
+from tpudata.estimator._variables import discover
 
 ModelCall = Callable[[Any, Any, str], Any]
+
+
+def build_spec(call_model: ModelCall, mode: str, seed: int | None, features: Any, labels: Any) -> Any:
+    """Call model_fn in the graph that is being built; returns its spec.
+
+    Raises:
+        ModelFnError: it returned another thing, or the spec of another mode.
+    """
+    tf.compat.v1.train.get_or_create_global_step()
+    with fresh_keras_state(seed):
+        spec = call_model(features, labels, mode)
+    if not isinstance(spec, TPUEstimatorSpec | EstimatorSpec):
+        raise ModelFnTypeError(
+            f"model_fn must return a TPUEstimatorSpec or an EstimatorSpec, got {type(spec).__name__}."
+        )
+    if spec.mode != mode:
+        raise ModelFnValueError(f"model_fn was called in mode {mode!r} and returned a spec of mode {spec.mode!r}.")
+    return spec
 
 
 class Program:
@@ -21,8 +45,9 @@ class Program:
     Args:
         call_model: calls model_fn with (features, labels, mode).
         mode: a value of ModeKeys.
-        specs: the `tf.TensorSpec` structures of (features, labels).
-        strategy: the `tf.distribute.Strategy` that runs the steps.
+        specs: the `tf.TensorSpec` structures of (features, labels), as one replica gets them.
+        topology: runs the steps.
+        broadcast: whether all replicas get the same rows.
         store: holds the variables that checkpoints keep.
         seed: seed of initial values and random ops, or None.
     """
@@ -32,49 +57,90 @@ class Program:
         call_model: ModelCall,
         mode: str,
         specs: tuple[Any, Any],
-        strategy: Any,
+        topology: Topology,
+        broadcast: bool,
         store: VariableStore,
         seed: int | None,
     ) -> None:
         self._call_model = call_model
-        self._mode = mode
+        self.mode = mode
         self._specs = specs
-        self._strategy = strategy
-        self._store = store
+        self._topology = topology
+        self._strategy = topology.strategy
+        self._broadcast = broadcast
         self._seed = seed
-        self.blueprint = discover(self._build, specs, seed)
-        self.spec = self.blueprint.result
+        self._fetched: tuple[str, ...] = ()
+        self._host_call: HostCall | None = None
+        self._is_added_to = False
+        self._trace()
         local = self._local_names()
         infos = self.blueprint.variables
         self.saved = tuple(info for info in infos if info.name not in local)
         self.variables = store.create(self.blueprint, self.saved)
-        locals_ = [info for info in infos if info.name in local]
-        self.local = LocalVariables(locals_, self.blueprint.initial_values(locals_))
-        self._by_key = {info.key: (info, self.variables[info.name]) for info in self.saved} | self.local.by_key
+        self.local = LocalVariables(self.blueprint, [info for info in infos if info.name in local], self._strategy)
+        self._by_name = {**self.variables, **self.local.by_name}
+
+    def _trace(self) -> None:
+        self.blueprint = discover(self._build_scratch, self._specs, self._seed)
+        self.spec = self.blueprint.result
+
+    def _build_scratch(self, features: Any, labels: Any) -> Any:
+        return self._build(features, labels)
+
+    def session(self, *, is_added_to: bool) -> HookSession:
+        """Return what the hooks of a run are given: a session of the scratch graph.
+
+        Args:
+            is_added_to: whether there are hooks or a scaffold. They add to the graph, and those of model_fn are made for one run:
+                from the second such run on, model_fn is traced anew.
+        """
+        if is_added_to and self._is_added_to:
+            before = self.blueprint.variables
+            self._trace()
+            if [info.name for info in before] != [info.name for info in self.blueprint.variables]:
+                raise ModelFnValueError(
+                    "model_fn made other variables than before. It must make the same variables, in the same order, at every call."
+                )
+            self._renew()
+        self._is_added_to |= is_added_to
+        return HookSession(self.blueprint, self._by_name, self._strategy)
+
+    def _renew(self) -> None:
+        """Take what is built from the scratch graph from the new one."""
+
+    def fetch(self, tensors: Iterable[Any]) -> None:
+        """Let each step also give these tensors of the scratch graph, beside those asked for before.
+
+        Of several replicas, rows are joined, other floats averaged; of what is neither, the first replica's counts.
+        """
+        fresh = [item.name for item in tensors if item.name not in self._fetched]
+        if fresh:
+            self._fetched += tuple(fresh)
+            self._renew()
+
+    def _joined(self, value: Any) -> Any:
+        """Return one tensor for what all replicas fetched."""
+        parts = self.join(value)
+        if len(parts) == 1:
+            return parts[0]
+        if self._has_rows(parts[0].shape):
+            return tf.concat(parts, axis=0)
+        return tf.add_n(parts) / len(parts) if parts[0].dtype.is_floating else parts[0]
+
+    def _has_rows(self, shape: Any) -> bool:
+        specs = [item.shape for item in tf.nest.flatten(self._specs) if item is not None and item.shape.rank]
+        return bool(shape.rank and specs and shape[0] == specs[0][0])
+
+    def _fetched_tensors(self) -> list[Any]:
+        return [self.blueprint.graph.get_tensor_by_name(name) for name in self._fetched]
 
     @property
     def global_step(self) -> int:
         """The step that the variables are at."""
         return int(self.variables["global_step"].numpy())
 
-    def trace(self, features: Any, labels: Any) -> Any:
-        """Call model_fn in the graph that is being built, on the real variables; returns its spec."""
-        with reuse(self._by_key, self._seed):
-            return self._build(features, labels)
-
     def _build(self, features: Any, labels: Any) -> Any:
-        tf.compat.v1.train.get_or_create_global_step()
-        with fresh_keras_state(self._seed):
-            spec = self._call_model(features, labels, self._mode)
-        if not isinstance(spec, TPUEstimatorSpec | EstimatorSpec):
-            raise ModelFnTypeError(
-                f"model_fn must return a TPUEstimatorSpec or an EstimatorSpec, got {type(spec).__name__}."
-            )
-        if spec.mode != self._mode:
-            raise ModelFnValueError(
-                f"model_fn was called in mode {self._mode!r} and returned a spec of mode {spec.mode!r}."
-            )
-        return spec
+        return build_spec(self._call_model, self.mode, self._seed, features, labels)
 
     def _local_names(self) -> set[str]:
         names = {info.name for info in self.blueprint.variables if info.is_local}
@@ -84,95 +150,104 @@ class Program:
             names |= {raw_variable(variable).op.name for variable in getattr(metric, "variables", ())}
         return names
 
+    def _replay(self, replay: Replay, arguments: tuple[Any, ...]) -> Any:
+        """Run part of the scratch graph on each replica; returns per-replica values."""
+
+        def step(*arguments: Any) -> Any:
+            return replay(arguments, handles_on_replica(self._by_name))
+
+        return self._strategy.run(step, args=arguments)
+
+    def _batch_function(self, function: Callable[..., Any], specs: tuple[Any, ...]) -> Callable[..., Any]:
+        if self._topology.is_sharded:  # One shape for all batches, and values of several replicas.
+            compiled: Callable[..., Any] = tf.function(function, autograph=False)
+            return compiled
+        return batch_function(function, specs)
+
+    def _make_host_call(self) -> HostCall | None:
+        host_call = getattr(self.spec, "host_call", None)
+        if host_call is None:
+            return None
+        replicas = 1 if self._broadcast else self._topology.num_replicas
+        with self.blueprint.graph.as_default():
+            tensors = self._host_tensors(self.spec)
+        specs = tf.nest.map_structure(
+            lambda item: tf.TensorSpec(joined_shape(item.shape, replicas), item.dtype), tensors
+        )
+        return HostCall(host_call[0], specs, self._seed)
+
+    def _host_tensors(self, spec: Any) -> Any:
+        """Return the tensors of host_call, in the graph that the spec belongs to."""
+        host_call = getattr(spec, "host_call", None)
+        return () if host_call is None else self._to_be_joined(host_call[1], "host_call")
+
+    def _call_host(self, tensors: Any, value: Any) -> Any:
+        """Run host_call, if there is one, on the tensors of all replicas; returns `value`, which waits for it."""
+        if self._host_call is None:
+            return value
+        joined = tf.nest.map_structure(lambda item: concatenated(self.join(item)), tensors)
+        return self._host_call.update(joined, value)
+
+    def _to_be_joined(self, tensors: Any, field: str) -> Any:
+        """Return tensors for a function of the host, which gets those of all replicas.
+
+        Raises:
+            ModelFnValueError: on several replicas, a scalar.
+        """
+        converted = tf.nest.map_structure(tf.convert_to_tensor, tensors)
+        for tensor in tf.nest.flatten(converted) if self._topology.is_sharded else ():
+            if not tensor.shape.rank:
+                raise ModelFnValueError(
+                    f"TPUEstimatorSpec({field}=...): {tensor.name!r} is a scalar, and the tensors of all replicas are "
+                    "joined along their first axis: reshape it to [1], or give a value for each row."
+                )
+        return converted
+
+    def join(self, value: Any) -> list[Any]:
+        """Return the tensors of one value of all replicas, in their order; one where all have the same rows."""
+        parts = self._strategy.experimental_local_results(value)
+        return list(parts[:1] if self._broadcast else parts)
+
 
 def raw_variable(variable: Any) -> Any:
     """Return the tf.Variable inside a Keras 3 variable, or a tf.Variable itself."""
     return getattr(variable, "value", variable) if not isinstance(variable, tf.Variable) else variable
 
 
-class LocalVariables:
-    """Variables that belong to one run and are set back before it: the sums of metrics.
+class PredictProgram(Program):
+    """Predictions of one batch.
 
-    Args:
-        infos: the variables.
-        initial: their first values by name.
+    `run(features)` returns the predictions, a per-replica value where there are several replicas, and the tensors to fetch.
     """
 
-    def __init__(self, infos: list[VariableInfo], initial: Mapping[str, Any]) -> None:
-        self._initial = dict(initial)
-        self.by_key = {
-            info.key: (info, tf.Variable(initial[info.name], trainable=False, name=info.name)) for info in infos
-        }
-
-    def reset(self) -> None:
-        """Give every variable its first value again."""
-        for info, variable in self.by_key.values():
-            variable.assign(self._initial[info.name])
-
-
-class TrainProgram(Program):
-    """Training steps, many in one call."""
-
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.checked = [
-            info.name for info in self.saved if info.trainable and self.variables[info.name].dtype.is_floating
-        ]
-        self.run = tf.function(self._run, autograph=False)
+        self._renew()
 
-    def _run(self, iterator: Any, limit: Any) -> tuple[Any, Any, Any, Any]:
-        """Run up to `limit` steps; stop before the end of the data and after a loss that is not finite.
+    def _renew(self) -> None:
+        with self.blueprint.graph.as_default():
+            predictions = tf.nest.map_structure(tf.convert_to_tensor, self.spec.predictions)
+        replay = Replay(self.blueprint, (predictions, self._fetched_tensors()))
+        self._run_batch = self._batch_function(functools.partial(self._run, replay), self._specs[:1])
 
-        The data's end is asked for, not run into: an error in the middle of the loop would leave the last step
-        half done.
+    def _run(self, replay: Replay, features: Any) -> Any:
+        predictions, fetched = self._replay(replay, (features,))
+        return predictions, [self._joined(item) for item in fetched]
 
-        Args:
-            iterator: over (features, labels) or features.
-            limit: int32 scalar.
-
-        Returns:
-            The number of steps done (int32), whether there was data for all of them (bool), the last loss (float32),
-            and a bool [len(checked)] that tells of each trainable variable whether all its values are finite.
-        """
-
-        def step(features: Any, labels: Any) -> Any:
-            spec = self.trace(features, labels)
-            # The loss waits for the update, and the next step's test for the loss: steps never overlap.
-            with tf.control_dependencies([tf.group(spec.train_op)]):
-                return tf.reshape(tf.cast(spec.loss, tf.float32), [])
-
-        def distributed_step(element: Any) -> Any:
-            loss = self._strategy.run(step, args=self._split(element))
-            return self._strategy.reduce(tf.distribute.ReduceOp.MEAN, loss, axis=None)
-
-        def wanted(done: Any, has_data: Any, loss: Any) -> Any:
-            return (done < limit) & has_data & tf.math.is_finite(loss)
-
-        def body(done: Any, has_data: Any, loss: Any) -> tuple[Any, Any, Any]:
-            element = iterator.get_next_as_optional()
-            has_data = element.has_value()
-            loss = tf.cond(has_data, lambda: distributed_step(element.get_value()), lambda: loss)
-            return done + tf.cast(has_data, tf.int32), has_data, loss
-
-        done, has_data, loss = tf.while_loop(
-            wanted, body, (tf.constant(0), tf.constant(True), tf.constant(0.0)), maximum_iterations=None
-        )
-        finite = [tf.reduce_all(tf.math.is_finite(self.variables[name])) for name in self.checked]
-        return done, has_data, loss, tf.stack(finite) if finite else tf.ones([0], tf.bool)
-
-    def _split(self, element: Any) -> tuple[Any, Any]:
-        return element if self._specs[1] is not None else (element, None)
+    def run(self, features: Any) -> tuple[Any, dict[str, Any]]:
+        """Return the predictions for a batch, and the tensors to fetch by name."""
+        predictions, fetched = self._run_batch(features)
+        return predictions, dict(zip(self._fetched, fetched, strict=True))
 
 
-class PredictProgram(Program):
-    """Predictions of one batch."""
+def concatenated(parts: list[Any]) -> Any:
+    """Return the tensors of all replicas, joined along their first axis."""
+    return parts[0] if len(parts) == 1 else tf.concat(parts, axis=0)
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.run = batch_function(self._run, self._specs[:1])
 
-    def _run(self, features: Any) -> Any:
-        def step(features: Any) -> Any:
-            return fetch_only(lambda batch: self.trace(batch, None).predictions, features)
-
-        return self._strategy.run(step, args=(features,))
+def joined_shape(shape: Any, replicas: int) -> Any:
+    """Return the shape of what `concatenated` gives for tensors of `shape`."""
+    if not shape.rank:
+        return shape
+    rows = None if shape[0] is None else shape[0] * replicas
+    return tf.TensorShape([rows, *shape[1:]])

@@ -2,17 +2,23 @@
 
 import copy
 import dataclasses
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from tpudata.estimator._config import RunConfig
+from tpudata.estimator._config import InputPipelineConfig, RunConfig
+from tpudata.estimator._deployment import Call, Deployment
+from tpudata.estimator._feed import Feed, make_feed
 from tpudata.estimator._metrics import EvalProgram
 from tpudata.estimator._mode_keys import ModeKeys
-from tpudata.estimator._program import PredictProgram, Program, TrainProgram
+from tpudata.estimator._program import PredictProgram, Program
 from tpudata.estimator._signature import call_input_fn, call_model_fn, split_element
 from tpudata.estimator._store import VariableStore
+from tpudata.estimator._topology import Topology
+from tpudata.estimator._train_program import TrainProgram
+from tpudata.estimator._warm_start import WarmStartSettings
 
 _PROGRAMS: Mapping[str, type[Program]] = {
     ModeKeys.TRAIN: TrainProgram,
@@ -31,7 +37,9 @@ class Runtime:
         config: the RunConfig.
         params: the user's params.
         batch_sizes: the global batch size by mode, or None.
-        strategy: runs the steps.
+        find_topology: returns what the steps run on; it is called when that is needed, as it may have to connect to it.
+        warm_start: where first values come from, or None.
+        batch_axis: of each tensor of (features, labels), the axis along which its rows lie; None: 0.
     """
 
     model_fn: Callable[..., Any]
@@ -39,15 +47,51 @@ class Runtime:
     config: RunConfig
     params: Mapping[str, Any]
     batch_sizes: Mapping[str, int | None]
-    strategy: Any
+    find_topology: Callable[[], Topology]
+    warm_start: WarmStartSettings | None = None
+    batch_axis: Sequence[int] | None = None
 
     def __post_init__(self) -> None:
-        self.store = VariableStore(self.strategy)
         self._programs: list[tuple[str, Any, Program]] = []
 
-    def dataset(self, input_fn: Any, mode: str) -> Any:
-        """Call input_fn for `mode`; returns its checked `tf.data.Dataset`."""
-        return call_input_fn(input_fn, mode, self._params(mode), self.config)
+    @functools.cached_property
+    def topology(self) -> Topology:
+        """What the steps run on."""
+        return self.find_topology()
+
+    @functools.cached_property
+    def store(self) -> VariableStore:
+        """The variables that the modes share."""
+        return VariableStore(self.topology.strategy, self.warm_start)
+
+    def feed(self, input_fn: Any, mode: str, start_step: int = 0) -> Feed:
+        """Call input_fn for `mode`, as often as its replicas need; returns the data.
+
+        An input_fn that takes `start_step` is told how many steps are done already.
+        """
+        deployment = self.deployment(mode)
+
+        def call_for(call: Call) -> Any:
+            return self._call_input_fn(input_fn, deployment, call, start_step)
+
+        return make_feed(call_for, deployment, self.batch_axis)
+
+    def first_dataset(self, input_fn: Any, mode: str) -> Any:
+        """Return what the first of input_fn's calls for `mode` gives, as it is."""
+        deployment = self.deployment(mode)
+        return self._call_input_fn(input_fn, deployment, deployment.calls()[0], 0)
+
+    def _call_input_fn(self, input_fn: Any, deployment: Deployment, call: Call, start_step: int) -> Any:
+        per_replica = deployment.pipeline is InputPipelineConfig.PER_HOST_V2
+        return call_input_fn(
+            input_fn,
+            deployment.mode,
+            self._params(deployment, call),
+            self.config,
+            call.input_context(call.replicas if per_replica else 1),
+            start_step,
+            datasets_alone=per_replica and self.topology.is_sharded,
+        )
 
     def program(self, mode: str, element_spec: Any) -> Any:
         """Return the program of `mode` for such elements; it is built at the first call."""
@@ -55,22 +99,29 @@ class Runtime:
         for known_mode, known_specs, program in self._programs:
             if known_mode == mode and known_specs == specs:
                 return program
+        own = {"summaries_dir": self.model_dir} if mode == ModeKeys.TRAIN else {}
         program = _PROGRAMS[mode](
-            call_model=self._call_model,
+            call_model=self.call_model,
             mode=mode,
             specs=specs,
-            strategy=self.strategy,
+            topology=self.topology,
+            broadcast=self.deployment(mode).pipeline is InputPipelineConfig.BROADCAST,
             store=self.store,
             seed=self.config.tf_random_seed,
+            **own,
         )
         self._programs.append((mode, specs, program))
         return program
 
-    def _params(self, mode: str) -> dict[str, Any]:
-        size = self.batch_sizes[mode]
-        return {**copy.deepcopy(dict(self.params)), **({} if size is None else {"batch_size": size})}
+    def deployment(self, mode: str) -> Deployment:
+        """Return how `mode` is fed."""
+        return Deployment(mode, self.topology, self.config.tpu_config, self.batch_sizes[mode])
 
-    def _call_model(self, features: Any, labels: Any, mode: str) -> Any:
-        params = {**self._params(mode), "use_tpu": False}
+    def _params(self, deployment: Deployment, call: Call | None = None) -> dict[str, Any]:
+        return {**copy.deepcopy(dict(self.params)), **deployment.params(call)}
+
+    def call_model(self, features: Any, labels: Any, mode: str) -> Any:
+        """Call model_fn."""
+        params = {**self._params(self.deployment(mode)), "use_tpu": self.topology.is_tpu}
         call = tf.autograph.experimental.do_not_convert(call_model_fn)
         return call(self.model_fn, features, labels, mode, params, self.config)

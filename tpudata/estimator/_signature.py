@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.estimator._errors import ModelFnTypeError, ModelFnValueError
+from tpudata.estimator._input_tensors import are_tensors, dataset_of_tensors
 
 _MODEL_FN_ARGUMENTS = ("features", "labels", "mode", "params", "config")
 
@@ -54,17 +55,29 @@ def call_model_fn(
     return model_fn(features=features, **{name: value for name, value in given.items() if name in names})
 
 
-def call_input_fn(input_fn: Any, mode: str, params: Mapping[str, Any], config: Any) -> Any:
+def call_input_fn(
+    input_fn: Any,
+    mode: str,
+    params: Mapping[str, Any],
+    config: Any,
+    input_context: Any,
+    start_step: int = 0,
+    *,
+    datasets_alone: bool = False,
+) -> Any:
     """Call input_fn and check its result.
 
     Args:
-        input_fn: takes `params`, and any of `config`, `mode` and `input_context` (a `tf.distribute.InputContext`).
+        input_fn: takes `params`, and any of `config`, `mode`, `input_context` (a `tf.distribute.InputContext`) and `start_step`.
         mode: a value of ModeKeys.
         params: goes in as a copy.
         config: the RunConfig.
+        input_context: tells which of several calls this is.
+        start_step: how many steps are done already.
+        datasets_alone: whether tensors are refused.
 
     Returns:
-        The `tf.data.Dataset` that input_fn returned.
+        The `tf.data.Dataset` that input_fn returned, or one of the tensors that it returned.
 
     Raises:
         TypeError: input_fn is not callable or returned something else.
@@ -75,12 +88,19 @@ def call_input_fn(input_fn: Any, mode: str, params: Mapping[str, Any], config: A
     names = _argument_names(input_fn)
     if "params" not in names:
         raise ValueError(f"input_fn must take an argument named params, got {names}: it holds the batch_size.")
-    given = {"config": config, "mode": mode, "input_context": tf.distribute.InputContext()}
-    dataset = input_fn(params=dict(params), **{name: value for name, value in given.items() if name in names})
+    given = {"config": config, "mode": mode, "input_context": input_context, "start_step": start_step}
+    given = {name: value for name, value in given.items() if name in names}
+
+    def call() -> Any:
+        return input_fn(params=dict(params), **given)
+
+    dataset = _called(call)
+    if not datasets_alone and (dataset is None or are_tensors(dataset)):
+        dataset = dataset_of_tensors(call, config.tf_random_seed)
     if not isinstance(dataset, tf.data.Dataset):
+        mend = " PER_HOST_V2 takes no tensors: return the dataset itself." if datasets_alone else ""
         raise TypeError(
-            f"input_fn must return a tf.data.Dataset of features or of (features, labels), got {type(dataset).__name__}."
-            " Return the dataset itself instead of an iterator's tensors."
+            f"input_fn must return a tf.data.Dataset of features or of (features, labels), got {type(dataset).__name__}.{mend}"
         )
     for path, spec in leaves(split_element(dataset.element_spec)):
         if not isinstance(spec, tf.TensorSpec):
@@ -90,6 +110,17 @@ def call_input_fn(input_fn: Any, mode: str, params: Mapping[str, Any], config: A
                 f"input_fn: {path} has an unknown shape. Give it one in the dataset's map with set_shape or reshape."
             )
     return dataset
+
+
+def _called(call: Callable[[], Any]) -> Any:
+    """Return what input_fn gives; None where it uses what works in a graph alone."""
+    try:
+        return call()
+    except RuntimeError as error:
+        # So say make_initializable_iterator, placeholders and the queues of tf.compat.v1.train.
+        if "eager" in str(error):
+            return None
+        raise
 
 
 def split_element(element: Any) -> tuple[Any, Any]:

@@ -8,6 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.estimator._errors import ModelFnTypeError, ModelFnValueError
+from tpudata.estimator._export_outputs import ExportOutput, check_export_outputs
+from tpudata.estimator._hooks import check_hooks
 from tpudata.estimator._mode_keys import MODES, ModeKeys
 
 RESERVED_METRICS = ("loss", "global_step")
@@ -32,6 +34,10 @@ def _check_common(spec: "TPUEstimatorSpec | EstimatorSpec") -> None:
         raise ModelFnValueError(f"{owner} has no train_op: it is required in mode {spec.mode!r}.")
     if spec.mode == ModeKeys.PREDICT and spec.predictions is None:
         raise ModelFnValueError(f"{owner} has no predictions: they are required in mode {spec.mode!r}.")
+    if spec.mode == ModeKeys.PREDICT:
+        check_export_outputs(spec.export_outputs, owner)
+    for field in ("training_hooks", "evaluation_hooks", "prediction_hooks"):
+        object.__setattr__(spec, field, check_hooks(getattr(spec, field), f"{owner}({field}=...)"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,10 +52,17 @@ class TPUEstimatorSpec:
         eval_metrics: (metric_fn, tensors) with a list or tuple of tensors, given to metric_fn by position, or a dict,
             given by keyword. metric_fn returns a dict from name to a (value, update_op) pair of v1 metrics or to a
             Keras metric whose update_state was called.
+        export_outputs: dict from name to an output of `tpudata.estimator.export`, for export_saved_model: a signature each.
+            One of several must be named "serving_default". None: one signature, with the predictions.
+        scaffold_fn: returns a `tf.compat.v1.train.Scaffold`, or None: how variables get their first values, and what of them
+            checkpoints keep. It is called once in each train, evaluate and predict.
+        host_call: (host_fn, tensors) as in eval_metrics, for train and evaluate. host_fn is run on the host at each step, mostly to
+            write summaries: every operation that it makes and that does something is run, whether or not it is returned.
+        training_hooks, evaluation_hooks, prediction_hooks: `tf.compat.v1.train.SessionRunHook`s of a mode, after those of the call.
 
     Raises:
         TypeError: a value of another type.
-        ValueError: something required is missing, or eval_metrics is not as above.
+        ValueError: something required is missing, or eval_metrics, host_call or export_outputs is not as above.
     """
 
     mode: str
@@ -57,16 +70,28 @@ class TPUEstimatorSpec:
     loss: Any = None
     train_op: Any = None
     eval_metrics: tuple[Callable[..., Mapping[str, Any]], Sequence[Any] | Mapping[str, Any]] | None = None
+    export_outputs: Mapping[str, ExportOutput] | None = None
+    scaffold_fn: Callable[[], Any] | None = None
+    host_call: tuple[Callable[..., Any], Sequence[Any] | Mapping[str, Any]] | None = None
+    training_hooks: Sequence[Any] | None = None
+    evaluation_hooks: Sequence[Any] | None = None
+    prediction_hooks: Sequence[Any] | None = None
 
     def __post_init__(self) -> None:
         _check_common(self)
+        if self.scaffold_fn is not None and not callable(self.scaffold_fn):
+            raise ModelFnTypeError(
+                f"TPUEstimatorSpec(scaffold_fn=...) must be callable, got {type(self.scaffold_fn).__name__}."
+            )
         if self.predictions is not None and not isinstance(self.predictions, Mapping):
             raise ModelFnTypeError(
                 "TPUEstimatorSpec(predictions=...) must be a dict from name to tensor, got "
                 f"{type(self.predictions).__name__}."
             )
         if self.eval_metrics is not None:
-            _check_eval_metrics(self.eval_metrics)
+            _check_host_function("eval_metrics", "metric_fn", self.eval_metrics)
+        if self.host_call is not None:
+            _check_host_function("host_call", "host_fn", self.host_call)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +104,11 @@ class EstimatorSpec:
         loss: floating scalar; required in TRAIN and EVAL.
         train_op: as in TPUEstimatorSpec.
         eval_metric_ops: dict from name to a (value, update_op) pair or an updated Keras metric, made in model_fn.
+        export_outputs: as in TPUEstimatorSpec.
+        training_chief_hooks: hooks for training that come before those of the call.
+        training_hooks: as in TPUEstimatorSpec.
+        scaffold: a `tf.compat.v1.train.Scaffold`, as scaffold_fn returns it in TPUEstimatorSpec.
+        evaluation_hooks, prediction_hooks: as in TPUEstimatorSpec.
 
     Raises:
         TypeError: a value of another type.
@@ -90,26 +120,36 @@ class EstimatorSpec:
     loss: Any = None
     train_op: Any = None
     eval_metric_ops: Mapping[str, Any] | None = None
+    export_outputs: Mapping[str, ExportOutput] | None = None
+    training_chief_hooks: Sequence[Any] | None = None
+    training_hooks: Sequence[Any] | None = None
+    scaffold: Any = None
+    evaluation_hooks: Sequence[Any] | None = None
+    prediction_hooks: Sequence[Any] | None = None
 
     def __post_init__(self) -> None:
         _check_common(self)
+        object.__setattr__(
+            self,
+            "training_chief_hooks",
+            check_hooks(self.training_chief_hooks, "EstimatorSpec(training_chief_hooks=...)"),
+        )
         if self.eval_metric_ops is not None:
             check_metrics(self.eval_metric_ops, "EstimatorSpec(eval_metric_ops=...)")
 
 
-def _check_eval_metrics(eval_metrics: Any) -> None:
-    allowed = "(metric_fn, tensors) with a callable and a list, tuple or dict of tensors"
-    if not isinstance(eval_metrics, tuple | list) or len(eval_metrics) != 2:
-        raise ModelFnValueError(f"TPUEstimatorSpec(eval_metrics=...) must be {allowed}, got {eval_metrics!r}.")
-    metric_fn, tensors = eval_metrics
-    if not callable(metric_fn):
-        raise ModelFnTypeError(f"TPUEstimatorSpec(eval_metrics=...) must be {allowed}: {metric_fn!r} is not callable.")
+def _check_host_function(field: str, function_name: str, pair: Any) -> None:
+    owner = f"TPUEstimatorSpec({field}=...)"
+    allowed = f"({function_name}, tensors) with a callable and a list, tuple or dict of tensors"
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise ModelFnValueError(f"{owner} must be {allowed}, got {pair!r}.")
+    function, tensors = pair
+    if not callable(function):
+        raise ModelFnTypeError(f"{owner} must be {allowed}: {function!r} is not callable.")
     if not isinstance(tensors, list | tuple | Mapping):
-        raise ModelFnTypeError(
-            f"TPUEstimatorSpec(eval_metrics=...) must be {allowed}: the second part is a {type(tensors).__name__}."
-        )
+        raise ModelFnTypeError(f"{owner} must be {allowed}: the second part is a {type(tensors).__name__}.")
     try:
-        signature = inspect.signature(metric_fn)
+        signature = inspect.signature(function)
     except (TypeError, ValueError):  # some builtins have none; the call itself will tell
         return
     try:
@@ -119,9 +159,7 @@ def _check_eval_metrics(eval_metrics: Any) -> None:
             signature.bind(*tensors)
     except TypeError as error:
         given = sorted(tensors) if isinstance(tensors, Mapping) else f"{len(tensors)} tensors"
-        raise ModelFnValueError(
-            f"TPUEstimatorSpec(eval_metrics=...): metric_fn{signature} does not take {given}: {error}."
-        ) from None
+        raise ModelFnValueError(f"{owner}: {function_name}{signature} does not take {given}: {error}.") from None
 
 
 def check_metrics(metrics: Any, where: str) -> None:

@@ -43,22 +43,3 @@ def batch_function(function: Callable[..., Any], specs: tuple[Any, ...]) -> Call
 
     compiled = tf.function(traced, input_signature=structure.specs, autograph=False)
     return lambda *arguments: compiled(*structure.flatten(arguments))
-
-
-def fetch_only(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Run of a function's operations only those that its results need.
-
-    A tf.function runs every operation that changes state. v1 programs make their train_op in all modes and count on
-    it that only what is fetched runs.
-
-    Args:
-        function: takes `arguments`.
-        arguments: nested structures of tensors; None stays None.
-
-    Returns:
-        Its results.
-    """
-    structure = Structure(arguments)
-    wrapped = tf.compat.v1.wrap_function(lambda *tensors: function(*structure.pack(tensors)), structure.specs)
-    pruned = wrapped.prune(wrapped.inputs[: len(structure.specs)], wrapped.structured_outputs)
-    return pruned(*structure.flatten(arguments))

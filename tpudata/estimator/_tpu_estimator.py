@@ -1,7 +1,10 @@
 """TPUEstimator: the object that users hold."""
 
 import copy
+import dataclasses
+import functools
 import logging
+import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -11,22 +14,30 @@ import tensorflow as tf
 from tpudata.errors import UsageError
 from tpudata.estimator import _checkpoint
 from tpudata.estimator._check import check_model
-from tpudata.estimator._config import RunConfig, TPUConfig
+from tpudata.estimator._config import InputPipelineConfig, RunConfig, TPUConfig
 from tpudata.estimator._errors import CheckpointError
 from tpudata.estimator._evaluation import evaluate
+from tpudata.estimator._findings import Finding
 from tpudata.estimator._mode_keys import ModeKeys
 from tpudata.estimator._prediction import predict
+from tpudata.estimator._rehearsal import Rehearsal, rehearse, require_none_refused
 from tpudata.estimator._runtime import Runtime
+from tpudata.estimator._saved_model import export_saved_model
+from tpudata.estimator._saving import AfterSave
+from tpudata.estimator._serving_input import ServingInputReceiver
 from tpudata.estimator._session_config import apply_session_config
 from tpudata.estimator._signature import check_model_fn
-from tpudata.estimator._training import train
+from tpudata.estimator._topology import local_topology
+from tpudata.estimator._tpu_system import tpu_topology
+from tpudata.estimator._training import check_steps, train
+from tpudata.estimator._warm_start import WarmStartSettings, warm_start_settings
 
 _log = logging.getLogger("tpudata")
 _RESERVED_PARAMS = ("batch_size", "context")
 
 
 class TPUEstimator:
-    """Trains, evaluates and applies a model that a model_fn describes, on this machine's CPU or GPU.
+    """Trains, evaluates and applies a model that a model_fn describes, on a CPU, on GPUs or on a TPU.
 
     model_fn takes `features` and any of `labels`, `mode`, `params`, `config` and returns a TPUEstimatorSpec (or an
     EstimatorSpec). It may use `tf.compat.v1` (get_variable, optimizers, metrics) and Keras layers made inside it. It is
@@ -34,9 +45,17 @@ class TPUEstimator:
     changes state runs at each step, whether or not train_op depends on it; in the other modes only what the loss, the
     metrics and the predictions need.
 
-    input_fn takes `params` and any of `config`, `mode`, `input_context`, and returns a `tf.data.Dataset` of features or
-    of (features, labels), batched. `params["batch_size"]` is the size given here for the mode, and absent where that is
-    None; model_fn sees it too, and `params["use_tpu"]`.
+    input_fn takes `params` and any of `config`, `mode`, `input_context`, `start_step`, and returns a `tf.data.Dataset` of
+    features or of (features, labels), batched, or their tensors, as v1 programs do. `params["batch_size"]` is the size given
+    here for the mode, and absent where that is None; model_fn sees it too, and `params["use_tpu"]`.
+
+    On several replicas (a TPU, or TPUConfig's num_shards) batches are split among them: input_fn is called as the TPUConfig's
+    input mode says, with that mode's part of the batch size in `params["batch_size"]`; model_fn is called with one replica's
+    rows, and their number there. Both get a `params["context"]` with `num_replicas` and `num_hosts`, and for input_fn
+    `current_host` and `current_input_fn_deployment()`. Shapes must be static. With the optimizer in a CrossShardOptimizer, and a
+    loss that is a mean over rows, N replicas train as one does. What model_fn assigns to a variable becomes, where the variable
+    does not say otherwise, the mean of what the replicas assign (of integers, the first's). Batch normalization sees its own
+    replica's rows alone; of its moving averages, each replica keeps its own, and their mean is stored.
 
     Args:
         model_fn: as above.
@@ -44,14 +63,22 @@ class TPUEstimator:
             temporary one.
         config: a RunConfig.
         params: a dict for model_fn and input_fn, who each get a copy.
-        use_tpu: must be False in this release.
-        train_batch_size, eval_batch_size, predict_batch_size: rows per step.
+        use_tpu: whether to run on a TPU, which is connected to at the first call that needs it.
+        train_batch_size, eval_batch_size, predict_batch_size: rows per step, of all replicas together.
+        batch_axis: of each tensor of (features, labels), in the order of `tf.nest.flatten`, the axis along which its rows lie,
+            where that is not 0, as for images of shape [height, width, channels, rows]. For PER_HOST_V1 and SLICED.
+        eval_on_tpu: False evaluates on one device of this machine, as without a TPU.
+        warm_start_from: where the first values of variables come from while model_dir holds no checkpoint: WarmStartSettings, or
+            a path for all trainable variables.
+        rehearse: True looks for what a TPU would refuse, in place of using one: `train`, `evaluate` and `predict` (and
+            train_and_evaluate) call `rehearse` and run nothing. Where it finds nothing, they return as on empty data, with metrics
+            of NaN; model_dir is not written to.
 
     Raises:
         TypeError: a value of another type.
-        ValueError: a reserved key in params, a batch size that is not positive, no train_batch_size with use_tpu,
-            a model_fn without `features` or with unknown arguments, model_dir unlike the RunConfig's.
-        UsageError: use_tpu=True, or TensorFlow 2 behaviour is switched off.
+        ValueError: a config of another type, a reserved key in params, a batch size that is not positive, no train_batch_size
+            with use_tpu, a model_fn without `features` or with unknown arguments, model_dir unlike the RunConfig's.
+        UsageError: TensorFlow 2 behaviour is switched off, or its devices have started with too few for num_shards.
     """
 
     def __init__(
@@ -64,32 +91,60 @@ class TPUEstimator:
         train_batch_size: int | None = None,
         eval_batch_size: int | None = None,
         predict_batch_size: int | None = None,
+        batch_axis: Sequence[int] | None = None,
+        eval_on_tpu: bool = True,
+        *,
+        warm_start_from: str | WarmStartSettings | None = None,
+        rehearse: bool = False,
     ) -> None:
         check_model_fn(model_fn)
         config = RunConfig() if config is None else config
         if not isinstance(config, RunConfig) or not isinstance(config.tpu_config, TPUConfig):
-            raise TypeError(f"TPUEstimator(config=...) must be a tpudata RunConfig, got {type(config).__name__}.")
+            raise ValueError(f"TPUEstimator(config=...) must be a tpudata RunConfig, got {type(config).__name__}.")
         sizes = {
             ModeKeys.TRAIN: _batch_size("train_batch_size", train_batch_size),
             ModeKeys.EVAL: _batch_size("eval_batch_size", eval_batch_size),
             ModeKeys.PREDICT: _batch_size("predict_batch_size", predict_batch_size),
         }
-        if use_tpu:
-            if train_batch_size is None:
-                raise ValueError("TPUEstimator(use_tpu=True) needs a train_batch_size.")
-            raise UsageError("TPUEstimator(use_tpu=True): this release trains on CPU and GPU. Pass use_tpu=False.")
+        if use_tpu and train_batch_size is None:
+            raise ValueError("TPUEstimator(use_tpu=True) needs a train_batch_size.")
+        if not use_tpu and config.master not in (None, "", "local"):
+            raise ValueError(
+                f"RunConfig(master={config.master!r}) names a TPU, and TPUEstimator(use_tpu=False) runs on this machine: leave one "
+                "out."
+            )
         if not tf.executing_eagerly():
             raise UsageError(
                 "TPUEstimator needs TensorFlow 2 behaviour: remove tf.compat.v1.disable_v2_behavior() and "
                 "disable_eager_execution(), and make the estimator outside of a tf.Graph. The tf.compat.v1 calls in "
                 "model_fn work without them."
             )
+        warm_start = warm_start_settings(warm_start_from)
         self._params = _checked_params(params)
         folder = _model_dir(model_dir, config)
         apply_session_config(config.session_config)
         self._config = config.replace(model_dir=folder)
         self._last_loss: float | None = None
-        self._runtime = Runtime(model_fn, folder, self._config, self._params, sizes, tf.distribute.get_strategy())
+        # While train runs: what evaluates and predicts meanwhile, by what does so at other times.
+        self._beside: dict[int, Runtime] | None = None
+        # Logical devices can be made now, but not after TensorFlow has started; a TPU is connected to when it is needed.
+        self._rehearses = rehearse
+        local = None if use_tpu else local_topology(None if rehearse else config.tpu_config.num_shards)
+        self._runtime = Runtime(
+            model_fn,
+            folder,
+            self._config,
+            self._params,
+            sizes,
+            find_topology=lambda: local or tpu_topology(config),
+            warm_start=warm_start,
+            batch_axis=_checked_batch_axis(batch_axis, config.tpu_config),
+        )
+        self._evaluation_runtime = (
+            self._runtime
+            if eval_on_tpu
+            else dataclasses.replace(self._runtime, find_topology=functools.partial(local_topology, None))
+        )
 
     @property
     def model_dir(self) -> str:
@@ -111,34 +166,74 @@ class TPUEstimator:
         """Loss of the last step that this estimator trained; None where it trained none."""
         return self._last_loss
 
-    # What stands behind `*` stood further back in the original, behind arguments that are not here yet: by position it would
-    # one day mean something else.
     def train(
-        self, input_fn: Callable[..., Any], *, steps: int | None = None, max_steps: int | None = None
+        self,
+        input_fn: Callable[..., Any],
+        hooks: Sequence[Any] | None = None,
+        steps: int | None = None,
+        max_steps: int | None = None,
+        saving_listeners: Sequence[Any] | None = None,
     ) -> "TPUEstimator":
         """Train from the newest checkpoint of model_dir, or from the start.
 
-        Steps run in loops of the TPUConfig's `iterations_per_loop`. Checkpoints are written at the start (where there
-        is none), at the ends of loops when one is due, and at the end.
+        Steps run in loops of the TPUConfig's `iterations_per_loop`, and with hooks one by one where there is no TPU. Checkpoints
+        are written at the start (where there is none), at the ends of loops when one is due, and at the end.
 
         Args:
-            input_fn: gives the training data. Where it ends early, training stops there and saves.
+            input_fn: gives the training data. Where it ends early, training stops there and saves. One that takes `start_step`, as
+                those of `make_input_fn` do, gets the number of steps done, and training goes on with the very next batch.
+            hooks: `tf.compat.v1.train.SessionRunHook`s, called at the ends of loops. What they fetch of a step is of the loop's
+                last one, what they fetch of variables is from before the loop. Of several replicas, rows are joined, other floats
+                averaged; of what is neither, the first one's counts. A CheckpointSaverHook among them takes the place of the
+                RunConfig's checkpoints.
             steps: how many steps to add.
             max_steps: the global step to stop at; nothing is done where it has been reached. With neither, training
                 goes on until the data ends.
+            saving_listeners: `tf.compat.v1.train.CheckpointSaverListener`s, told of each checkpoint; one whose after_save returns
+                True stops training.
 
         Returns:
             This estimator.
 
         Raises:
             NonFiniteError: the loss or a trainable variable became NaN or infinite.
+            SystemExit: with the code 75, after SIGTERM, where the program has set no handler for it: training is saved.
             TypeError: an argument, or what input_fn or model_fn returned, is of another type.
-            ValueError: both `steps` and `max_steps`, one that is not positive, a checkpoint that does not fit model_fn (a
-                CheckpointError), or an input_fn or model_fn (a ModelFnError) that does not fit.
+            ValueError: both `steps` and `max_steps`, one that is not positive, a hook that has no counterpart here, a checkpoint
+                that does not fit model_fn (a CheckpointError), or an input_fn or model_fn (a ModelFnError) that does not fit.
         """
-        loss = train(self._runtime, input_fn, steps, max_steps)
-        self._last_loss = self._last_loss if loss is None else loss
+        if self._rehearses:
+            check_steps(steps, max_steps)
+            self._rehearse_call({ModeKeys.TRAIN: input_fn}, has_limit=steps is not None or max_steps is not None)
+        else:
+            self._train(input_fn, steps, max_steps, hooks, saving_listeners)
         return self
+
+    def _train(
+        self,
+        input_fn: Any,
+        steps: int | None,
+        max_steps: int | None,
+        hooks: Any = None,
+        saving_listeners: Any = None,
+        after_save: AfterSave | None = None,
+    ) -> None:
+        if self._beside is not None:
+            raise UsageError(
+                "train was called by a hook or a listener of the same estimator's training: let the hook end first."
+            )
+        self._beside = {}
+        try:
+            loss = train(self._runtime, input_fn, steps, max_steps, hooks, saving_listeners, after_save)
+        finally:
+            self._beside = None
+        self._last_loss = self._last_loss if loss is None else loss
+
+    def _beside_training(self, runtime: Runtime) -> Runtime:
+        """Return the runtime; for hooks and listeners, while it trains, one with variables of its own."""
+        if self._beside is None:
+            return runtime
+        return self._beside.setdefault(id(runtime), dataclasses.replace(runtime))
 
     def check_model(self, input_fn: Callable[..., Any], mode: str) -> None:
         """Build the model for the data and load the newest checkpoint, if there is one, but run no step.
@@ -156,11 +251,53 @@ class TPUEstimator:
         """
         check_model(self._runtime, input_fn, mode)
 
+    def rehearse(self, input_fns: Mapping[str, Callable[..., Any]]) -> tuple[Finding, ...]:
+        """List all that a TPU would refuse, and what it would be slow at, without one.
+
+        For each mode the step of one of TPUConfig's num_shards cores (8, where it is None) is traced as it is on a TPU, every
+        operation looked at, and the step compiled by XLA on this machine. No step is run, no data read and nothing written; a
+        dataset is made, but not iterated.
+
+        Args:
+            input_fns: from a value of ModeKeys to what its call is given as input_fn.
+
+        Returns:
+            What was found, each with its place, its reason and its mend; empty where a TPU would take it all. With
+            eval_on_tpu=False nothing is said of evaluation.
+
+        Raises:
+            ValueError: an unknown mode.
+        """
+        return self._rehearsal(input_fns).findings
+
+    def _rehearsal(self, input_fns: Mapping[str, Any]) -> Rehearsal:
+        on_tpu = {
+            mode: input_fn
+            for mode, input_fn in input_fns.items()
+            if mode != ModeKeys.EVAL or self._evaluation_runtime is self._runtime
+        }
+        with tf.__internal__.eager_context.eager_mode():
+            return rehearse(self._runtime, on_tpu)
+
+    def _rehearse_call(self, input_fns: Mapping[str, Any], *, has_limit: bool = True) -> dict[str, Any]:
+        """Rehearse in the place of a call; returns what stands for the metrics.
+
+        Raises:
+            RehearsalError: a TPU would refuse something.
+        """
+        found = self._rehearsal(input_fns)
+        findings = found.findings
+        if not has_limit:
+            what = "it has neither steps nor max_steps: a TPU runs whole loops, so their end must be known"
+            findings = (Finding(ModeKeys.TRAIN, "train", what, "give one of them"), *findings)
+        require_none_refused(findings, list(input_fns))
+        return {**dict.fromkeys((*found.metrics, "loss"), math.nan), "global_step": 0}
+
     def evaluate(
         self,
         input_fn: Callable[..., Any],
         steps: int | None = None,
-        *,
+        hooks: Sequence[Any] | None = None,
         checkpoint_path: str | None = None,
         name: str | None = None,
     ) -> dict[str, Any]:
@@ -170,6 +307,7 @@ class TPUEstimator:
             input_fn: gives the data. Where its features hold "weights" (0 for padding), it is for model_fn to use them in
                 its loss and its metrics; a warning tells where it does not and rows are padding.
             steps: how many batches at most; None: all.
+            hooks: `tf.compat.v1.train.SessionRunHook`s, called at every batch, as in `train`.
             checkpoint_path: by default the newest of model_dir; where there is none, the initial values.
             name: of this evaluation, where there are several.
 
@@ -184,13 +322,23 @@ class TPUEstimator:
             ValueError: steps is not positive or missing for endless data, no checkpoint at checkpoint_path or one that
                 does not fit model_fn (a CheckpointError), or an input_fn or model_fn (a ModelFnError) that does not fit.
         """
-        return evaluate(self._runtime, input_fn, steps, checkpoint_path, self.eval_dir(name))
+        if self._rehearses:
+            return self._rehearse_call({ModeKeys.EVAL: input_fn})
+        runtime = self._beside_training(self._evaluation_runtime)
+        with tf.__internal__.eager_context.eager_mode():  # Hooks call from within a graph.
+            return evaluate(runtime, input_fn, steps, hooks, checkpoint_path, self.eval_dir(name))
+
+    def _evaluate_saved(
+        self, input_fn: Any, steps: int | None, hooks: Any, path: str, name: str | None
+    ) -> dict[str, Any]:
+        """Evaluate the checkpoint that was just saved, in the variables that hold it; who trains loads it again."""
+        return evaluate(self._evaluation_runtime, input_fn, steps, hooks, path, self.eval_dir(name))
 
     def predict(
         self,
         input_fn: Callable[..., Any],
         predict_keys: Sequence[str] | str | None = None,
-        *,
+        hooks: Sequence[Any] | None = None,
         checkpoint_path: str | None = None,
         yield_single_examples: bool = True,
     ) -> Iterator[Any]:
@@ -202,6 +350,7 @@ class TPUEstimator:
         Args:
             input_fn: gives the data; labels are dropped.
             predict_keys: the predictions wanted; None: all.
+            hooks: `tf.compat.v1.train.SessionRunHook`s, called at every batch, as in `train`.
             checkpoint_path: by default the newest of model_dir; where there is none, the initial values.
             yield_single_examples: False yields whole batches, cut to their real rows.
 
@@ -214,7 +363,51 @@ class TPUEstimator:
                 checkpoint_path or one that does not fit model_fn (a CheckpointError), or an input_fn or model_fn (a
                 ModelFnError) that does not fit.
         """
-        return predict(self._runtime, input_fn, predict_keys, checkpoint_path, yield_single_examples)
+        if self._rehearses:
+            self._rehearse_call({ModeKeys.PREDICT: input_fn})
+            return iter(())
+        runtime = self._beside_training(self._runtime)
+        rows = predict(runtime, input_fn, predict_keys, hooks, checkpoint_path, yield_single_examples)
+        if tf.executing_eagerly():
+            return rows
+        with tf.__internal__.eager_context.eager_mode():  # Hooks call from within a graph.
+            return iter(list(rows))
+
+    def export_saved_model(
+        self,
+        export_dir_base: str,
+        serving_input_receiver_fn: Callable[[], ServingInputReceiver],
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+        checkpoint_path: str | None = None,
+    ) -> bytes:
+        """Write the predicting model, with a checkpoint's values, as a SavedModel.
+
+        model_fn is called in PREDICT mode on the receiver's features, without a batch_size in its params; its export_outputs
+        become the signatures. The files appear whole, in a new folder whose name is the time in seconds.
+
+        Args:
+            export_dir_base: folder of the exports, local or gs://.
+            serving_input_receiver_fn: returns a ServingInputReceiver or TensorServingInputReceiver; it is called in a graph of
+                its own, where placeholders can be made.
+            assets_extra: files to put into the folder's `assets.extra`: from name there to path.
+            as_text: write `saved_model.pbtxt` instead of `saved_model.pb`.
+            checkpoint_path: by default the newest of model_dir.
+
+        Returns:
+            The path of the new folder, as bytes.
+
+        Raises:
+            TypeError: what serving_input_receiver_fn or model_fn returned is of another type.
+            ValueError: no serving_input_receiver_fn, no checkpoint or one that does not fit model_fn (a CheckpointError), or
+                no output that can be computed from the receiver's inputs (a ModelFnError).
+        """
+        return export_saved_model(
+            self._runtime, export_dir_base, serving_input_receiver_fn, assets_extra, as_text, checkpoint_path
+        )
+
+    # The name of tf.contrib's time.
+    export_savedmodel = export_saved_model
 
     def eval_dir(self, name: str | None = None) -> str:
         """Return the folder of the summaries of the evaluation `name`."""
@@ -259,6 +452,19 @@ def _batch_size(name: str, value: Any) -> int | None:
     if value < 1:
         raise ValueError(f"TPUEstimator({name}=...) must be positive, got {value}.")
     return value
+
+
+def _checked_batch_axis(batch_axis: Any, config: TPUConfig) -> tuple[int, ...] | None:
+    if batch_axis is None:
+        return None
+    if not isinstance(batch_axis, tuple | list) or not all(type(axis) is int for axis in batch_axis):
+        raise TypeError(f"TPUEstimator(batch_axis=...) must be a tuple of ints or None, got {batch_axis!r}.")
+    pipeline = InputPipelineConfig(config.per_host_input_for_training)
+    if pipeline is not InputPipelineConfig.PER_HOST_V1:
+        raise ValueError(
+            f"TPUEstimator(batch_axis={batch_axis!r}) is for PER_HOST_V1: in the mode {pipeline.name} no batch is split."
+        )
+    return tuple(batch_axis)
 
 
 def _checked_params(params: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -1,73 +1,26 @@
-"""The training loop on the host: between two loops of the device it logs, checks, writes summaries and saves."""
+"""The training loop on the host: between two loops of the device it calls hooks, logs, checks, writes summaries and saves."""
 
 import logging
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any
-
-import tensorflow as tf
 
 from tpudata.estimator import _checkpoint
 from tpudata.estimator._config import TPUConfig
 from tpudata.estimator._errors import ModelFnValueError, NonFiniteError
 from tpudata.estimator._events import EventWriter
+from tpudata.estimator._hooks import Monitor, check_hooks, check_listeners
 from tpudata.estimator._mode_keys import ModeKeys
-from tpudata.estimator._program import TrainProgram
+from tpudata.estimator._model_summaries import ModelSummaries
+from tpudata.estimator._pace import Cadence, LoopSize
 from tpudata.estimator._runtime import Runtime
+from tpudata.estimator._saving import AfterSave, Saving, hand_over
+from tpudata.estimator._scaffold import ScaffoldLoader, has_scaffold, make_scaffold
 from tpudata.estimator._signature import leaves
+from tpudata.estimator._termination import Termination, ended_by_sigterm
+from tpudata.estimator._train_program import TrainProgram
 
 _log = logging.getLogger("tpudata")
-_MAX_LOOP = 2**31 - 1
-
-
-class LoopSize:
-    """How many steps the next loop should take.
-
-    Args:
-        config: its `iterations_per_loop` is a number of steps, or a time to which the number is fitted.
-    """
-
-    def __init__(self, config: TPUConfig) -> None:
-        self._seconds = config.loop_seconds
-        self._steps = 1 if self._seconds is not None else int(config.iterations_per_loop)
-        self._measured = False
-
-    def next(self, remaining: int | None) -> int:
-        """Return min(steps per loop, `remaining`); None: no limit."""
-        return min(self._steps, _MAX_LOOP if remaining is None else remaining)
-
-    def measure(self, steps: int, seconds: float) -> None:
-        """Fit the size to a loop that took `seconds` for `steps` steps; the first one, which compiles, is left out."""
-        if self._seconds is None:
-            return
-        if self._measured and steps:
-            fitted = int(self._seconds * steps / max(seconds, 1e-6))
-            # One loop of odd length must not throw the next far off.
-            self._steps = max(1, min(fitted, 10 * steps, _MAX_LOOP))
-        self._measured = True
-
-
-class Cadence:
-    """Says at a loop's end whether something that happens every so many steps (or seconds) is due."""
-
-    def __init__(self, step: int, steps: int | None = None, seconds: float | None = None) -> None:
-        self._steps = steps
-        self._seconds = seconds
-        self.restart(step)
-
-    def restart(self, step: int) -> None:
-        """Count from here."""
-        self._step = step
-        self._time = time.monotonic()
-
-    def due(self, step: int) -> bool:
-        """Whether the interval has passed."""
-        if self._steps is not None:
-            return step - self._step >= self._steps
-        return self._seconds is not None and time.monotonic() - self._time >= self._seconds
-
-    def steps_per_second(self, step: int) -> float:
-        """Return the speed since the last restart."""
-        return (step - self._step) / max(time.monotonic() - self._time, 1e-9)
 
 
 def check_steps(steps: int | None, max_steps: int | None) -> None:
@@ -98,23 +51,41 @@ def require_steps(owner: str, name: str, value: Any) -> None:
         raise ValueError(f"{owner}({name}=...) must be positive, got {value}.")
 
 
-def train(runtime: Runtime, input_fn: Any, steps: int | None, max_steps: int | None) -> float | None:
-    """Train as `TPUEstimator.train` says; returns the last step's loss, or None where no step was done."""
+def train(
+    runtime: Runtime,
+    input_fn: Any,
+    steps: int | None,
+    max_steps: int | None,
+    hooks: Any = None,
+    saving_listeners: Any = None,
+    after_save: AfterSave | None = None,
+) -> float | None:
+    """Train as `TPUEstimator.train` says; returns the last step's loss, or None where no step was done.
+
+    `after_save` is called with each checkpoint that was written, but the one at the start.
+    """
     check_steps(steps, max_steps)
+    hooks = check_hooks(hooks, "train(hooks=...)")
+    listeners = check_listeners(saving_listeners, "train(saving_listeners=...)")
+    if steps is None and max_steps is None and runtime.topology.is_tpu:
+        raise ValueError(
+            "train on a TPU needs steps or max_steps: the device runs whole loops, so their end must be known."
+        )
     start = _checkpoint.latest(runtime.model_dir)
     if max_steps is not None and start is not None and start.step() >= max_steps:
         _log.info("Nothing to train: %s has reached max_steps=%d.", start.prefix, max_steps)
         return None
-    dataset = runtime.dataset(input_fn, ModeKeys.TRAIN)
-    program: TrainProgram = runtime.program(ModeKeys.TRAIN, dataset.element_spec)
-    runtime.store.load(program.blueprint, program.saved, start)
-    program.local.reset()
-    run = _Run(runtime, program, _examples_per_step(runtime, dataset.element_spec), start)
-    last = max_steps if max_steps is not None else None if steps is None else run.step + steps
-    try:
-        return run.train(iter(dataset), last)
-    finally:
-        run.events.close()
+    with ended_by_sigterm() as termination:
+        with termination.nothing_to_lose():
+            feed = runtime.feed(input_fn, ModeKeys.TRAIN, 0 if start is None else start.step())
+            program: TrainProgram = runtime.program(ModeKeys.TRAIN, feed.element_spec)
+        examples = _examples_per_step(runtime, feed.element_spec)
+        run = _Run(runtime, program, examples, start, hooks, listeners, after_save, termination)
+        try:
+            return run.train(iter(feed), steps, max_steps)
+        finally:
+            run.events.close()
+            program.flush()
 
 
 def _examples_per_step(runtime: Runtime, element_spec: Any) -> int | None:
@@ -127,58 +98,116 @@ def _examples_per_step(runtime: Runtime, element_spec: Any) -> int | None:
 
 
 class _Run:
-    """One call of train: its place, its intervals and its files."""
+    """One call of train: its place, its intervals, its hooks and its files."""
 
     def __init__(
-        self, runtime: Runtime, program: TrainProgram, examples: int | None, start: _checkpoint.Checkpoint | None
+        self,
+        runtime: Runtime,
+        program: TrainProgram,
+        examples: int | None,
+        start: _checkpoint.Checkpoint | None,
+        hooks: Sequence[Any],
+        listeners: Sequence[Any],
+        after_save: AfterSave | None,
+        termination: Termination,
     ) -> None:
-        config = runtime.config
-        self.step = program.global_step
+        spec, config = program.spec, runtime.config
+        chief = getattr(spec, "training_chief_hooks", ())
+        has_hooks = bool(chief or hooks or spec.training_hooks)
+        session = program.session(is_added_to=has_hooks or bool(listeners) or has_scaffold(spec))
+        spec = program.spec  # Its hooks may be new.
+        hooks = (*getattr(spec, "training_chief_hooks", ()), *hooks, *spec.training_hooks)
+        scaffold = make_scaffold(spec, session)
+        wants_summaries = config.save_summary_steps is not None
         self.events = EventWriter(runtime.model_dir)
         self._runtime = runtime
         self._program = program
         self._examples = examples
-        self._saved_step = None if start is None else self.step
+        self._start = start
+        self._after_save = after_save
+        self._termination = termination
+        self._monitor = Monitor(session, hooks, [spec.train_op, spec.loss])
+        self._loader = ScaffoldLoader(program, runtime.store, session, scaffold)
+        self._model_summaries = ModelSummaries(program, session, scaffold, wants_summaries)
+        start_step = None if start is None else start.step()
+        keep_max = config.keep_checkpoint_max
+        self._saving: Saving | None = None
+        if not hand_over(hooks, session, listeners, runtime.model_dir, keep_max, start_step or 0, self._tell):
+            self._saving = Saving(
+                runtime.model_dir, program.variables, keep_max, session, listeners, scaffold.saver, start_step
+            )
         self._logged_step: int | None = None
-        self._loop = LoopSize(config.tpu_config)
-        seconds = config.save_checkpoints_secs
-        self._saving = Cadence(
-            self.step, config.save_checkpoints_steps, seconds if isinstance(seconds, int | float) else None
-        )
-        self._logging = Cadence(self.step, config.log_step_count_steps)
-        self._summaries = Cadence(self.step, config.save_summary_steps)
+        # Without a TPU, hooks see every step.
+        self._loop = LoopSize(TPUConfig(1) if hooks and not runtime.topology.is_tpu else config.tpu_config)
 
-    def train(self, iterator: Any, last: int | None) -> float | None:
-        """Run loops until step `last` (None: until the data ends), save at the start, when due, and at the end.
+    def train(self, iterator: Any, steps: int | None, max_steps: int | None) -> float | None:
+        """Run loops until a limit (None: until the data ends), save at the start, when due, and at the end.
 
         Returns:
             The loss of the last step, or None where there was no data for one.
         """
-        self._save()
+        self._begin()
+        last = self.step + steps if steps is not None else max_steps
         first = True
         last_loss = None
-        while last is None or self.step < last:
+        while (last is None or self.step < last) and not self._termination.requested:
             begin = time.monotonic()
-            done, has_data, loss = self._run_loop(iterator, self._loop.next(None if last is None else last - self.step))
+            size = self._loop.next(None if last is None else last - self.step)
+            asked = self._monitor.before_run()
+            done, has_data, loss, fetched = self._run_loop(iterator, size, asked)
             self._loop.measure(done, time.monotonic() - begin)
+            stop = False
             if done:
                 last_loss = loss
-                self._report(loss, first)
+                self._report(loss, first, fetched)
+                first = False
+                if self._save_cadence.due(self.step):
+                    stop = self._save()
+                self._monitor.after_run(fetched)
             if not has_data:
                 _log.info("The input ended at step %d.", self.step)
                 break
-            first = False
-            if self._saving.due(self.step):
-                self._save()
+            if stop or self._monitor.should_stop:
+                _log.info("A hook stopped training at step %d.", self.step)
+                break
         if last_loss is not None and self._logged_step != self.step:
             self._write_log(last_loss, {})  # A short run, too, tells its loss.
         self._save()
+        if self._saving is not None:
+            self._saving.end(self.step)
+        self._monitor.end()
+        if self._termination.requested:
+            _log.warning("SIGTERM: training stopped at step %d, which is saved. Run again to carry on.", self.step)
         return last_loss
 
-    def _run_loop(self, iterator: Any, size: int) -> tuple[int, bool, float]:
+    def _begin(self) -> None:
+        config = self._runtime.config
+        if self._saving is not None:
+            self._saving.begin()
+        self._monitor.begin()
+        self._loader.load(self._start)
+        self._program.local.reset()
+        self.step = self._program.global_step
+        seconds = config.save_checkpoints_secs
+        self._save_cadence = Cadence(
+            self.step, config.save_checkpoints_steps, seconds if isinstance(seconds, int | float) else None
+        )
+        self._logging = Cadence(self.step, config.log_step_count_steps)
+        self._summaries = Cadence(self.step, config.save_summary_steps)
+        self._save(at_start=True)
+        self._monitor.after_create_session()
+
+    def _run_loop(self, iterator: Any, size: int, asked: Sequence[Any]) -> tuple[int, bool, float, dict[str, Any]]:
+        summaries, wanted = self._model_summaries, {item.name for item in asked}
+        self._program.fetch((*asked, *summaries.step))
+        is_due = self._summaries.due(self.step + size)
+        if is_due:
+            summaries.begin()
+            wanted |= {item.name for item in summaries.step}
         self._runtime.store.mark(list(self._program.variables), None)
         before = self.step
-        done, has_data, loss, finite = (item.numpy() for item in self._program.run(iterator, tf.constant(size)))
+        *results, fetched = self._program.run(iterator, size, is_due and summaries.uses_tf_summary)
+        done, has_data, loss, finite = (item.numpy() for item in results)
         self.step = self._program.global_step
         if done and self.step == before:
             raise ModelFnValueError(
@@ -186,7 +215,7 @@ class _Run:
                 "the optimizer's minimize or apply_gradients."
             )
         self._require_finite(float(loss), finite)
-        return int(done), bool(has_data), float(loss)
+        return int(done), bool(has_data), float(loss), {name: fetched[name].numpy() for name in wanted}
 
     def _require_finite(self, loss: float, finite: Any) -> None:
         bad = [name for name, is_finite in zip(self._program.checked, finite, strict=True) if not is_finite]
@@ -204,15 +233,19 @@ class _Run:
             f"for values that are not finite.{kept}"
         )
 
-    def _report(self, loss: float, first: bool) -> None:
+    def _report(self, loss: float, first: bool, fetched: Mapping[str, Any]) -> None:
         """Log and write summaries where due. The first loop's speed tells of compiling, so it is left out."""
-        for cadence, write in ((self._logging, self._write_log), (self._summaries, self._write_summary)):
+        for cadence, is_log in ((self._logging, True), (self._summaries, False)):
             if cadence.due(self.step):
                 speed = cadence.steps_per_second(self.step)
                 rates = {"global_step/sec": speed}
                 if self._examples is not None:
                     rates["examples/sec"] = speed * self._examples
-                write(loss, {} if first else rates)
+                if is_log:
+                    self._write_log(loss, {} if first else rates)
+                else:
+                    self.events.scalars(self.step, {"loss": loss, **({} if first else rates)})
+                    self._model_summaries.write(self.step, fetched, self.events)
                 cadence.restart(self.step)
             elif first:
                 cadence.restart(self.step)
@@ -222,18 +255,24 @@ class _Run:
         _log.info("step %d: loss = %.6g%s", self.step, loss, speeds)
         self._logged_step = self.step
 
-    def _write_summary(self, loss: float, rates: dict[str, float]) -> None:
-        self.events.scalars(self.step, {"loss": loss, **rates})
+    def _save(self, *, at_start: bool = False) -> bool:
+        """Write a checkpoint, unless this step's is there; returns whether a listener wants training to stop."""
+        self._save_cadence.restart(self.step)
+        if self._saving is None:  # A hook does it.
+            return False
+        checkpoint, stop = self._saving.save(self.step, at_start=at_start)
+        if checkpoint is not None:
+            self._runtime.store.mark(list(self._program.variables), checkpoint)
+            self.events.flush()
+            self._program.flush()
+            _log.info("Saved %s.", checkpoint.prefix)
+            if not at_start:
+                self._tell(checkpoint)
+        return stop
 
-    def _save(self) -> None:
-        """Write a checkpoint, unless this step's is there."""
-        self._saving.restart(self.step)
-        if self._saved_step == self.step:
-            return
-        checkpoint = _checkpoint.save(
-            self._runtime.model_dir, self.step, self._program.variables, self._runtime.config.keep_checkpoint_max
-        )
-        self._runtime.store.mark(list(self._program.variables), checkpoint)
-        self._saved_step = self.step
-        self.events.flush()
-        _log.info("Saved %s.", checkpoint.prefix)
+    def _tell(self, checkpoint: _checkpoint.Checkpoint) -> None:
+        if self._after_save is not None:
+            with self._termination.nothing_to_lose():
+                self._after_save(checkpoint)
+            # An evaluation may have put averages in the place of variables.
+            self._loader.restore(checkpoint)

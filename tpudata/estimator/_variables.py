@@ -8,6 +8,8 @@ the name that is asked for and by how often it was asked for before: graphs make
 
 import contextlib
 import dataclasses
+import itertools
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -15,20 +17,11 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.estimator._errors import ModelFnValueError
+from tpudata.estimator._replica import Collections, merging
 
 Key = tuple[str, int]
 _Keys = tf.compat.v1.GraphKeys
 _LOCAL = (_Keys.LOCAL_VARIABLES, _Keys.METRIC_VARIABLES)
-# A function's graph shares these lists with the graph around it, down to the one of the whole process; of every other
-# collection it begins with a copy. The last two hold the state of get_variable and of variable_scope, under names that
-# TensorFlow does not publish.
-_SHARED_COLLECTIONS: tuple[Any, ...] = (
-    _Keys.GLOBAL_VARIABLES,
-    _Keys.LOCAL_VARIABLES,
-    _Keys.TRAINABLE_VARIABLES,
-    ("__variable_store",),
-    ("__varscope",),
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +34,8 @@ class VariableInfo:
         trainable: whether optimizers change it by default.
         collections: the graph collections that it belongs to.
         initial: name of the tensor in the scratch graph that holds its first value.
+        handle: name of the tensor in the scratch graph through which its operations reach it.
+        initializer: name of the operation in the scratch graph that gives it its first value.
         synchronization, aggregation: how replicas keep it, as in `tf.Variable`.
     """
 
@@ -49,6 +44,8 @@ class VariableInfo:
     trainable: bool
     collections: tuple[Any, ...]
     initial: str
+    handle: str
+    initializer: str
     synchronization: Any
     aggregation: Any
 
@@ -67,12 +64,14 @@ class Blueprint:
         arguments: the placeholders that the function was called with.
         result: what the function returned; its tensors belong to the scratch graph.
         graph: the scratch graph.
+        key: sets what its operations keep by a name in this process apart from what those of other graphs do.
     """
 
     variables: tuple[VariableInfo, ...]
     arguments: tuple[Any, ...]
     result: Any
     graph: Any
+    key: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
 
     def initial_values(self, variables: Sequence[VariableInfo]) -> dict[str, Any]:
         """Compute the first values of `variables`, by name. With a seeded graph they are the same at every call."""
@@ -101,47 +100,106 @@ def discover(function: Callable[..., Any], specs: Sequence[Any], seed: int | Non
     Returns:
         Its variables and its result.
     """
-    made: dict[Key, tuple[Any, Any]] = {}
-
-    def record(key: Key, create: Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
-        variable = create(**kwargs)
-        collections = kwargs.get("collections")
-        made[key] = (variable, (_Keys.GLOBAL_VARIABLES,) if collections is None else tuple(collections))
-        return variable
-
+    infos: list[VariableInfo] = []
     graph = tf.Graph()
     with graph.as_default():
         tf.compat.v1.set_random_seed(seed)
         arguments = tf.nest.map_structure(_placeholder, tuple(specs))
-        with _creator(record):
+        with record_variables(infos):
             result = function(*arguments)
-        trainable = {id(variable) for variable in graph.get_collection(_Keys.TRAINABLE_VARIABLES)}
-        infos = tuple(
-            VariableInfo(
-                key=key,
-                name=variable.op.name,
-                trainable=id(variable) in trainable,
-                collections=collections,
-                initial=variable.initial_value.name,
-                synchronization=variable.synchronization,
-                aggregation=variable.aggregation,
-            )
-            for key, (variable, collections) in made.items()
+    return Blueprint(tuple(infos), arguments, result, graph)
+
+
+@contextlib.contextmanager
+def record_variables(found: list[VariableInfo]) -> Iterator[None]:
+    """Add the variables that are made in the default graph meanwhile to `found`, when it ends."""
+    made: dict[Key, tuple[Any, Any]] = {}
+
+    def record(key: Key, create: Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
+        variable = create(**{**kwargs, "use_resource": True})  # the other kind has no handle
+        collections = kwargs.get("collections")
+        made[key] = (variable, (_Keys.GLOBAL_VARIABLES,) if collections is None else tuple(collections))
+        return variable
+
+    with tf.variable_creator_scope(_creator(record, _counted())):
+        yield
+    graph = tf.compat.v1.get_default_graph()
+    trainable = {id(variable) for variable in graph.get_collection(_Keys.TRAINABLE_VARIABLES)}
+    found += [
+        VariableInfo(
+            key=key,
+            name=variable.op.name,
+            trainable=id(variable) in trainable,
+            collections=collections,
+            initial=variable.initial_value.name,
+            handle=variable.handle.name,
+            initializer=variable.initializer.name,
+            synchronization=variable.synchronization,
+            # v1 code has an enumeration of its own.
+            aggregation=tf.VariableAggregation(variable.aggregation.value),
         )
-    return Blueprint(infos, arguments, result, graph)
+        for key, (variable, collections) in made.items()
+    ]
 
 
 def _placeholder(spec: Any) -> Any:
     return None if spec is None else tf.compat.v1.placeholder(spec.dtype, spec.shape, name="tpudata_input")
 
 
+class Requests:
+    """The requests for variables in one trace, by the names and in the order of the first replica's.
+
+    A graph makes names unique, so that a second replica traced into it asks by other names; but in the same order.
+    """
+
+    def __init__(self) -> None:
+        self._first: list[Key] = []
+
+    def keys(self) -> Callable[[str], Key]:
+        """Return what tells the key of the next request, by the name asked for, for the replica that is traced here."""
+        context = tf.distribute.get_replica_context()
+        replica = 0 if context is None else tf.get_static_value(context.replica_id_in_sync_group)
+        if not replica:
+            counted = _counted()
+
+            def first(name: str) -> Key:
+                self._first.append(counted(name))
+                return self._first[-1]
+
+            return first
+        position = itertools.count()
+
+        def later(name: str) -> Key:
+            # The first replica is ahead, unless model_fn asks for other variables this time.
+            key = next(itertools.islice(self._first, next(position), None), (name, 1))
+            return key if key[0].rpartition("/")[2] == name.rpartition("/")[2] else (name, 1)
+
+        return later
+
+
+def _counted() -> Callable[[str], Key]:
+    requests: Counter[str] = Counter()
+
+    def key(name: str) -> Key:
+        requests[name] += 1
+        return name, requests[name]
+
+    return key
+
+
 @contextlib.contextmanager
-def reuse(variables: Mapping[Key, tuple[VariableInfo, Any]], seed: int | None) -> Iterator[None]:
+def reuse(
+    variables: Mapping[Key, tuple[VariableInfo, Any]], requests: Requests, seed: int | None
+) -> Iterator[Collections]:
     """Answer every request for a variable in this trace with one that exists.
 
     Args:
         variables: the infos and real variables by key.
+        requests: shared by the replicas that are traced into one graph.
         seed: seed of the graph's random ops, or None.
+
+    Yields:
+        The trace's collections.
     """
 
     def answer(key: Key, create: Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
@@ -161,38 +219,27 @@ def reuse(variables: Mapping[Key, tuple[VariableInfo, Any]], seed: int | None) -
         return variable
 
     graph = tf.compat.v1.get_default_graph()
-    with _own_collections(graph), tf.compat.v1.name_scope(None), _creator(answer):
+    collections = Collections(graph)
+    creator = _creator(answer, requests.keys())
+    # Those that optimizers make while they merge are asked for once, by the first replica's optimizer.
+    merging_creator = _creator(answer, _counted())
+    with (
+        collections.installed(),
+        tf.compat.v1.name_scope(None),
+        tf.variable_creator_scope(creator),
+        merging(collections, merging_creator),
+    ):
         if seed is not None:
             graph.seed = seed
-        yield
+        yield collections
 
 
-@contextlib.contextmanager
-def _creator(answer: Callable[[Key, Callable[..., Any], Mapping[str, Any]], Any]) -> Iterator[None]:
-    requests: Counter[str] = Counter()
-
+def _creator(
+    answer: Callable[[Key, Callable[..., Any], Mapping[str, Any]], Any], key_of: Callable[[str], Key]
+) -> Callable[..., Any]:
     def creator(create: Callable[..., Any], **kwargs: Any) -> Any:
         scope = tf.get_current_name_scope()
         name = kwargs.get("name") or "Variable"
-        name = f"{scope}/{name}" if scope else name
-        requests[name] += 1
-        return answer((name, requests[name]), create, kwargs)
+        return answer(key_of(f"{scope}/{name}" if scope else name), create, kwargs)
 
-    with tf.variable_creator_scope(creator):
-        yield
-
-
-@contextlib.contextmanager
-def _own_collections(graph: Any) -> Iterator[None]:
-    """Give this trace empty collections, and the process its own back afterwards."""
-    # What a program left outside, such as a global step that it made eagerly, is none of the model's.
-    keys = [*_SHARED_COLLECTIONS, *(key for key in graph.get_all_collection_keys() if key not in _SHARED_COLLECTIONS)]
-    references = [graph.get_collection_ref(key) for key in keys]
-    saved = [list(reference) for reference in references]
-    for reference in references:
-        reference.clear()
-    try:
-        yield
-    finally:
-        for reference, content in zip(references, saved, strict=True):
-            reference[:] = content
+    return creator

@@ -1,0 +1,113 @@
+"""input_fns of TensorFlow 1 that return the tensors of a batch."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.estimator import programs
+from tests.estimator.programs import X, Y, finite_input_fn, make_estimator, train_input_fn, v1
+from tpudata.estimator import InputPipelineConfig as Mode
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*tf.data.*:DeprecationWarning")
+
+
+def one_shot(params: dict[str, Any]) -> Any:
+    features, labels = v1.data.make_one_shot_iterator(train_input_fn(params)).get_next()
+    return {"x": features["x"] * 1.0}, labels
+
+
+def initialized(params: dict[str, Any]) -> Any:
+    iterator = v1.data.make_initializable_iterator(train_input_fn(params))
+    v1.add_to_collection(v1.GraphKeys.TABLE_INITIALIZERS, iterator.initializer)
+    return iterator.get_next()
+
+
+def queues(params: dict[str, Any]) -> Any:
+    row = v1.train.slice_input_producer([tf.constant(X), tf.constant(Y)], shuffle=False)
+    x, y = v1.train.batch(row, params["batch_size"])
+    return {"x": x}, y
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("input_fn", [one_shot, initialized, queues])
+def test_they_train_and_evaluate_as_a_dataset_does(input_fn: Callable[..., Any], replicas: int, tmp_path: Path) -> None:
+    found = []
+    for name, function in (("tensors", input_fn), ("dataset", train_input_fn)):
+        settings: dict[str, Any] = {"tpu_config": {"num_shards": replicas}, "save_summary_steps": 1}
+        estimator = make_estimator(tmp_path / name, iterations=2, **settings)
+        estimator.train(function, steps=4).train(function, steps=2)  # each call begins with the first batch
+        found.append((programs.losses(tmp_path / name), estimator.evaluate(function, steps=3)))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("mode", [Mode.PER_SHARD_V1, Mode.PER_HOST_V1, Mode.BROADCAST])
+def test_they_feed_several_replicas_in_every_mode(mode: Mode, tmp_path: Path) -> None:
+    tpu_config = {"num_shards": 2, "per_host_input_for_training": mode}
+    for name, input_fn in (("tensors", one_shot), ("dataset", train_input_fn)):
+        make_estimator(tmp_path / name, tpu_config=tpu_config).train(input_fn, steps=3)
+    values = [programs.variables(make_estimator(tmp_path / name)) for name in ("tensors", "dataset")]
+    np.testing.assert_array_equal(values[0]["linear/w"], values[1]["linear/w"])
+
+
+def test_their_end_is_the_end_of_the_data(tmp_path: Path) -> None:
+    def input_fn(params: dict[str, Any]) -> Any:
+        return v1.data.make_one_shot_iterator(finite_input_fn(20)(params)).get_next()
+
+    estimator = make_estimator(tmp_path)
+    estimator.train(input_fn)
+    assert estimator.get_variable_value("global_step") == 3
+    assert estimator.evaluate(input_fn) == estimator.evaluate(finite_input_fn(20))
+    np.testing.assert_array_equal([row["inputs"] for row in estimator.predict(input_fn)], X[:20])
+
+
+def constants(params: dict[str, Any]) -> Any:
+    return {"x": X[: params["batch_size"]]}, tf.constant(Y[:8])
+
+
+def test_constants_are_given_at_every_step(tmp_path: Path) -> None:
+    estimator = make_estimator(tmp_path)
+    estimator.train(constants, steps=9)
+    w, b = programs.W0.astype(np.float64)[:, 0], 0.0
+    for _ in range(9):
+        error = X[:8] @ w + b - Y[:8]
+        w, b = w - 0.1 * 2 * (X[:8].T @ error) / 8, b - 0.1 * 2 * error.mean()
+    np.testing.assert_allclose(estimator.get_variable_value("linear/w")[:, 0], w, rtol=1e-4)
+    rows = estimator.predict(constants)
+    np.testing.assert_array_equal([next(rows)["inputs"] for _ in range(19)], X[np.arange(19) % 8])
+
+
+def test_the_run_s_seed_decides_what_they_draw(tmp_path: Path) -> None:
+    def input_fn(params: dict[str, Any]) -> Any:
+        return {"x": v1.random_normal([8, 3])}, tf.zeros([8])
+
+    def losses(folder: str, seed: int) -> list[float]:
+        settings: dict[str, Any] = {"iterations": 1, "save_summary_steps": 1, "tf_random_seed": seed}
+        make_estimator(tmp_path / folder, **settings).train(input_fn, steps=3)
+        return programs.losses(tmp_path / folder)
+
+    first = losses("a", 1)
+    assert losses("b", 1) == first
+    assert losses("c", 2) != first
+    assert len(set(first)) == 3
+
+
+@pytest.mark.parametrize("wrong", [7, "text", [], None, lambda: None])
+def test_what_is_neither(wrong: Any, tmp_path: Path) -> None:
+    def input_fn(params: dict[str, Any]) -> Any:
+        assert params
+        return wrong
+
+    with pytest.raises(TypeError, match=r"input_fn.*tf\.data\.Dataset"):
+        make_estimator(tmp_path).train(input_fn, steps=1)
+
+
+def test_an_input_fn_s_own_error_is_kept(tmp_path: Path) -> None:
+    def input_fn(params: dict[str, Any]) -> Any:
+        raise RuntimeError("the disk is gone")
+
+    with pytest.raises(RuntimeError, match="the disk is gone"):
+        make_estimator(tmp_path).train(input_fn, steps=1)

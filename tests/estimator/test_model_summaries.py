@@ -1,0 +1,217 @@
+"""Summaries that model_fn makes, and host_call: read back from the event files."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.estimator import programs
+from tests.estimator.programs import X, Y, finite_input_fn, make_estimator, train_input_fn, v1
+from tpudata.estimator import CrossShardOptimizer, ModeKeys, TPUEstimatorSpec
+
+REPLICAS = pytest.mark.parametrize("replicas", [1, 2])
+STEPS = 6
+
+
+def values_of(folder: Path) -> dict[str, dict[int, Any]]:
+    """Each tag's values by step, of all event files in the folder, older forms and newer."""
+    found: dict[str, dict[int, Any]] = {}
+    for path in folder.glob("*tfevents*"):
+        for record in tf.data.TFRecordDataset(str(path)):
+            event = v1.Event.FromString(record.numpy())
+            for value in event.summary.value:
+                kind = value.WhichOneof("value")
+                content = getattr(value, kind)
+                found.setdefault(value.tag, {})[event.step] = tf.make_ndarray(content) if kind == "tensor" else content
+    return found
+
+
+def losses(steps: int = STEPS) -> list[float]:
+    """The oracle: the losses of the linear model, in NumPy."""
+    w, b, found = programs.W0.astype(np.float64)[:, 0], 0.0, []
+    for step in range(steps):
+        rows = np.arange(step * 8, step * 8 + 8) % 40
+        error = X[rows] @ w + b - Y[rows]
+        found.append(float((error**2).mean()))
+        w, b = w - 0.1 * 2 * (X[rows].T @ error) / 8, b - 0.1 * 2 * error.mean()
+    return found
+
+
+def spec_of(features: Any, labels: Any, mode: str, summarize: Any = None, **more: Any) -> TPUEstimatorSpec:
+    outputs = programs.linear(features["x"])
+    loss = tf.reduce_mean((outputs - labels) ** 2)
+    fields = {name: make(loss, outputs) for name, make in more.items()}
+    if summarize is not None:
+        summarize(loss, outputs)
+    if mode == ModeKeys.EVAL:
+        return TPUEstimatorSpec(mode, loss=loss, **fields)
+    optimizer = CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.1))
+    train_op = optimizer.minimize(loss, v1.train.get_global_step())
+    return TPUEstimatorSpec(mode, loss=loss, train_op=train_op, **fields)
+
+
+def build(folder: Path, replicas: int = 1, summarize: Any = None, more: Any = None, **config: Any) -> Any:
+    def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
+        return spec_of(features, labels, mode, summarize, **(more or {}))
+
+    return make_estimator(folder, model_fn, tpu_config={"num_shards": replicas}, **config)
+
+
+def v1_summaries(loss: Any, outputs: Any) -> None:
+    with v1.name_scope("mine"):
+        v1.summary.scalar("loss", loss)
+        v1.summary.histogram("outputs", outputs)
+    v1.summary.histogram("weights", v1.trainable_variables()[0])
+    v1.summary.image("picture", tf.reshape(tf.sigmoid(outputs), [1, -1, 1, 1]))
+    v1.summary.text("words", tf.strings.as_string(loss))
+
+
+@REPLICAS
+@pytest.mark.filterwarnings("error")
+def test_v1_summaries(replicas: int, tmp_path: Path) -> None:
+    estimator = build(tmp_path, replicas, v1_summaries, save_summary_steps=2, iterations=2)
+    for _ in range(2):
+        estimator.train(train_input_fn, steps=3)
+    found = values_of(tmp_path)
+    steps = [2, 5]
+    assert sorted(found["mine/loss"]) == sorted(found["loss"]) == steps
+    for step in steps:
+        # Training begins anew with the data at step 3.
+        assert found["mine/loss"][step] == pytest.approx(found["loss"][step], rel=1e-5)
+        assert found["mine/outputs"][step].num == 8
+        assert found["weights"][step].num == 3
+    assert found["mine/loss"][2] == pytest.approx(losses()[1], rel=1e-4)
+    # Of the variables, what they were before the loop of two steps.
+    assert found["weights"][2].sum == pytest.approx(programs.W0.sum(), abs=1e-6)
+    picture = found["picture/image/0" if "picture/image/0" in found else "picture/image"][2]
+    assert (picture.height, picture.width) == (8 // replicas, 1)
+    if replicas == 1:  # of strings, the first replica's
+        assert float(found["words"][2]) == pytest.approx(losses()[1], rel=1e-4)
+
+
+def test_merged_summaries_of_a_scaffold(tmp_path: Path) -> None:
+    def scaffold_fn(loss: Any, outputs: Any) -> Any:
+        v1.summary.scalar("left_out", loss)
+        return lambda: v1.train.Scaffold(summary_op=v1.summary.merge([v1.summary.scalar("chosen", 2 * loss)]))
+
+    build(tmp_path, more={"scaffold_fn": scaffold_fn}, save_summary_steps=1, iterations=1).train(
+        train_input_fn, steps=2
+    )
+    found = values_of(tmp_path)
+    assert "left_out" not in found
+    assert found["chosen"][2] == pytest.approx(2 * losses()[1], rel=1e-4)
+
+
+def test_no_summaries(tmp_path: Path) -> None:
+    build(tmp_path, summarize=v1_summaries, save_summary_steps=None).train(train_input_fn, steps=3)
+    assert values_of(tmp_path) == {}
+
+
+@REPLICAS
+def test_tf_summary(replicas: int, tmp_path: Path) -> None:
+    def summarize(loss: Any, outputs: Any) -> None:
+        tf.summary.scalar("new/loss", loss)
+        tf.summary.histogram("new/outputs", outputs)
+        tf.summary.scalar("new/own_step", loss, step=v1.train.get_global_step() * 10)
+
+    estimator = build(tmp_path, replicas, summarize, save_summary_steps=2, iterations=2)
+    for _ in range(2):
+        estimator.train(train_input_fn, steps=3)
+    estimator.evaluate(lambda params: train_input_fn(params).take(2))
+    found = values_of(tmp_path)
+    assert sorted(found["new/loss"]) == sorted(found["loss"]) == [2, 5]
+    assert found["new/outputs"][2].shape[1] == 3
+    if replicas == 1:  # of several, the first writes
+        assert found["new/loss"][2] == pytest.approx(losses()[1], rel=1e-4)
+        assert found["new/own_step"][10] == found["new/loss"][2]
+    assert "new/loss" not in values_of(tmp_path / "eval")
+
+
+def test_old_and_new_summaries_in_one_model(tmp_path: Path) -> None:
+    def summarize(loss: Any, outputs: Any) -> None:
+        v1.summary.scalar("old", loss)
+        tf.summary.scalar("new", loss)
+
+    build(tmp_path, 1, summarize, save_summary_steps=1, iterations=1).train(train_input_fn, steps=2)
+    found = values_of(tmp_path)
+    for step in (1, 2):
+        assert found["old"][step] == found["new"][step] == pytest.approx(losses()[step - 1], rel=1e-4)
+
+
+def test_an_evaluation_names_its_checkpoint(tmp_path: Path) -> None:
+    estimator = build(tmp_path).train(train_input_fn, steps=2)
+    estimator.evaluate(finite_input_fn(16))
+    assert values_of(tmp_path / "eval")["checkpoint_path"][2] == str(tmp_path / "model.ckpt-2").encode()
+
+
+def host_call_into(folder: Path, every: int) -> Any:
+    """host_fn as programs of the time write it, with a dict or a list of tensors."""
+
+    def host_fn(step: Any, loss: Any, outputs: Any) -> Any:
+        writer = tf.summary.create_file_writer(str(folder))
+        with writer.as_default(), tf.summary.record_if(tf.equal(step[0] % every, 0)):
+            tf.summary.scalar("host/loss", tf.reduce_mean(loss), step=step[0])
+            tf.summary.scalar("host/rows", tf.size(outputs), step=step[0])
+        return v1.summary.all_v2_summary_ops()
+
+    def make(loss: Any, outputs: Any, as_dict: bool = False) -> Any:
+        step = tf.reshape(v1.train.get_or_create_global_step().read_value(), [1])
+        tensors = [step, tf.reshape(loss, [1]), outputs]
+        return host_fn, dict(zip(("step", "loss", "outputs"), tensors, strict=True)) if as_dict else tensors
+
+    return make
+
+
+@REPLICAS
+@pytest.mark.parametrize("every", [1, 2])
+def test_host_call_sees_every_step(every: int, replicas: int, tmp_path: Path) -> None:
+    more = {"host_call": host_call_into(tmp_path / "host", every)}
+    estimator = build(tmp_path / "model", replicas, more=more, iterations=4)
+    estimator.train(train_input_fn, steps=STEPS)
+    found = values_of(tmp_path / "host")
+    steps = list(range(0, STEPS, every))
+    assert list(found["host/loss"]) == steps
+    np.testing.assert_allclose(list(found["host/loss"].values()), np.array(losses())[steps], rtol=1e-4)
+    assert {int(rows) for rows in found["host/rows"].values()} == {8}
+
+
+@REPLICAS
+def test_host_call_in_evaluation_with_a_dict(replicas: int, tmp_path: Path) -> None:
+    make = host_call_into(tmp_path / "host", 1)
+    more = {"host_call": lambda loss, outputs: make(loss, outputs, as_dict=True)}
+    estimator = build(tmp_path / "model", replicas, more=more)
+    estimator.evaluate(lambda params: train_input_fn(params).take(1))
+    found = values_of(tmp_path / "host")
+    assert found["host/loss"][0] == pytest.approx(losses()[0], rel=1e-4)
+
+
+def test_two_estimators_host_calls_do_not_meet(tmp_path: Path) -> None:
+    for name in "ab":
+        more = {"host_call": host_call_into(tmp_path / name / "host", 1)}
+        build(tmp_path / name, more=more).train(train_input_fn, steps=2)
+    for name in "ab":
+        assert list(values_of(tmp_path / name / "host")["host/loss"]) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("host_call", "error", "message"),
+    [
+        ([1, 2, 3], ValueError, "host_call"),
+        ((3, []), TypeError, "not callable"),
+        ((lambda a: a, 3), TypeError, "second part"),
+        ((lambda a, b: (a, b), [1]), ValueError, r"host_fn\(a, b\) does not take 1 tensors"),
+        ((lambda a: a, {"b": 1}), ValueError, r"does not take \['b'\]"),
+    ],
+)
+def test_bad_host_calls(host_call: Any, error: type[Exception], message: str, tmp_path: Path) -> None:
+    with pytest.raises(error, match=message):
+        build(tmp_path, more={"host_call": lambda *_: host_call}).train(train_input_fn, steps=1)
+
+
+def test_a_scalar_for_host_call_on_several_replicas(tmp_path: Path) -> None:
+    more = {"host_call": lambda loss, _: (lambda loss: loss, [loss])}
+    build(tmp_path / "one", more=more).train(train_input_fn, steps=1)
+    with pytest.raises(ValueError, match=r"host_call.*is a scalar.*reshape it to \[1\]"):
+        build(tmp_path / "two", 2, more=more).train(train_input_fn, steps=1)

@@ -1,0 +1,445 @@
+"""What a TPU would refuse, found without one: a small program for each cause, and some that have none."""
+
+import importlib
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from tests.estimator.programs import X, Y, finite_input_fn, make_model_fn, train_input_fn
+from tpudata.estimator import (
+    CrossShardOptimizer,
+    EstimatorSpec,
+    EvalSpec,
+    Finding,
+    InputPipelineConfig,
+    ModeKeys,
+    RehearsalError,
+    RunConfig,
+    TPUConfig,
+    TPUEstimator,
+    TPUEstimatorSpec,
+    TrainSpec,
+    train_and_evaluate,
+)
+
+v1 = tf.compat.v1
+THIS_FILE = Path(__file__).name
+
+
+def make_estimator(folder: Path, model_fn: Any = None, size: int | None = 16, **arguments: Any) -> TPUEstimator:
+    """As for a TPU, which is not there."""
+    return TPUEstimator(
+        model_fn or make_model_fn(),
+        str(folder),
+        train_batch_size=16 if size is None else size,
+        eval_batch_size=size,
+        predict_batch_size=size,
+        **{"rehearse": True, "config": RunConfig(arguments.pop("tpu_config", TPUConfig())), **arguments},
+    )
+
+
+def model_of(body: Callable[[Any], Any], base: Any = None) -> Any:
+    """The linear model, of features [rows, 3] that `body` changes."""
+    base = base or make_model_fn()
+
+    def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
+        x = features["x"] if isinstance(features, dict) else features
+        return base({"x": body(x)}, labels, mode, params)
+
+    return model_fn
+
+
+def rehearsed(folder: Path, body: Callable[[Any], Any], mode: str = ModeKeys.TRAIN) -> list[Finding]:
+    return list(make_estimator(folder, model_of(body)).rehearse({mode: train_input_fn}))
+
+
+def steps_input_fn(params: dict[str, Any]) -> Any:
+    return train_input_fn(params).take(2)
+
+
+ALL = {ModeKeys.TRAIN: train_input_fn, ModeKeys.EVAL: steps_input_fn, ModeKeys.PREDICT: finite_input_fn(10)}
+
+
+@pytest.mark.parametrize("optimizer", ["MomentumOptimizer", "AdamOptimizer", "RMSPropOptimizer", "FtrlOptimizer"])
+def test_nothing_to_report(optimizer: str, tmp_path: Path) -> None:
+    kwargs = {"momentum": 0.9} if optimizer == "MomentumOptimizer" else {}
+    model_fn = make_model_fn(lambda: getattr(v1.train, optimizer)(0.1, **kwargs))
+    assert make_estimator(tmp_path, model_fn).rehearse(ALL) == ()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["keras", "tf_keras"])
+def test_nothing_to_report_of_keras(name: str, tmp_path: Path) -> None:
+    library = importlib.import_module(name)
+
+    def model_fn(features: Any, labels: Any, mode: str) -> EstimatorSpec:
+        training = mode == ModeKeys.TRAIN
+        layers = library.layers
+        x = layers.BatchNormalization()(layers.Dense(8, activation="relu")(features["x"]), training=training)
+        outputs = layers.Dense(1)(layers.Dropout(0.5)(x, training=training))[:, 0]
+        if mode == ModeKeys.PREDICT:
+            return EstimatorSpec(mode, predictions={"outputs": outputs})
+        loss = tf.reduce_mean((outputs - labels) ** 2)
+        if mode == ModeKeys.EVAL:
+            metric = library.metrics.MeanAbsoluteError()
+            metric.update_state(labels, outputs)
+            return EstimatorSpec(mode, loss=loss, eval_metric_ops={"mae": metric})
+        optimizer = CrossShardOptimizer(library.optimizers.Adam(0.01))
+        return EstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss, v1.train.get_global_step()))
+
+    assert make_estimator(tmp_path, model_fn).rehearse(ALL) == ()
+
+
+def test_nothing_to_report_of_a_v1_cnn(tmp_path: Path) -> None:
+    """An embedding whose gradients are rows, decayed learning rate, v1 summaries, a loop of a fixed length."""
+
+    def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> TPUEstimatorSpec:
+        table = v1.get_variable("table", [5, 16])
+        rows = tf.nn.embedding_lookup(table, features["word"])
+        training = mode == ModeKeys.TRAIN
+        image = tf.nn.conv2d(tf.reshape(rows, [-1, 4, 4, 1]), v1.get_variable("filters", [3, 3, 1, 4]), 1, "SAME")
+        image = tf.nn.max_pool2d(tf_keras.layers.BatchNormalization()(image, training=training), 2, 2, "SAME")
+        x = tf.nn.dropout(tf.reshape(image, [-1, 16]), 0.5 if training else 0.0)
+        _, x = tf.while_loop(lambda i, _: i < 3, lambda i, x: (i + 1, x * 0.9), [0, x], maximum_iterations=3)
+        logits = x @ v1.get_variable("weights", [16, 3])
+        if mode == ModeKeys.PREDICT:
+            return TPUEstimatorSpec(mode, predictions={"class": tf.argmax(logits, 1)})
+        loss = v1.losses.sparse_softmax_cross_entropy(labels, logits)
+        if mode == ModeKeys.EVAL:
+
+            def metrics(labels: Any, logits: Any) -> Any:
+                return {"accuracy": v1.metrics.accuracy(labels, tf.argmax(logits, 1))}
+
+            return TPUEstimatorSpec(mode, loss=loss, eval_metrics=(metrics, [labels, logits]))
+        v1.summary.scalar("loss", loss)
+        step = v1.train.get_global_step()
+        rate = v1.train.exponential_decay(0.1, step, 10, 0.9)
+        optimizer = CrossShardOptimizer(v1.train.AdagradOptimizer(rate))
+        return TPUEstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss, step))
+
+    def input_fn(params: dict[str, Any]) -> Any:
+        words = np.arange(40, dtype=np.int32) % 5
+        data = tf.data.Dataset.from_tensor_slices(({"word": words}, words % 3))
+        return data.repeat().batch(params["batch_size"], drop_remainder=True).take(3)
+
+    modes = dict.fromkeys(ALL, input_fn)
+    assert make_estimator(tmp_path, model_fn).rehearse(modes) == ()
+
+
+def cumsum_of_short_ints(x: Any) -> Any:
+    return x * tf.cast(tf.cumsum(tf.cast(x, tf.int16)), tf.float32)
+
+
+def unfitting_loop(x: Any) -> Any:
+    _, y = tf.while_loop(
+        lambda i, _: i < 3,
+        lambda i, y: (i + 1, tf.concat([y, y], 0)),
+        [0, x],
+        shape_invariants=[tf.TensorShape([]), tf.TensorShape([None, 3])],
+    )
+    return x * tf.reduce_sum(y)
+
+
+def gradient_of_an_open_loop(x: Any) -> Any:
+    scale = v1.get_variable("scale", [3])
+    end = tf.cast(x[0, 0], tf.int32)
+    return tf.while_loop(lambda i, _: i < end, lambda i, y: (i + 1, y * scale), [0, x])[1]
+
+
+def python_in_a_branch(x: Any) -> Any:
+    def branch() -> Any:
+        return tf.ensure_shape(tf.numpy_function(np.sin, [x], tf.float32), x.shape)
+
+    return tf.cond(x[0, 0] > 0, branch, lambda: x)
+
+
+def printed(x: Any) -> Any:
+    tf.print("x", x)
+    return x
+
+
+def recorded(x: Any) -> Any:
+    tf.summary.scalar("mean", tf.reduce_mean(x))
+    return x
+
+
+def asked_of_a_table(x: Any) -> Any:
+    start = tf.lookup.KeyValueTensorInitializer(tf.constant([0, 1], tf.int64), tf.constant([0.0, 1.0]))
+    return x * tf.lookup.StaticHashTable(start, 0.5).lookup(tf.cast(x, tf.int64))
+
+
+CAUSES = [
+    (lambda x: tf.reshape(tf.numpy_function(np.sin, [x], tf.float32), x.shape), "PyFunc: runs Python", "dataset's map"),
+    (
+        lambda x: tf.reshape(tf.py_function(tf.sin, [x], tf.float32), x.shape),
+        "EagerPyFunc: runs Python",
+        "dataset's map",
+    ),
+    (python_in_a_branch, "PyFunc: runs Python", "dataset's map"),
+    (lambda x: tf.strings.to_number(tf.as_string(x)), "AsString, StringToNumber: works on strings", "dataset's map"),
+    (printed, "StringFormat, PrintV2: prints", "host_call"),
+    (recorded, "WriteSummary: writes a summary", "host_call"),
+    (asked_of_a_table, "HashTableV2", "dataset's map"),
+    (cumsum_of_short_ints, "Cumsum: has no XLA kernel for int16, int32", "tf.cast"),
+    (lambda x: x * tf.cast(tf.cast(x, tf.complex128) ** 2, tf.float32), "which a TPU does not have", "complex64"),
+    (lambda x: x * tf.reduce_sum(tf.boolean_mask(x, x > 0)), "what Where gives depends on the data", "mask"),
+    (lambda x: x * tf.reduce_sum(tf.unique(x[:, 0])[0]), "what Unique gives depends on the data", "mask"),
+    (lambda x: x + tf.reduce_sum(x[: tf.cast(x[0, 0], tf.int32)]), "what StridedSlice gives depends", "static shapes"),
+    (
+        lambda x: x + tf.reduce_sum(tf.zeros([tf.cast(x[0, 0], tf.int32)])),
+        "what Fill gives depends on the data",
+        "static shapes",
+    ),
+    (unfitting_loop, "what StatelessWhile gives depends on the data", "keep its shape"),
+    (gradient_of_an_open_loop, "XLA compilation requires a fixed tensor list size", "maximum_iterations"),
+    (
+        lambda x: x * tf.reshape(v1.get_variable("v", initializer=lambda: x), x.shape),
+        "'v' is computed from the batch",
+        "init",
+    ),
+]
+
+
+@pytest.mark.parametrize(("body", "what", "mend"), CAUSES, ids=[cause[1].partition(":")[0] for cause in CAUSES])
+def test_a_cause(body: Any, what: str, mend: str, tmp_path: Path) -> None:
+    findings = rehearsed(tmp_path, body)
+    assert len(findings) == 1, [str(item) for item in findings]
+    finding = findings[0]
+    assert finding.is_refused
+    assert finding.mode == ModeKeys.TRAIN
+    assert THIS_FILE in finding.where
+    assert what in finding.what
+    assert mend in finding.mend
+
+
+def test_all_are_listed_at_once(tmp_path: Path) -> None:
+    def body(x: Any) -> Any:
+        x = x * tf.reshape(tf.numpy_function(np.sin, [x], tf.float32), x.shape)
+        x = x * tf.reduce_sum(tf.boolean_mask(x, x > 0))
+        x = gradient_of_an_open_loop(x)
+        return x + tf.strings.to_number(tf.as_string(x))
+
+    def input_fn(params: dict[str, Any]) -> Any:
+        return tf.data.Dataset.from_tensor_slices(({"x": X, "name": ["a"] * 40}, Y)).batch(params["batch_size"])
+
+    estimator = make_estimator(tmp_path, model_of(body), size=20)
+    modes = {ModeKeys.TRAIN: input_fn, ModeKeys.PREDICT: input_fn}
+    findings = estimator.rehearse(modes)
+    signs = ["batch size", "name", "features['x']", "labels", "PyFunc", "Where", "fixed tensor list", "strings"]
+    training = [str(item) for item in findings if item.mode == ModeKeys.TRAIN]
+    for sign in signs:
+        assert any(sign in text for text in training), sign
+    predicting = [str(item) for item in findings if item.mode == ModeKeys.PREDICT]
+    for sign in ("batch size", "PyFunc", "Where", "AsString"):
+        assert any(sign in text for text in predicting), sign
+    assert not any("fixed tensor list" in text for text in predicting)  # no gradients
+    with pytest.raises(RehearsalError) as caught:
+        estimator.train(input_fn, steps=1)
+    assert [item for item in findings if item.mode == ModeKeys.TRAIN] == list(caught.value.findings)
+    assert str(caught.value).startswith("A TPU would refuse 9 things:")
+    for text in training:
+        assert text in str(caught.value)
+
+
+def test_what_is_slow_is_no_refusal(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def input_fn(params: dict[str, Any]) -> Any:
+        numbers = np.arange(40)
+        data = tf.data.Dataset.from_tensor_slices(({"x": X.astype(np.float64), "number": numbers}, Y))
+        return data.repeat().batch(params["batch_size"], drop_remainder=True)
+
+    estimator = make_estimator(tmp_path, model_of(lambda x: tf.cast(x * 2, tf.float32)))
+    findings = estimator.rehearse({ModeKeys.TRAIN: input_fn})
+    assert [item.where for item in findings] == ["features['number']", "features['x']"]
+    assert [item.mend for item in findings] == [
+        "tf.cast to int32 in the dataset's map",
+        "tf.cast to float32 in the dataset's map",
+    ]
+    assert not any(item.is_refused for item in findings)
+    with caplog.at_level(logging.INFO):
+        estimator.train(input_fn, steps=1)
+    assert "features['x']: it is of the dtype float64" in caplog.text
+    assert "Rehearsal of train: nothing that a TPU would refuse." in caplog.text
+
+    within = rehearsed(tmp_path, lambda x: tf.cast(tf.cast(x, tf.float64) * 2, tf.float32))
+    assert [(item.is_refused, "float64" in item.what) for item in within] == [(False, True)]
+
+
+@pytest.mark.parametrize(
+    ("change", "where", "what"),
+    [
+        (lambda f, _: {**f, "name": tf.as_string(f["x"])}, "features['name']", "dtype string"),
+        (
+            lambda f, n: {**f, "v": tf.zeros([n, tf.random.uniform([], 1, 3, tf.int32)])},
+            "features['v']",
+            "along axis 1 changes",
+        ),
+        (lambda f, _: {**f, "one": tf.constant(1.0)}, "features['one']", "no rows"),
+        (lambda f, _: {**f, "half": f["x"][::2]}, "features['half']", "no batch of params['batch_size']=16 rows"),
+        (lambda f, _: {**f, "ragged": tf.RaggedTensor.from_tensor(f["x"])}, "input_fn", "RaggedTensorSpec"),
+    ],
+)
+def test_what_input_fn_gives(change: Any, where: str, what: str, tmp_path: Path) -> None:
+    def input_fn(params: dict[str, Any]) -> Any:
+        return train_input_fn(params).map(lambda f, y: (change(f, params["batch_size"]), y))
+
+    findings = make_estimator(tmp_path).rehearse({ModeKeys.TRAIN: input_fn})
+    assert [item.where for item in findings] == [where]
+    assert what in findings[0].what
+
+
+def test_rows_are_padded_in_prediction_alone(tmp_path: Path) -> None:
+    estimator = make_estimator(tmp_path)
+    assert estimator.rehearse({ModeKeys.PREDICT: finite_input_fn(10)}) == ()
+    findings = estimator.rehearse({ModeKeys.EVAL: finite_input_fn(10)})
+    assert [item.where for item in findings] == ["features['x']", "labels"]
+    assert "drop_remainder=True" in findings[0].mend
+
+
+@pytest.mark.parametrize("size", [12, None])
+def test_batch_sizes(size: int | None, tmp_path: Path) -> None:
+    findings = make_estimator(tmp_path, size=size).rehearse({ModeKeys.EVAL: steps_input_fn})
+    assert [item.where for item in findings] == ["batch size"]
+    assert "multiple of 8" in findings[0].what
+    config = TPUConfig(per_host_input_for_training=InputPipelineConfig.BROADCAST)
+    broadcast = make_estimator(tmp_path, size=12, tpu_config=config)
+    assert broadcast.rehearse({ModeKeys.TRAIN: train_input_fn}) == ()
+    assert make_estimator(tmp_path, size=12, tpu_config=TPUConfig(num_shards=4)).rehearse(ALL) == ()
+
+
+@pytest.mark.parametrize("mode", InputPipelineConfig)
+def test_input_modes(mode: InputPipelineConfig, tmp_path: Path) -> None:
+    rows: list[int] = []
+
+    def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> TPUEstimatorSpec:
+        assert params["use_tpu"] is True
+        assert params["context"].num_replicas == 8
+        assert features["x"].shape[0] == params["batch_size"]
+        rows.append(features["x"].shape[0])
+        return make_model_fn()(features, labels, mode, params)
+
+    estimator = make_estimator(tmp_path, model_fn, tpu_config=TPUConfig(per_host_input_for_training=mode))
+    findings = estimator.rehearse({ModeKeys.TRAIN: train_input_fn})
+    if mode is InputPipelineConfig.SLICED:
+        assert ["SLICED" in item.what for item in findings] == [True]
+    else:
+        assert findings == ()
+        assert rows == [16 if mode is InputPipelineConfig.BROADCAST else 2]
+
+
+def test_what_was_made_outside(tmp_path: Path) -> None:
+    variable = tf.Variable(2.0)
+    layer = tf_keras.layers.Dense(3)
+    layer(np.zeros([1, 3], np.float32))
+    for body in (lambda x: x * variable, layer):
+        findings = rehearsed(tmp_path, body)
+        assert [(item.where, item.mend) for item in findings] == [
+            ("model_fn", "make variables and layers inside of model_fn, at every call")
+        ]
+
+
+def test_an_optimizer_that_is_not_wrapped_and_scalars_for_the_host(tmp_path: Path) -> None:
+    def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
+        w = v1.get_variable("w", [3])
+        outputs = tf.linalg.matvec(features["x"], w)
+        loss = tf.reduce_mean((outputs - labels) ** 2)
+        train_op = v1.train.GradientDescentOptimizer(0.1).minimize(loss, v1.train.get_global_step())
+        host_call = (lambda loss: [loss], [loss])
+        eval_metrics = (lambda loss: {"m": v1.metrics.mean(loss)}, [loss])
+        return TPUEstimatorSpec(mode, loss=loss, train_op=train_op, host_call=host_call, eval_metrics=eval_metrics)
+
+    findings = make_estimator(tmp_path, model_fn).rehearse({**ALL, ModeKeys.PREDICT: finite_input_fn(8)})
+    texts = [str(item) for item in findings if item.mode != ModeKeys.PREDICT]
+    assert len(texts) == 4
+    assert "not wrapped in CrossShardOptimizer" in texts[0]
+    assert [text.split(":")[1].strip() for text in texts[1:]] == [
+        "TPUEstimatorSpec(host_call=...)",
+        "TPUEstimatorSpec(eval_metrics=...)",
+        "TPUEstimatorSpec(host_call=...)",
+    ]
+
+
+def test_errors_of_model_fn_and_metric_fn_end_nothing_else(tmp_path: Path) -> None:
+    def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> TPUEstimatorSpec:
+        if mode == ModeKeys.PREDICT:
+            raise KeyError("no prediction here")
+        spec = make_model_fn()(features, labels, mode, params)
+        if mode == ModeKeys.EVAL:
+            weights = tf.ones_like(labels)
+            return TPUEstimatorSpec(mode, loss=spec.loss, eval_metrics=(broken, [labels, labels, weights]))
+        return spec
+
+    def broken(labels: Any, outputs: Any, weights: Any) -> Any:
+        raise RuntimeError("not this one")
+
+    findings = make_estimator(tmp_path, model_fn).rehearse(ALL)
+    assert [(item.mode, item.where) for item in findings] == [
+        (ModeKeys.EVAL, "TPUEstimatorSpec(eval_metrics=...)"),
+        (ModeKeys.PREDICT, "model_fn"),
+    ]
+    assert "RuntimeError: not this one" in findings[0].what
+    assert "no prediction here" in findings[1].what
+
+
+@pytest.mark.parametrize(("rows", "refused"), [(2_500_000_000, True), (1_500_000_000, False)])
+def test_what_a_core_s_memory_does_not_hold(rows: int, refused: bool, tmp_path: Path, monkeypatch: Any) -> None:
+    """With a momentum, two floats of 4 bytes for each of its elements; nothing of it is made here."""
+    monkeypatch.setattr("os.sysconf", lambda _: 1)
+    model_fn = model_of(
+        lambda x: x * v1.get_variable("large", [rows // 3, 3])[0],
+        make_model_fn(lambda: v1.train.MomentumOptimizer(0.1, 0.9)),
+    )
+    findings = make_estimator(tmp_path, model_fn).rehearse({ModeKeys.TRAIN: train_input_fn})
+    certain = [item for item in findings if item.where == "memory of a core"]
+    assert len(certain) == 1
+    assert certain[0].is_refused is refused
+    assert f"{rows * 8 / 2**30:.2f} GiB"[:3] in certain[0].what
+    assert ("v2, v3, v5e" if refused else "v2 has less") in certain[0].what
+
+
+def test_calls_return_as_on_empty_data(tmp_path: Path) -> None:
+    estimator = make_estimator(tmp_path)
+    assert estimator.train(train_input_fn, max_steps=100_000) is estimator
+    assert estimator.last_loss is None
+    result = estimator.evaluate(steps_input_fn)
+    assert result.keys() == {"mae", "loss", "global_step"}
+    assert np.isnan(result["mae"])
+    assert np.isnan(result["loss"])
+    assert list(estimator.predict(finite_input_fn(10))) == []
+    specs = TrainSpec(train_input_fn, 100_000), EvalSpec(steps_input_fn)
+    metrics, exports = train_and_evaluate(estimator, *specs)
+    assert metrics is not None
+    assert metrics.keys() == result.keys()
+    assert exports == []
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(RehearsalError, match="neither steps nor max_steps"):
+        estimator.train(train_input_fn)
+    with pytest.raises(ValueError, match="not both"):
+        estimator.train(train_input_fn, steps=1, max_steps=1)
+    with pytest.raises(ValueError, match="must be one of"):
+        estimator.rehearse({"training": train_input_fn})
+
+
+def test_train_and_evaluate_lists_both(tmp_path: Path) -> None:
+    estimator = make_estimator(tmp_path, model_of(lambda x: tf.strings.to_number(tf.as_string(x))))
+    with pytest.raises(RehearsalError) as caught:
+        train_and_evaluate(estimator, TrainSpec(train_input_fn, 10), EvalSpec(finite_input_fn(10)))
+    assert [item.mode for item in caught.value.findings] == [ModeKeys.TRAIN, *[ModeKeys.EVAL] * 3]
+
+
+def test_evaluation_beside_the_tpu_is_not_its_concern(tmp_path: Path) -> None:
+    estimator = make_estimator(tmp_path, eval_on_tpu=False)
+    assert estimator.rehearse({ModeKeys.EVAL: finite_input_fn(10)}) == ()
+    assert make_estimator(tmp_path).rehearse({ModeKeys.EVAL: finite_input_fn(10)}) != ()
+
+
+def test_an_estimator_that_trains_can_be_rehearsed_too(tmp_path: Path) -> None:
+    estimator = make_estimator(tmp_path, rehearse=False, use_tpu=False)
+    assert estimator.rehearse(ALL) == ()
+    estimator.train(train_input_fn, steps=2)
+    assert estimator.last_loss is not None

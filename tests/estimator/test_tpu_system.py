@@ -1,0 +1,145 @@
+"""What happens where there is no TPU; each in a process of its own, as TensorFlow is not the same after it."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import tpudata
+from tests.digits import write_digits
+from tpudata.estimator import TPUConnectionError
+from tpudata.estimator._tpu_system import _gcloud
+
+ESTIMATOR = """
+from tpudata.estimator import RunConfig, TPUConfig, TPUEstimator
+estimator = TPUEstimator(lambda features, labels: None, config=RunConfig(**{config}), train_batch_size=8)
+print(estimator.model_dir)
+estimator.train(lambda params: None, steps=1)
+"""
+
+
+def run(program: str, **environment: str) -> tuple[str, str, float]:
+    import os
+
+    begin = time.monotonic()
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("TPU_", "CLOUDSDK_"))}
+    result = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env={**variables, **environment},
+    )
+    assert result.returncode != 0
+    return result.stdout, result.stderr.strip().splitlines()[-1], time.monotonic() - begin
+
+
+def test_this_machine_has_none() -> None:
+    out, error, _ = run(ESTIMATOR.format(config={"model_dir": "unused"}))
+    assert out.split() == ["unused"]  # only training connects
+    assert "TPUConnectionError: TPU of this machine (no master, tpu_name or TPU_NAME was given)" in error
+    assert "use_tpu=False" in error
+
+
+@pytest.mark.parametrize("by", ["master", "tpu_name", "TPU_NAME"])
+def test_nothing_listens(by: str) -> None:
+    address = "grpc://127.0.0.1:9"  # TCP's discard service, which nobody has
+    config = {"model_dir": "unused", **({} if by == "TPU_NAME" else {by: address})}
+    environment = {by: address} if by == "TPU_NAME" else {}
+    _, error, seconds = run(ESTIMATOR.format(config=config), **environment)
+    assert f"nothing answers at '{address}'" in error
+    assert "Connection refused" in error
+    assert seconds < 60
+
+
+SILENT = """
+import socket
+import tpudata
+server = socket.socket()
+server.bind(("127.0.0.1", 0))
+server.listen(5)
+with tpudata.tpu_system(f"grpc://127.0.0.1:{server.getsockname()[1]}", timeout=2):
+    print("connected")
+"""
+
+
+def test_one_that_listens_but_never_answers() -> None:
+    out, error, seconds = run(SILENT)
+    assert not out
+    assert "TPUConnectionError: TPU at grpc://127.0.0.1:" in error
+    assert "no answer within 2 seconds" in error
+    assert seconds < 60
+
+
+def test_a_name_says_where_it_was_looked_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
+    monkeypatch.setenv("CLOUDSDK_CORE_PROJECT", "my-project")
+    with (
+        pytest.raises(TPUConnectionError, match=r"TPU 'my-tpu' \(zone my-zone, project my-project\): .*RunConfig"),
+        tpudata.tpu_system("my-tpu", zone="my-zone", timeout=20),
+    ):
+        pass
+
+
+def test_gcloud_s_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
+    for name in ("CLOUDSDK_CORE_PROJECT", "CLOUDSDK_COMPUTE_ZONE", "CLOUDSDK_ACTIVE_CONFIG_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    assert _gcloud("core", "project") is None
+    (tmp_path / "configurations").mkdir()
+    for name in ("default", "work"):
+        text = f"[core]\nproject = {name}-project\n[compute]\nzone = {name}-zone\n"
+        (tmp_path / "configurations" / f"config_{name}").write_text(text)
+    assert (_gcloud("core", "project"), _gcloud("compute", "zone")) == ("default-project", "default-zone")
+    (tmp_path / "active_config").write_text("work\n")
+    assert (_gcloud("core", "project"), _gcloud("compute", "zone")) == ("work-project", "work-zone")
+    monkeypatch.setenv("CLOUDSDK_COMPUTE_ZONE", "other")
+    assert _gcloud("compute", "zone") == "other"
+
+
+def test_gcloud_s_settings_lie_at_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("CLOUDSDK_CONFIG", "CLOUDSDK_COMPUTE_ZONE", "CLOUDSDK_CORE_PROJECT", "CLOUDSDK_ACTIVE_CONFIG_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    folder = tmp_path / ".config" / "gcloud" / "configurations"
+    folder.mkdir(parents=True)
+    (folder / "config_default").write_text("[core]\nproject = home-project\n[compute]\nzone = home-zone\n")
+    with (
+        pytest.raises(TPUConnectionError, match=r"TPU 'my-tpu' \(zone home-zone, project home-project\)"),
+        tpudata.tpu_system("my-tpu", timeout=20),
+    ):
+        pass
+    # What is given goes first.
+    with (
+        pytest.raises(TPUConnectionError, match=r"TPU 'my-tpu' \(zone given-zone, project home-project\)"),
+        tpudata.tpu_system("my-tpu", zone="given-zone", timeout=20),
+    ):
+        pass
+    (folder / "config_default").write_text("project = home-project\n")
+    with pytest.raises(TPUConnectionError, match=r"config_default cannot be read.*Give the zone"):
+        _gcloud("core", "project")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:9", "grpc://127.0.0.1:9", "grpc://[::1]:9", "grpc://127.0.0.1"])
+def test_addresses(address: str) -> None:
+    with pytest.raises(TPUConnectionError, match="nothing answers at"), tpudata.tpu_system(address, timeout=20):
+        pass
+
+
+def test_the_flags_of_the_command(tmp_path: Path) -> None:
+    """Each of them arrives: a name is looked up in the zone and the project, and there is none."""
+    write_digits(tmp_path / "d", {"train": 40})
+    words = [
+        f"--data={tmp_path / 'd'}",
+        f"--model-dir={tmp_path / 'm'}",
+        "--model=mnist_cnn",
+        "--mode=train",
+        "--use_tpu",
+    ]
+    words += ["--tpu_name=my-tpu", "--tpu-zone=my-zone", "--gcp_project=my-project"]
+    _, error, _ = run(f"import sys; from tpudata.cli import main; sys.exit(main(['train', *{words!r}]))")
+    assert error.startswith("tpudata: error: TPU 'my-tpu' (zone my-zone, project my-project): ")
+    assert not (tmp_path / "m").exists()

@@ -1,0 +1,145 @@
+"""Part of a scratch graph, computed on real data and real variables.
+
+Evaluation and prediction need no new trace of model_fn: what they fetch is copied from the graph that `discover` made, and what it
+does not need is not there, such as the train_op that v1 programs make in all modes.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.estimator._errors import ModelFnValueError
+from tpudata.estimator._variables import Blueprint
+
+
+class Replay:
+    """Computes tensors and runs operations of a scratch graph.
+
+    Args:
+        blueprint: of the scratch graph.
+        wanted: nested structure of its tensors, which are computed.
+        updates: operations of it that are run.
+        cuts: tensors of it that are given at the call, rather than computed.
+        waits_for: tells of an operation whether those that were told to wait for it do so, and it is run for them; None: always.
+    """
+
+    def __init__(
+        self,
+        blueprint: Blueprint,
+        wanted: Any,
+        updates: Iterable[Any] = (),
+        cuts: Sequence[Any] = (),
+        waits_for: Callable[[Any], bool] | None = None,
+    ) -> None:
+        self._wanted = wanted
+        self._tensors = tf.nest.flatten(wanted)
+        self._updates = list(updates)
+        self._cuts = list(cuts)
+        self._arguments = [item for item in tf.nest.flatten(blueprint.arguments) if item is not None]
+        handles = {info.handle: info.name for info in blueprint.variables}
+        inputs = {*handles, *(item.name for item in [*self._arguments, *self._cuts])}
+        roots = [tensor.op for tensor in self._tensors if tensor.name not in inputs] + self._updates
+        needed = _needed(roots, inputs, waits_for)
+        self.operations = frozenset(needed)
+        self._fed = {tensor.name for operation in needed for tensor in operation.inputs} & inputs
+        self._handles = {handle: name for handle, name in handles.items() if handle in self._fed}
+        self._graph_def = _subgraph(blueprint, {operation.name for operation in needed})
+
+    def __call__(self, arguments: Iterable[Any], handle_of: Callable[[str], Any], values: Sequence[Any] = ()) -> Any:
+        """Build the part into the graph that is being built.
+
+        Args:
+            arguments: nested structures of tensors, like those that the function of the blueprint took.
+            handle_of: returns the handle of the real variable of a name.
+            values: of the cuts.
+
+        Returns:
+            The structure of `wanted`, with tensors whose updates have run.
+
+        Raises:
+            ModelFnValueError: an argument is needed that was not given.
+        """
+        given = [item for item in tf.nest.flatten(tuple(arguments)) if item is not None]
+        feeds: dict[str, Any] = {
+            old.name: tf.convert_to_tensor(new) for old, new in zip(self._arguments, given, strict=False)
+        }
+        feeds |= {handle: handle_of(name) for handle, name in self._handles.items()}
+        feeds |= {old.name: new for old, new in zip(self._cuts, values, strict=True)}
+        fetched = [tensor for tensor in self._tensors if tensor.name not in feeds]
+        missing = self._fed - feeds.keys()
+        if missing:
+            raise ModelFnValueError(
+                "The value of a metric needs a batch: it must come from the metric's variables alone."
+            )
+        names = [tensor.name for tensor in fetched] + [operation.name for operation in self._updates]
+        results = tf.import_graph_def(
+            _with_seeds_of_replica(self._graph_def),
+            input_map={name: tensor for name, tensor in feeds.items() if name in self._fed},
+            return_elements=names,
+            name="model",
+        )
+        found = dict(zip(names, results, strict=True))
+        with tf.control_dependencies(results[len(fetched) :]):
+            tensors = [feeds[tensor.name] if tensor.name in feeds else found[tensor.name] for tensor in self._tensors]
+            return tf.nest.pack_sequence_as(self._wanted, [tf.identity(tensor) for tensor in tensors])
+
+
+def _needed(operations: Iterable[Any], inputs: set[str], waits_for: Callable[[Any], bool] | None = None) -> set[Any]:
+    """Return `operations` and all that they need, but not what gives the tensors of `inputs`."""
+
+    def is_waited_for(operation: Any) -> bool:
+        if any(tensor.name in inputs for tensor in operation.outputs):
+            return False
+        return waits_for is None or waits_for(operation)
+
+    todo = list(operations)
+    found = set(todo)
+    while todo:
+        operation = todo.pop()
+        before = {tensor.op for tensor in operation.inputs if tensor.name not in inputs}
+        before |= {item for item in operation.control_inputs if is_waited_for(item)}
+        fresh = [item for item in before if item not in found]
+        found.update(fresh)
+        todo += fresh
+    return found
+
+
+def _subgraph(blueprint: Blueprint, names: set[str]) -> Any:
+    graph_def = blueprint.graph.as_graph_def()
+    nodes = [node for node in graph_def.node if node.name in names]
+    del graph_def.node[:]
+    graph_def.node.extend(nodes)
+    for node in graph_def.node:
+        # What is left out can be neither waited for nor lain beside.
+        inputs = [name for name in node.input if not name.startswith("^") or name[1:] in names]
+        del node.input[:]
+        node.input.extend(inputs)
+        node.attr.pop("_class", None)
+        if node.op == "SummaryWriter":
+            node.attr["shared_name"].s = f"{node.name}_{blueprint.key}".encode()
+    return graph_def
+
+
+def _with_seeds_of_replica(graph_def: Any) -> Any:
+    """Return the graph with other seeds for random operations on each replica, where they have any."""
+    context = tf.distribute.get_replica_context()
+    replica = tf.get_static_value(context.replica_id_in_sync_group) if context is not None else 0
+    if not replica:
+        return graph_def
+    copy = type(graph_def)()
+    copy.CopyFrom(graph_def)
+    for node in copy.node:
+        if "seed2" in node.attr and (node.attr["seed"].i or node.attr["seed2"].i):
+            node.attr["seed2"].i += int(replica)
+    return copy
+
+
+def handles_on_replica(variables: Mapping[str, Any]) -> Callable[[str], Any]:
+    """Return a function from a variable's name to its handle, on the replica that is traced.
+
+    Args:
+        variables: by name.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    return lambda name: graph.capture(variables[name].handle)

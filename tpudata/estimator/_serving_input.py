@@ -1,0 +1,122 @@
+"""What an exported model takes: the results of a serving_input_receiver_fn, and functions that make one."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+_TENSORS = (tf.Tensor, tf.SparseTensor, tf.RaggedTensor)
+
+
+@dataclasses.dataclass(frozen=True)
+class ServingInputReceiver:
+    """The inputs of an exported model, and the features that model_fn makes of them.
+
+    Attributes:
+        features: a dict from name to tensor, for model_fn; one tensor becomes {"feature": tensor}.
+        receiver_tensors: placeholders by name, to be fed by who calls the model; one tensor becomes {"input": tensor}.
+        receiver_tensors_alternatives: further sets of such inputs, by name: tensors between the placeholders and the features,
+            say. Each gives signatures of its own, named "alternative:output".
+
+    Raises:
+        ValueError: something that is no tensor, or a name that is no string.
+    """
+
+    features: Any
+    receiver_tensors: Any
+    receiver_tensors_alternatives: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "features", _named(self.features, "features", "feature"))
+        object.__setattr__(self, "receiver_tensors", _named(self.receiver_tensors, "receiver_tensors", "input"))
+        others: object = self.receiver_tensors_alternatives
+        if others is None:
+            return
+        if not isinstance(others, Mapping):
+            raise ValueError(
+                "ServingInputReceiver(receiver_tensors_alternatives=...) must be a dict from name to tensors, got "
+                f"{type(others).__name__}."
+            )
+        named = {
+            name: _named(item, f"receiver_tensors_alternatives[{name!r}]", "input") for name, item in others.items()
+        }
+        object.__setattr__(self, "receiver_tensors_alternatives", named)
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorServingInputReceiver(ServingInputReceiver):
+    """A ServingInputReceiver whose `features` is one tensor that model_fn gets as it is.
+
+    Raises:
+        ValueError: as there; also a dict of features.
+    """
+
+    def __post_init__(self) -> None:
+        tensor = self.features
+        if not isinstance(tensor, _TENSORS):
+            raise ValueError(
+                f"TensorServingInputReceiver(features=...) must be a tensor, got {type(tensor).__name__}: for a dict of "
+                "features there is ServingInputReceiver."
+            )
+        super().__post_init__()
+        object.__setattr__(self, "features", tensor)
+
+
+def _named(tensors: Any, field: str, default: str) -> dict[str, Any]:
+    if tensors is None:
+        raise ValueError(f"ServingInputReceiver has no {field}: give a tensor or a dict of them.")
+    named = dict(tensors) if isinstance(tensors, Mapping) else {default: tensors}
+    for name, tensor in named.items():
+        # Programs number their features, at times; what is fed needs a name.
+        if not isinstance(name, str) and not (field == "features" and isinstance(name, int)):
+            raise ValueError(f"ServingInputReceiver({field}=...): the names must be strings, got {name!r}.")
+        if not isinstance(tensor, _TENSORS):
+            raise ValueError(
+                f"ServingInputReceiver({field}=...): {name!r} must be a tensor, got {type(tensor).__name__}."
+            )
+    return named
+
+
+def build_parsing_serving_input_receiver_fn(
+    feature_spec: Mapping[str, Any], default_batch_size: int | None = None
+) -> Callable[[], ServingInputReceiver]:
+    """Make a serving_input_receiver_fn for serialised `tf.train.Example`s, the input "examples" (strings [batch]).
+
+    Args:
+        feature_spec: as `tf.io.parse_example` takes it.
+        default_batch_size: a fixed number of rows; None: any.
+
+    Returns:
+        The function; it gives all features of `feature_spec`.
+    """
+
+    def serving_input_receiver_fn() -> ServingInputReceiver:
+        examples = tf.compat.v1.placeholder(tf.string, [default_batch_size], name="input_example_tensor")
+        features = tf.io.parse_example(examples, dict(feature_spec))
+        return ServingInputReceiver(features, {"examples": examples})
+
+    return serving_input_receiver_fn
+
+
+def build_raw_serving_input_receiver_fn(
+    features: Mapping[str, Any], default_batch_size: int | None = None
+) -> Callable[[], ServingInputReceiver]:
+    """Make a serving_input_receiver_fn whose inputs are the features themselves.
+
+    Args:
+        features: from name to a tensor (or `tf.TensorSpec`) [batch, ...] of the feature's dtype and shape; no value is used.
+        default_batch_size: a fixed number of rows; None: any.
+
+    Returns:
+        The function.
+    """
+
+    def serving_input_receiver_fn() -> ServingInputReceiver:
+        placeholders = {
+            name: tf.compat.v1.placeholder(tensor.dtype, [default_batch_size, *tensor.shape[1:]])
+            for name, tensor in features.items()
+        }
+        return ServingInputReceiver(placeholders, placeholders)
+
+    return serving_input_receiver_fn

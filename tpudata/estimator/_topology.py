@@ -1,0 +1,79 @@
+"""What a run computes on: replicas of the model, and the hosts that feed them."""
+
+import dataclasses
+import logging
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.errors import UsageError
+
+_log = logging.getLogger("tpudata")
+
+
+@dataclasses.dataclass(frozen=True)
+class Topology:
+    """The devices of a run.
+
+    Attributes:
+        strategy: the `tf.distribute.Strategy` that runs the steps, on each of its replicas.
+        num_hosts: hosts that feed them, each the same number of replicas.
+        is_tpu: whether the replicas are cores of a TPU.
+    """
+
+    strategy: Any
+    num_hosts: int = 1
+    is_tpu: bool = False
+
+    @property
+    def num_replicas(self) -> int:
+        """Replicas of the model."""
+        return int(self.strategy.num_replicas_in_sync)
+
+    @property
+    def replicas_per_host(self) -> int:
+        """Replicas that one host feeds."""
+        return self.num_replicas // self.num_hosts
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether batches are split over replicas by a TPU's rules, rather than given whole to the one device."""
+        return self.is_tpu or self.num_replicas > 1
+
+
+def local_topology(num_shards: int | None) -> Topology:
+    """Return this machine's devices for `num_shards` replicas.
+
+    One replica is TensorFlow's default device. Several take that many GPUs, or else logical devices of the CPU, which must be
+    made before TensorFlow starts its devices.
+
+    Raises:
+        UsageError: TensorFlow's devices have started with fewer logical CPU devices than replicas.
+    """
+    if num_shards is None or num_shards == 1:
+        return Topology(tf.distribute.get_strategy())
+    gpus = len(tf.config.list_physical_devices("GPU"))
+    if gpus >= num_shards:
+        return Topology(tf.distribute.MirroredStrategy([f"GPU:{i}" for i in range(num_shards)]))
+    if gpus:
+        _log.warning("num_shards=%d, but there are only %d GPUs: using the CPU.", num_shards, gpus)
+    _make_cpu_devices(num_shards)
+    # Its own choice for CPUs, collective operations, waits for ever where there are fewer threads than replicas.
+    reduction = tf.distribute.ReductionToOneDevice()
+    return Topology(tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(num_shards)], reduction))
+
+
+def _make_cpu_devices(number: int) -> None:
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    made = tf.config.get_logical_device_configuration(cpu) or [tf.config.LogicalDeviceConfiguration()]
+    if len(made) >= number:
+        return
+    try:
+        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * number)
+    except RuntimeError as error:
+        raise UsageError(
+            f"TPUConfig(num_shards={number}) needs {number} logical CPU devices, and TensorFlow has already started with "
+            f"{len(made)}. Make the estimator before the first TensorFlow operation, or begin the program with "
+            "tf.config.set_logical_device_configuration(tf.config.list_physical_devices('CPU')[0], "
+            f"[tf.config.LogicalDeviceConfiguration()] * {number})."
+        ) from error
