@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpudata.tables import bytes_text, count_text, table
+from tpudata.tables import bytes_text, count_text, counted, table
 
 
 def test_columns_line_up() -> None:
@@ -52,3 +52,9 @@ def test_bytes_are_within_a_hundredth(size: int) -> None:
 
 def test_count() -> None:
     assert count_text(1_281_167) == "1,281,167"
+
+
+def test_counted() -> None:
+    texts = [counted(1, "record"), counted(0, "record"), counted(2000, "record"), counted(1, "class", "classes")]
+    assert texts == ["1 record", "0 records", "2,000 records", "1 class"]
+    assert counted(2, "class", "classes") == "2 classes"

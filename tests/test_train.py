@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -143,6 +144,31 @@ def test_a_model_of_ones_own(digits_dataset: Path, tmp_path: Path, monkeypatch: 
     assert set(_json(tmp_path / "m" / "evaluation.json")) == {"global_step", "loss", "records", "split"}
 
 
+@pytest.mark.parametrize("mode", ["train_and_eval", "train", "eval", "predict"])
+def test_a_rehearsal_finds_nothing_and_writes_nothing(
+    mode: str, digits_dataset: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO"):
+        assert _train(digits_dataset, tmp_path / "m", "--rehearse", "--use_tpu=true", f"--mode={mode}") == 0
+    names = {"train_and_eval": "train, eval", "predict": "infer"}.get(mode, mode)
+    assert f"Rehearsal of {names}: nothing that a TPU would refuse." in caplog.text
+    assert not (tmp_path / "m").exists()
+
+
+def test_a_rehearsal_lists_what_a_tpu_would_refuse(
+    digits_dataset: Path, own_models: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (own_models / "asking_models.py").write_text(ASKING_MODEL)
+    flags = ["--rehearse", "--batch-size=20"]
+    assert _train(digits_dataset, own_models / "m", *flags, model="asking_models:model_fn") == 1
+    error = capsys.readouterr().err
+    assert "A TPU would refuse 4 things:" in error
+    for mode in ("train", "eval"):
+        name = "train" if mode == "train" else "eval"
+        assert f"{mode}: batch size: TPUEstimator({name}_batch_size=20) cannot be split over 8 replicas" in error
+        assert re.search(rf"  {mode}: .*asking_models\.py:8: PyFunc: runs Python .* Mend: ", error)
+
+
 def test_labels_with_an_offset_count_the_background(tmp_path: Path) -> None:
     write_digits(tmp_path / "d", {"train": 40}, label_offset=1)
     assert _train(tmp_path / "d", tmp_path / "m", "--mode=train", "--train-steps=1") == 0
@@ -162,7 +188,8 @@ def test_labels_with_an_offset_count_the_background(tmp_path: Path) -> None:
         (["--mode=train", "--train-split=test"], 1, "pass --train-split train or validation; or convert again"),
         (["--mode=eval"], 2, "has no checkpoint. Train first"),
         (["--mode=predict"], 2, "has no checkpoint. Train first"),
-        (["--use-tpu"], 2, "CPU and GPU"),
+        (["--use-tpu", "--master=grpc://127.0.0.1:9"], 1, "nothing answers at 'grpc://127.0.0.1:9'"),
+        (["--master=grpc://127.0.0.1:9"], 2, "add --use-tpu"),
         (["--learning-rate=-1"], 2, "--learning-rate is -1.0"),
     ],
 )
@@ -208,29 +235,23 @@ def own_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_resumed_training_is_fed_other_records_and_the_same_each_time(
+def test_resumed_training_is_fed_the_very_next_batch(
     digits_dataset: Path, own_models: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (own_models / "fingerprint_model.py").write_text(FINGERPRINT_MODEL)
 
-    def loss(folder: str, steps: int) -> str:
-        flags = ["--mode=train", f"--train-steps={steps}"]
+    def loss(folder: str, steps: int, *flags: str) -> str:
+        """Of the last step; in the same folder, training goes on."""
+        flags = ("--mode=train", f"--train-steps={steps}", *flags)
         assert _train(digits_dataset, own_models / folder, *flags, model="fingerprint_model:model_fn") == 0
         row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("train  "))
         return row.split()[4]
 
-    first = [loss("a", steps) for steps in (1, 2)]
-    assert len(set(first)) == 2
-    assert [loss("b", steps) for steps in (1, 2)] == first
-
-
-def test_the_order_of_the_records_depends_on_seed_and_step() -> None:
-    from tpudata.train import order_seed
-
-    assert [order_seed(seed, 0) for seed in (0, 7)] == [0, 7]
-    seeds = {order_seed(seed, step) for seed in range(10) for step in range(1, 50)}
-    assert len(seeds) == 490
-    assert all(0 <= seed < 2**32 for seed in seeds)
+    resumed = [loss("resumed", steps) for steps in (1, 2, 4)]
+    assert len(set(resumed)) == 3
+    # A run that goes through gives its losses at the same steps.
+    assert [loss(f"through {steps}", steps) for steps in (2, 4)] == resumed[1:]
+    assert loss("other seed", 4, "--seed=1") != resumed[2]
 
 
 @pytest.mark.parametrize(
@@ -264,6 +285,19 @@ def test_a_damaged_checkpoint_is_told_in_a_line(
     assert "model.ckpt-40 cannot be read" in capsys.readouterr().err
 
 
+ASKING_MODEL = """
+import tensorflow as tf
+from tpudata.estimator import CrossShardOptimizer, TPUEstimatorSpec
+
+
+def model_fn(features, labels, mode):
+    image = tf.cast(features["image"], tf.float32)
+    mean = tf.numpy_function(lambda x: x.mean(), [image], tf.float32)
+    weight = tf.compat.v1.get_variable("weight", [])
+    loss = tf.reshape(mean, []) * weight
+    optimizer = CrossShardOptimizer(tf.compat.v1.train.GradientDescentOptimizer(0.1))
+    return TPUEstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss, tf.compat.v1.train.get_global_step()))
+"""
 BAD_MODELS = """
 import tensorflow as tf
 from tpudata.estimator import TPUEstimatorSpec
@@ -310,8 +344,8 @@ def test_an_error_in_a_model_keeps_its_traceback(digits_dataset: Path, own_model
     [
         ("--model=mnist_cn", 2, "Did you mean 'mnist_cnn'"),
         ("--model=no_such_package:model_fn", 2, "no module 'no_such_package'"),
-        ("--use-tpu", 2, "CPU and GPU"),
-        ("--model-dir=gs://bucket/model", 1, "gs://bucket/model: no storage"),
+        ("--tpu-name=t", 2, "add --use-tpu"),
+        ("--model-dir=s3://bucket/model", 1, "s3://bucket/model: no storage"),
         ("--data=gs://bucket/data", 1, "gs://bucket/data"),
         ("--data=nowhere", 1, "nowhere"),
         ("--eval-split=test", 1, "No split 'test'"),
@@ -354,6 +388,32 @@ def test_as_a_module_with_nothing_but_progress_on_stderr(digits_dataset: Path, t
     assert done.stdout.startswith("configuration, saved in train_config.json:\n")
     assert [line.split()[0] for line in done.stderr.splitlines()] == ["Saved", "step", "Saved", "Evaluated"]
     assert subprocess.run([*command, "--stepz"], capture_output=True, text=True).returncode == 2
+
+
+def test_sigterm_saves_and_the_same_command_carries_on(digits_dataset: Path, tmp_path: Path) -> None:
+    common = ["--model=mnist_cnn", f"--data={digits_dataset}", "--batch-size=32", "--iterations=10", "--mode=train"]
+
+    def command(folder: str, steps: int) -> list[str]:
+        words = [*common, f"--model-dir={tmp_path / folder}", f"--train-steps={steps}"]
+        return [sys.executable, "-m", "tpudata.train", *words]
+
+    with subprocess.Popen(command("m", 3000), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert any(line.startswith("step ") for line in process.stderr)
+        process.terminate()
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 75
+    step = _step(tmp_path / "m")
+    assert step >= 100
+    assert step % 10 == 0
+    assert f"SIGTERM: training stopped at step {step}, which is saved. Run again to carry on." in err
+    assert "Traceback" not in err
+    assert out.startswith("configuration, saved in")
+    assert main(["train", *command("m", step + 20)[3:]]) == 0
+    assert main(["train", *command("through", step + 20)[3:]]) == 0
+    paths = [tf.train.latest_checkpoint(str(tmp_path / folder)) for folder in ("m", "through")]
+    for name, _ in tf.train.list_variables(paths[0]):
+        assert (tf.train.load_variable(paths[0], name) == tf.train.load_variable(paths[1], name)).all(), name
 
 
 def test_a_damaged_record_is_one_line(digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

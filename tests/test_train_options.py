@@ -30,8 +30,12 @@ def test_every_option_has_a_flag() -> None:
         "iterations_per_loop": 3,
         "save_checkpoints_steps": 4,
         "seed": 5,
-        "use_tpu": False,
+        "use_tpu": True,
         "master": "",
+        "tpu_name": "t",
+        "tpu_zone": "z",
+        "gcp_project": "p",
+        "rehearse": True,
         "image_size": (6, 11),
         "num_predictions": 2,
         "output": "o.jsonl",
@@ -44,6 +48,15 @@ def test_every_option_has_a_flag() -> None:
 def test_as_the_original_programs_were_called() -> None:
     options = parse_options([*REQUIRED, "--use_tpu=false", "--master=", "--iterations=50", "--train_steps=10"])
     assert (options.use_tpu, options.master, options.iterations_per_loop, options.train_steps) == (False, "", 50, 10)
+
+
+def test_the_tpu_may_be_named_in_dashes_or_underscores() -> None:
+    flags = {"use_tpu": "true", "tpu_name": "my-tpu", "tpu_zone": "us-central1-b", "gcp_project": "my-project"}
+    underscored = parse_options([*REQUIRED, *(f"--{name}={value}" for name, value in flags.items())])
+    dashed = parse_options([*REQUIRED, *(f"--{name.replace('_', '-')}={value}" for name, value in flags.items())])
+    assert underscored == dashed
+    assert (dashed.use_tpu, dashed.tpu_name, dashed.tpu_zone, dashed.gcp_project) == (True, *list(flags.values())[1:])
+    assert parse_options([*REQUIRED, "--use-tpu", "--master=grpc://h:8470"]).master == "grpc://h:8470"
 
 
 @pytest.mark.parametrize(("text", "size"), [("224", (224, 224)), ("32x64", (32, 64)), ("8X9", (8, 9))])
@@ -65,8 +78,11 @@ def test_image_size(text: str, size: tuple[int, int]) -> None:
         (["--image-size=8x"], "'8x' is not HEIGHTxWIDTH"),
         (["--image-size=-8"], "'-8' is not HEIGHTxWIDTH"),
         (["--image-size=0x8"], "height and width are 1 or more"),
-        (["--use-tpu"], "--use-tpu: this version trains on CPU and GPU"),
-        (["--master=grpc://10.0.0.2:8470"], "this machine only"),
+        (["--master=grpc://10.0.0.2:8470"], "--master is of a TPU: add --use-tpu"),
+        (["--tpu_name=t", "--use_tpu=false"], "--tpu-name is of a TPU: add --use-tpu"),
+        (["--tpu-zone=z"], "--tpu-zone is of a TPU"),
+        (["--gcp-project=p"], "--gcp-project is of a TPU"),
+        (["--use-tpu", "--master=m", "--tpu-name=t"], "both name a TPU: give one"),
         (["--model="], "--model is empty"),
         (["--output=x"], "--output belongs to --mode predict; the mode is train_and_eval"),
         (["--num-predictions=3", "--mode=eval"], "--num-predictions belongs to --mode predict"),

@@ -24,28 +24,65 @@ from tpudata.errors import (
 from tpudata.format import Dataset, Manifest, open_dataset
 
 if TYPE_CHECKING:
-    from tpudata.input import make_input_fn
+    from tpudata.estimator import tpu_system
+    from tpudata.input import (
+        CentreCrop,
+        CutMix,
+        FixedLengthRecordFiles,
+        MixUp,
+        Normalize,
+        RandAugment,
+        TextLineFiles,
+        TFRecordFiles,
+        TrainCrop,
+        as_numpy,
+        make_input_fn,
+    )
 
 __all__ = [
     "BadRecordError",
+    "CentreCrop",
     "CorruptionError",
+    "CutMix",
     "Dataset",
     "DatasetError",
     "FeatureError",
+    "FixedLengthRecordFiles",
     "Manifest",
     "MissingExtraError",
+    "MixUp",
+    "Normalize",
     "OutputError",
+    "RandAugment",
     "SourceError",
     "StorageError",
+    "TFRecordFiles",
+    "TextLineFiles",
     "TpudataError",
+    "TrainCrop",
     "UsageError",
     "__version__",
+    "as_numpy",
     "make_input_fn",
     "open_dataset",
+    "tpu_system",
 ]
 
 # Names whose modules load TensorFlow, and those modules.
-_LAZY = {"make_input_fn": "tpudata.input"}
+_LAZY = {
+    "CentreCrop": "tpudata.input",
+    "CutMix": "tpudata.input",
+    "FixedLengthRecordFiles": "tpudata.input",
+    "MixUp": "tpudata.input",
+    "Normalize": "tpudata.input",
+    "RandAugment": "tpudata.input",
+    "TFRecordFiles": "tpudata.input",
+    "TextLineFiles": "tpudata.input",
+    "TrainCrop": "tpudata.input",
+    "as_numpy": "tpudata.input",
+    "make_input_fn": "tpudata.input",
+    "tpu_system": "tpudata.estimator",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -133,6 +133,14 @@ def positive_int(text: str) -> int:
     return value
 
 
+def height_width(text: str) -> tuple[int, int]:
+    """An argparse `type`: HEIGHTxWIDTH, or one number for a square."""
+    height, cross, width = text.lower().partition("x")
+    if not (height.isdecimal() and (width.isdecimal() or not cross)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not HEIGHTxWIDTH, such as 224x224, or one number for a square")
+    return int(height), int(width if cross else height)
+
+
 def _boolean(text: str) -> bool:
     if text.lower() in _TRUE:
         return True

@@ -30,6 +30,11 @@ def count_text(count: int) -> str:
     return f"{count:,}"
 
 
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """A count of things: 1 record, 1,437 records; `many` is their name where it is not that of one with an s."""
+    return f"{count_text(count)} {one if count == 1 else many or f'{one}s'}"
+
+
 def bytes_text(size: int) -> str:
     """A size in decimal units (1 MB is 10^6 bytes), to three or four digits: 812 bytes, 37.5 kB, 1.28 GB."""
     value, unit = float(size), 0
@@ -37,5 +42,5 @@ def bytes_text(size: int) -> str:
     while value >= 999.95 and unit < len(_UNITS) - 1:
         value, unit = value / 1000, unit + 1
     if unit == 0:
-        return f"{size} {'byte' if size == 1 else 'bytes'}"
+        return counted(size, "byte")
     return f"{value:.2f} {_UNITS[unit]}" if value < 10 else f"{value:.1f} {_UNITS[unit]}"

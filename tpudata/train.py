@@ -5,15 +5,14 @@
 Beside what the estimator writes, the model's folder gets evaluation.json (the metrics of the last evaluation), predictions.jsonl
 (see tpudata.predictions) and a record of the run (see tpudata.train_record).
 
-Training that goes on from a checkpoint reads the records in an order of its own, which the seed and the step that it starts at
-decide: the same run resumed at the same step reads the same. It does not go on with the very next record of the interrupted
-order, so within the epoch that was cut some records are read twice, and others not.
+Training that goes on from a checkpoint is fed the very batch that came next, whatever it is that stopped it: the order of the
+records is a function of the seed, the step and the batch size. SIGTERM ends training after the loop that runs, with a checkpoint
+and the exit code 75; the same command carries on.
 """
 
 from __future__ import annotations
 
 import functools
-import hashlib
 import logging
 import sys
 import time
@@ -78,7 +77,7 @@ def run_options(options: TrainOptions) -> dict[str, Any]:
         options: what to do.
 
     Returns:
-        The metrics of the evaluation with `loss` and `global_step`; an empty dict where the mode does not evaluate.
+        The metrics of the evaluation with `loss` and `global_step`; an empty dict where nothing is evaluated.
 
     Raises:
         UsageError: a name or value that is not known, or nothing to evaluate or predict with.
@@ -86,6 +85,8 @@ def run_options(options: TrainOptions) -> dict[str, Any]:
         StorageError: nothing here stores at the data's or the model's path.
         CheckpointError: the model's folder holds the checkpoint of another model.
         ModelFnError: the model is a function that an estimator cannot use.
+        TPUConnectionError: no TPU answered, and one is asked for.
+        RehearsalError: a TPU would refuse something, and a rehearsal is asked for.
         MissingExtraError: TensorFlow is not installed.
     """
     dataset = open_dataset(options.data)
@@ -102,6 +103,9 @@ def run_options(options: TrainOptions) -> dict[str, Any]:
     label = select_fields(dataset.manifest, image_size=options.image_size).label
     params = _model_params(options, label.feature if label else None)
     estimator = _make_estimator(options, model_fn, params)
+    if options.rehearse:
+        _rehearse(estimator, options)
+        return {}
     if not options.trains and _global_step(estimator) is None:
         raise UsageError(
             f"--mode {options.mode}: {options.model_dir} has no checkpoint. Train first, with --mode train or train_and_eval."
@@ -169,23 +173,26 @@ def _make_estimator(options: TrainOptions, model_fn: Callable[..., Any], params:
         config=RunConfig(
             tpu_config=TPUConfig(iterations_per_loop=options.iterations_per_loop),
             master=options.master,
+            tpu_name=options.tpu_name,
+            zone=options.tpu_zone,
+            project=options.gcp_project,
             tf_random_seed=options.seed,
             save_checkpoints_steps=options.save_checkpoints_steps,
         ),
         params=params,
         use_tpu=options.use_tpu,
+        rehearse=options.rehearse,
         train_batch_size=options.batch_size,
         eval_batch_size=eval_batch_size,
         predict_batch_size=eval_batch_size,
     )
 
 
-def _training_input_fn(estimator: TPUEstimator, options: TrainOptions) -> Callable[..., Any]:
+def _training_input_fn(options: TrainOptions) -> Callable[..., Any]:
     from tpudata.input import make_input_fn
 
-    seed = order_seed(options.seed, _global_step(estimator) or 0)
     return make_input_fn(
-        options.data, options.train_split, training=True, image_size=options.image_size, seed=seed, cache="auto"
+        options.data, options.train_split, training=True, image_size=options.image_size, seed=options.seed, cache="auto"
     )
 
 
@@ -195,38 +202,35 @@ def _evaluation_input_fn(options: TrainOptions) -> Callable[..., Any]:
     return make_input_fn(options.data, options.eval_split, training=False, image_size=options.image_size, cache="auto")
 
 
-def order_seed(seed: int, step: int) -> int:
-    """The seed of the records' order for training that starts at a step.
-
-    Every start begins a pass over the records. With one seed for all, a job that is often interrupted would see the beginning of
-    one order again and again.
-
-    Args:
-        seed: of the run.
-        step: global step that training starts at.
-
-    Returns:
-        `seed` itself at step 0, otherwise a number from 0 to 2**32 - 1 that both decide.
-    """
-    if step == 0:
-        return seed
-    return int.from_bytes(hashlib.blake2b(f"{seed} {step}".encode(), digest_size=4).digest(), "big")
-
-
 def _check_model(estimator: TPUEstimator, options: TrainOptions) -> None:
     """Finds out whether the model and its checkpoint fit before anything is recorded; what it builds is used afterwards."""
     from tpudata.estimator import ModeKeys
 
     if options.trains:
-        estimator.check_model(_training_input_fn(estimator, options), ModeKeys.TRAIN)
+        estimator.check_model(_training_input_fn(options), ModeKeys.TRAIN)
     else:
         mode = ModeKeys.EVAL if options.evaluates else ModeKeys.PREDICT
         estimator.check_model(_evaluation_input_fn(options), mode)
 
 
+def _rehearse(estimator: TPUEstimator, options: TrainOptions) -> None:
+    """Lists what a TPU would refuse of all that the mode runs; RehearsalError where that is anything."""
+    from tpudata.estimator import ModeKeys
+    from tpudata.estimator._rehearsal import require_none_refused
+
+    modes: dict[str, Callable[..., Any]] = {}
+    if options.trains:
+        modes[ModeKeys.TRAIN] = _training_input_fn(options)
+    if options.evaluates:
+        modes[ModeKeys.EVAL] = _evaluation_input_fn(options)
+    if options.mode == "predict":
+        modes[ModeKeys.PREDICT] = _evaluation_input_fn(options)
+    require_none_refused(estimator.rehearse(modes), list(modes))
+
+
 def _train(estimator: TPUEstimator, options: TrainOptions) -> _Row:
     before = _global_step(estimator) or 0
-    input_fn = _training_input_fn(estimator, options)
+    input_fn = _training_input_fn(options)
     started = time.monotonic()
     estimator.train(input_fn, max_steps=options.train_steps)
     seconds = time.monotonic() - started

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any
 
 from tpudata.errors import UsageError
-from tpudata.flags import FlagParser, flag_type, positive_int, suggestion
+from tpudata.flags import FlagParser, height_width, positive_int, suggestion
 
 MODES = ("train", "eval", "train_and_eval", "predict")
 
@@ -32,8 +31,13 @@ class TrainOptions:
         iterations_per_loop: training steps on the device between two looks at the host.
         save_checkpoints_steps: steps between checkpoints; None saves every ten minutes. The last step is always saved.
         seed: of the initial weights, dropout and the order of the records.
-        use_tpu: train on a TPU, which this version does not: False.
-        master: the device's address; empty for this machine, which is what this version trains on.
+        use_tpu: run on a TPU: the one that `master` or `tpu_name` names, else that of the environment variable TPU_NAME, else this
+            machine's own.
+        master: the TPU's address (grpc://HOST:PORT) or name; empty for none.
+        tpu_name: the TPU's name.
+        tpu_zone: the zone that a name is looked up in; None for gcloud's.
+        gcp_project: the Google Cloud project that a name is looked up in; None for gcloud's.
+        rehearse: list what a TPU of 8 cores would refuse of the steps that the mode runs, and run none.
         image_size: (height, width) that images are resized to; needed where their sizes vary.
         num_predictions: in mode `predict`, how many records to predict; None for the whole split.
         output: in mode `predict`, the JSON Lines file to write; None for `predictions.jsonl` in `model_dir`.
@@ -57,6 +61,10 @@ class TrainOptions:
     seed: int = 0
     use_tpu: bool = False
     master: str = ""
+    tpu_name: str | None = None
+    tpu_zone: str | None = None
+    gcp_project: str | None = None
+    rehearse: bool = False
     image_size: tuple[int, int] | None = None
     num_predictions: int | None = None
     output: str | None = None
@@ -84,10 +92,11 @@ class TrainOptions:
             raise UsageError(f"--seed is {self.seed}; it is 0 to {2**31 - 1}")
         if self.image_size is not None and min(self.image_size) < 1:
             raise UsageError(f"--image-size is {self.image_size}; height and width are 1 or more")
-        if self.use_tpu:
-            raise UsageError("--use-tpu: this version trains on CPU and GPU. Leave it out, or pass --use-tpu=false")
-        if self.master:
-            raise UsageError(f"--master is {self.master!r}; this version trains on this machine only: --master=''")
+        for name in ("master", "tpu_name", "tpu_zone", "gcp_project"):
+            if getattr(self, name) and not self.use_tpu:
+                raise UsageError(f"{_flag(name)} is of a TPU: add --use-tpu to run on it, or leave {_flag(name)} out")
+        if self.master and self.tpu_name:
+            raise UsageError(f"--master {self.master!r} and --tpu-name {self.tpu_name!r} both name a TPU: give one")
         if self.mode != "predict":
             for name in ("num_predictions", "output"):
                 if getattr(self, name) is not None:
@@ -133,13 +142,10 @@ def parse_options(argv: Sequence[str], prog: str = "tpudata train") -> TrainOpti
         help="evaluated, or predicted (default: %(default)s)",
     )
     _add_numbers(parser)
-    parser.add_switch(
-        "--use-tpu", default=TrainOptions.use_tpu, help="train on a TPU: not in this version (default: false)"
-    )
-    parser.add_argument("--master", default=TrainOptions.master, help="address of the device; empty for this machine")
+    _add_devices(parser)
     parser.add_argument(
         "--image-size",
-        type=flag_type("size", _size),
+        type=height_width,
         metavar="HxW",
         help="resize images to this height and width; needed where their sizes vary",
     )
@@ -147,6 +153,24 @@ def parse_options(argv: Sequence[str], prog: str = "tpudata train") -> TrainOpti
         "--output", metavar="FILE", help="predict: the JSON Lines file (default: MODEL_DIR/predictions.jsonl)"
     )
     return TrainOptions(**vars(parser.parse(argv)))
+
+
+def _add_devices(parser: FlagParser) -> None:
+    parser.add_switch("--use-tpu", default=TrainOptions.use_tpu, help="run on a TPU (default: false)")
+    parser.add_argument(
+        "--master",
+        default=TrainOptions.master,
+        metavar="ADDRESS",
+        help="the TPU's address, grpc://HOST:PORT; empty: $TPU_NAME, or this machine's TPU",
+    )
+    parser.add_argument("--tpu-name", metavar="NAME", help="the TPU's name, in place of its address")
+    parser.add_argument("--tpu-zone", metavar="ZONE", help="where the name is looked up (default: gcloud's)")
+    parser.add_argument("--gcp-project", metavar="PROJECT", help="where the name is looked up (default: gcloud's)")
+    parser.add_switch(
+        "--rehearse",
+        default=TrainOptions.rehearse,
+        help="list what a TPU would refuse, without one, and do nothing else",
+    )
 
 
 def _add_numbers(parser: FlagParser) -> None:
@@ -180,10 +204,3 @@ def _add_numbers(parser: FlagParser) -> None:
 
 def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
-
-
-def _size(text: str) -> tuple[int, int]:
-    height, cross, width = text.lower().partition("x")
-    if not (height.isdecimal() and (width.isdecimal() or not cross)):
-        raise argparse.ArgumentTypeError(f"{text!r} is not HEIGHTxWIDTH, such as 224x224, or one number for a square")
-    return int(height), int(width if cross else height)

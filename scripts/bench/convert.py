@@ -1,22 +1,33 @@
-"""What converting an image costs, beside a plain loop that copies files into a TFRecord file.
+"""What converting an image costs, beside plain loops over the same files.
 
-    python scripts/bench/convert.py [--pictures FOLDER] [--sizes 5000,20000] [--rounds 3]
+    python scripts/bench/convert.py [--pictures FOLDER] [--sizes 5000,20000] [--rounds 3] [--programs NAME,...]
 
 The pictures, 200 JPEGs of about 110 kB drawn here unless a folder is named, are linked into class folders as often as needed. Each
-round runs, in processes of their own and in turn: the plain loop, the job, and the job with --check=decode beside a loop that
-decodes with Pillow. Figures are CPU seconds, of user and system; the cost of an image is the slope between two sizes, so that
-start-up is apart. Nothing here passes or fails.
+round runs, in processes of their own and in turn:
+
+    plain       reads each file and writes it framed with its CRC; without TensorFlow
+    convert     the job
+    tensorflow  decodes each file with tf.io.decode_jpeg and writes a tf.train.Example, as scripts before Beam did; in eager mode
+    pillow      decodes each file with Pillow, and writes nothing
+    decode      the job with --check=decode
+    decode2     the same with --workers=2
+
+Figures are CPU seconds, of user and system; the cost of an image is the slope between two sizes, so that start-up is apart, and
+seconds by the clock are those of the slope too. Nothing here passes or fails.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -47,6 +58,44 @@ for folder in sorted(os.scandir(sys.argv[1]), key=lambda entry: entry.name):
 """
 
 
+TENSORFLOW = """
+import os, sys
+import tensorflow as tf
+def value(item):
+    if isinstance(item, bytes):
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=[item]))
+    return tf.train.Feature(int64_list=tf.train.Int64List(value=[item]))
+with tf.io.TFRecordWriter(sys.argv[2]) as out:
+    for label, folder in enumerate(sorted(os.scandir(sys.argv[1]), key=lambda entry: entry.name)):
+        for entry in os.scandir(folder.path):
+            with open(entry.path, "rb") as file:
+                data = file.read()
+            height, width, channels = tf.io.decode_jpeg(data, channels=3).shape
+            features = {"image/encoded": data, "image/format": b"JPEG", "image/height": height, "image/width": width,
+                        "image/channels": channels, "image/colorspace": b"RGB", "image/class/label": label,
+                        "image/class/text": folder.name.encode(), "image/filename": entry.name.encode()}
+            feature = {name: value(item) for name, item in features.items()}
+            out.write(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
+"""
+JOB = [sys.executable, "-m", "beam_jobs.images", "--input={input}", "--output={output}"]
+PROGRAMS = {
+    "plain": [sys.executable, "-c", PLAIN, "{input}", "{output}"],
+    "convert": JOB,
+    "tensorflow": [sys.executable, "-c", TENSORFLOW, "{input}", "{output}"],
+    "pillow": [sys.executable, "-c", PILLOW, "{input}"],
+    "decode": [*JOB, "--check=decode"],
+    "decode2": [*JOB, "--check=decode", "--workers=2"],
+}
+
+
+class Cost(NamedTuple):
+    """What a command took: CPU seconds, seconds by the clock, and bytes of the largest process at its largest."""
+
+    cpu: float
+    clock: float
+    memory: float
+
+
 def main() -> None:
     """Runs the benchmark and prints its table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -55,6 +104,7 @@ def main() -> None:
     parser.add_argument(
         "--rounds", type=int, default=3, help="rounds, of which the median counts (default %(default)s)"
     )
+    parser.add_argument("--programs", default=",".join(PROGRAMS), help="which to run (default all)")
     flags = parser.parse_args()
     sizes = [int(size) for size in flags.sizes.split(",")]
     with tempfile.TemporaryDirectory(prefix="tpudata-bench-") as name:
@@ -62,47 +112,52 @@ def main() -> None:
         pictures = sorted(path for path in (flags.pictures or draw(folder / "drawn")).iterdir() if path.is_file())
         inputs = {size: link(pictures, folder / f"in{size}", size) for size in sizes}
         bytes_each = sum(path.stat().st_size for path in pictures) / len(pictures)
-        print(f"{len(pictures)} pictures of {bytes_each / 1000:.0f} kB on average, {flags.rounds} rounds, CPU time")
-        report(inputs, folder, flags.rounds)
+        print(f"{len(pictures)} pictures of {bytes_each / 1000:.0f} kB on average, {flags.rounds} rounds")
+        report(inputs, folder, flags.rounds, flags.programs.split(","))
 
 
-def report(inputs: dict[int, Path], folder: Path, rounds: int) -> None:
-    """Measures in turn, and prints the cost of an image and of starting up."""
-    job = [sys.executable, "-m", "beam_jobs.images"]
-    programs = {
-        "plain loop": lambda path, out: [sys.executable, "-c", PLAIN, str(path), str(out)],
-        "convert images": lambda path, out: [*job, "--input", str(path), "--output", str(out)],
-        "Pillow decodes": lambda path, out: [sys.executable, "-c", PILLOW, str(path)],  # noqa: ARG005
-        "convert, decode": lambda path, out: [*job, "--input", str(path), "--output", str(out), "--check=decode"],
-    }
+def report(inputs: dict[int, Path], folder: Path, rounds: int, names: Sequence[str]) -> None:
+    """Measures in turn, and prints the cost of an image, of starting up, and what each is of the plain loop and of Pillow."""
     small, large = min(inputs), max(inputs)
-    costs: dict[str, list[tuple[float, float]]] = {name: [] for name in programs}
+    each: dict[str, list[float]] = {name: [] for name in names}
+    clock: dict[str, list[float]] = {name: [] for name in names}
+    start: dict[str, list[float]] = {name: [] for name in names}
+    memory = dict.fromkeys(names, 0.0)
     for number in range(rounds):
-        for name, command in programs.items():
-            few, many = (measure(command(inputs[size], folder / f"out{number}{name}{size}")) for size in (small, large))
-            each = (many - few) / (large - small)
-            costs[name].append((each, few - each * small))
-    print(f"{'':16} {'per image':>12} {'start-up':>10} {'ratio':>8}")
-    for name, base in (
-        ("plain loop", "plain loop"),
-        ("convert images", "plain loop"),
-        ("Pillow decodes", "Pillow decodes"),
-        ("convert, decode", "Pillow decodes"),
-    ):
-        each = statistics.median(cost for cost, _ in costs[name])
-        start = statistics.median(start for _, start in costs[name])
-        pairs = [mine / theirs for (mine, _), (theirs, _) in zip(costs[name], costs[base], strict=True)]
-        print(f"{name:16} {each * 1e6:9.0f} us {start:8.1f} s {statistics.median(pairs):8.2f}")
+        for name in names:
+            few, many = (
+                measure(PROGRAMS[name], inputs[size], folder / f"out{number}{name}{size}") for size in (small, large)
+            )
+            each[name].append((many.cpu - few.cpu) / (large - small))
+            clock[name].append((many.clock - few.clock) / (large - small))
+            start[name].append(few.cpu - each[name][-1] * small)
+            memory[name] = max(memory[name], many.memory)
+    print(
+        f"{'':12}{'CPU an image':>14}{'by the clock':>14}{'start-up':>10}{'memory':>10}{'of plain':>10}{'of Pillow':>10}"
+    )
+    for name in names:
+        ratios = [
+            f"{statistics.median(map(float.__truediv__, each[name], each[base])):10.2f}" if base in each else f"{'':10}"
+            for base in ("plain", "pillow")
+        ]
+        cpu, by_clock, starting = (statistics.median(values[name]) for values in (each, clock, start))
+        print(
+            f"{name:12}{cpu * 1e6:11.0f} us{by_clock * 1e6:11.0f} us{starting:8.1f} s{memory[name] / 1e6:7.0f} MB{''.join(ratios)}"
+        )
 
 
-def measure(command: Sequence[str]) -> float:
-    """CPU seconds, of user and system, of a command and its children."""
-    before = os.times()
-    code = os.spawnve(os.P_WAIT, command[0], list(command), {**os.environ, "PYTHONPATH": str(Path.cwd())})
-    after = os.times()
-    if code:
-        raise SystemExit(f"failed with exit code {code}: {' '.join(command)[:200]}")
-    return after.children_user + after.children_system - before.children_user - before.children_system
+def measure(command: Sequence[str], source: Path, output: Path) -> Cost:
+    """Runs a command in a process of its own, and removes what it writes."""
+    words = [word.replace("{input}", str(source)).replace("{output}", str(output)) for word in command]
+    started = time.monotonic()
+    pid = os.posix_spawn(words[0], words, {**os.environ, "PYTHONPATH": str(Path.cwd()), "TF_CPP_MIN_LOG_LEVEL": "3"})
+    # Its children are counted with it, as it has waited for them.
+    _, status, usage = os.wait4(pid, 0)
+    if status:
+        raise SystemExit(f"failed with status {status}: {' '.join(words)[:200]}")
+    clock = time.monotonic() - started
+    shutil.rmtree(output, ignore_errors=True) if output.is_dir() else output.unlink(missing_ok=True)
+    return Cost(usage.ru_utime + usage.ru_stime, clock, usage.ru_maxrss * 1024)
 
 
 def draw(folder: Path, count: int = 200) -> Path:

@@ -66,7 +66,7 @@ def test_text(digits_dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "image/encoded      bytes (image)  uint8       8x8x1" in shown
     assert "10 classes, labels 0 to 9" in shown
     assert "10 classes: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9" in shown
-    assert "made from digits: 290 inputs, 18.6 kB, 1 files ignored" in shown
+    assert "made from digits: 290 inputs, 18.6 kB, 1 file ignored" in shown
     assert '{"seed": 0}' in shown
     assert "       2  not an image" in shown
     assert 'image/filename     "0200.png"' in shown

@@ -22,6 +22,7 @@ COMMANDS = {
     "convert": "make a dataset: raw files to TFRecord shards",
     "inspect": "show what is in a dataset",
     "verify": "re-read a dataset and name everything that is damaged",
+    "bench": "measure how fast a dataset is fed, stage by stage, and what limits it",
     "train": "train, evaluate or predict with a model on a dataset",
 }
 

@@ -6,28 +6,31 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from tpudata.tables import bytes_text, count_text, table
+from tpudata.tables import bytes_text, count_text, counted, table
 
 _SHOWN_CLASSES = 20
 
 
 def description_text(it: dict[str, Any]) -> str:
     """The description of a dataset that `tpudata.cli.inspect.describe` makes, as a person reads it."""
+    compression = "" if it["compression"] is None else f", {it['compression']}"
     head = (
-        f"{it['path']}: {count_text(it['records'])} records in {bytes_text(it['bytes'])}"
-        f" (layout {it['layout']}, format version {it['format_version']}, made by {it['created_by']})"
+        f"{it['path']}: {counted(it['records'], 'record')} in {bytes_text(it['bytes'])}"
+        f" (layout {it['layout']}{compression}, format version {it['format_version']}, made by {it['created_by']})"
     )
     source = it["source"]
-    ignored = f", {count_text(source['ignored_files'])} files ignored" if source["ignored_files"] else ""
-    origin = (
-        f"made from {source['input']}: {count_text(source['files'])} inputs, {bytes_text(source['bytes'])}{ignored}"
-    )
+    ignored = f", {counted(source['ignored_files'], 'file')} ignored" if source["ignored_files"] else ""
+    origin = f"made from {source['input']}: {counted(source['files'], 'input')}, {bytes_text(source['bytes'])}{ignored}"
     if it["options"]:
         origin += f"\nwith options {json.dumps(it['options'], sort_keys=True)}"
     parts = [head, _splits_text(it["splits"]), _features_text(it["features"])]
     if it["labels"] is not None:
         parts.append(_classes_text(it["labels"]))
     parts += [origin, _rejects_text(it)]
+    if it["converted"]:
+        parts.append(_reasons_text("re-encoded", it["converted"]))
+    if it["counts"]:
+        parts.append(_counts_text(it["counts"]))
     parts += [_examples_text(name, split["examples"]) for name, split in it["splits"].items() if split["examples"]]
     return "\n\n".join(parts)
 
@@ -56,8 +59,9 @@ def _features_text(features: list[dict[str, Any]]) -> str:
         shape = "x".join("?" if size is None else str(size) for size in feature["shape"]) or "scalar"
         note = ""
         if "num_classes" in feature:
-            first = feature["label_offset"]
-            note = f"{feature['num_classes']} classes, labels {first} to {first + feature['num_classes'] - 1}"
+            first, count = feature["label_offset"], feature["num_classes"]
+            labels = f"label {first}" if count == 1 else f"labels {first} to {first + count - 1}"
+            note = f"{counted(count, 'class', 'classes')}, {labels}"
         stored = feature["kind"] + (f" ({feature['encoding']})" if "encoding" in feature else "")
         rows.append([feature["name"], stored, feature["dtype"], shape, note])
     return table(rows)
@@ -66,14 +70,27 @@ def _features_text(features: list[dict[str, Any]]) -> str:
 def _classes_text(labels: Sequence[str]) -> str:
     shown = ", ".join(labels[:_SHOWN_CLASSES])
     more = f" and {count_text(len(labels) - _SHOWN_CLASSES)} more" if len(labels) > _SHOWN_CLASSES else ""
-    return f"{count_text(len(labels))} classes: {shown}{more}"
+    return f"{counted(len(labels), 'class', 'classes')}: {shown}{more}"
 
 
 def _rejects_text(it: dict[str, Any]) -> str:
     if not it["rejected"]:
         return "rejected: none"
-    reasons = [["rejected", "reason"], *([count_text(n), reason] for reason, n in sorted(it["rejected"].items()))]
-    return "\n".join([table(reasons, right=[0]), *(f"listed in {path}" for path in it["rejects"])])
+    return "\n".join([_reasons_text("rejected", it["rejected"]), *(f"listed in {path}" for path in it["rejects"])])
+
+
+def _reasons_text(what: str, counts: dict[str, int]) -> str:
+    rows = [[what, "reason"], *([count_text(count), reason] for reason, count in sorted(counts.items()))]
+    return table(rows, right=[0])
+
+
+def _counts_text(counts: dict[str, int]) -> str:
+    """Documents and tokens, and how many of the places for tokens are real ones."""
+    rows = [[name, count_text(count), ""] for name, count in counts.items()]
+    if counts.get("padding"):
+        real = counts["tokens"]
+        rows.append(["real tokens", f"{real / (real + counts['padding']):.2%}", ""])
+    return table(rows, right=[1])
 
 
 def _examples_text(split: str, examples: list[dict[str, Any]]) -> str:

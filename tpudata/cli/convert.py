@@ -10,7 +10,10 @@ from tpudata.errors import UsageError
 from tpudata.flags import sentence, suggestion
 
 # By kind of input: what it is. The job is `beam_jobs.KIND`.
-_KINDS = {"images": "PNG and JPEG files in a folder for each class"}
+_KINDS = {
+    "images": "folders of classes, CSV and JSONL lists, patterns, tars, IDX pairs, ImageNet; local or gs://",
+    "text": "lines, paragraphs, whole files, JSONL, CSV, TSV, Parquet, packed or not; local or gs://",
+}
 
 
 def run(argv: Sequence[str]) -> int:
@@ -30,7 +33,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _help() -> str:
-    kinds = "\n".join(f"  {kind}  {what}" for kind, what in _KINDS.items())
+    kinds = "\n".join(f"  {kind:<6}  {what}" for kind, what in _KINDS.items())
     return (
         "usage: tpudata convert KIND --input SRC --output DIR [FLAGS]\n\n"
         f"kinds of input:\n{kinds}\n\n`tpudata convert KIND --help` lists the flags of a kind."

@@ -12,7 +12,7 @@ from tpudata.cli._inspect_text import description_text
 from tpudata.errors import DatasetError, UsageError
 from tpudata.flags import FlagParser, flag_type
 from tpudata.format import Dataset, Feature, Shard, Split, index_name, open_dataset
-from tpudata.format.layout import INDEX_FOLDER
+from tpudata.format.layout import INDEX_FOLDER, REJECTS_FOLDER
 from tpudata.storage import storage_for
 
 # How much of a long value or list is shown.
@@ -54,9 +54,11 @@ def describe(dataset: Dataset, records: int) -> dict[str, Any]:
         records: how many records to show from each split.
 
     Returns:
-        `path`, `layout`, `format_version`, `created_by`, `records`, `bytes`, `splits` (per name: `records`, `bytes`,
+        `path`, `layout`, `compression`, `format_version`, `created_by`, `records`, `bytes`, `splits` (per name: `records`, `bytes`,
         `decoded_bytes`, `shards`, `examples`), `features`, `labels` (class names or null), `rejected` (counts by reason),
-        `rejects` (paths of the files that list them), `options` and `source`. Sizes are in bytes.
+        `rejects` (paths of the files that list them), `converted` (counts of re-encoded inputs by reason), `counts` (of
+        documents and tokens, where it was made from text), `options` and `source`.
+        Sizes are in bytes.
 
     Raises:
         DatasetError: a shard or its index is missing, or a shard has another size than the manifest says.
@@ -68,6 +70,7 @@ def describe(dataset: Dataset, records: int) -> dict[str, Any]:
     return {
         "path": dataset.path,
         "layout": manifest.layout,
+        "compression": manifest.compression,
         "format_version": manifest.format_version,
         "created_by": manifest.created_by,
         "records": manifest.records,
@@ -77,6 +80,8 @@ def describe(dataset: Dataset, records: int) -> dict[str, Any]:
         "labels": dataset.labels(),
         "rejected": dict(manifest.rejected),
         "rejects": _reject_files(dataset),
+        "converted": dict(manifest.converted),
+        "counts": dict(manifest.counts),
         "options": dict(manifest.options),
         "source": {
             "input": manifest.source.input,
@@ -169,7 +174,7 @@ def _item(value: bytes | int | float, is_text: bool) -> Any:
 
 def _reject_files(dataset: Dataset) -> list[str]:
     storage = storage_for(dataset.path)
-    folder = storage.join(dataset.path, "rejects")
+    folder = storage.join(dataset.path, REJECTS_FOLDER)
     if storage.stat(folder) is None:
         return []
     return [entry.path for entry in storage.list(folder) if not entry.is_folder]

@@ -1,0 +1,95 @@
+"""How much memory feeding takes, of datasets that are larger than the shuffle's window and what is read ahead.
+
+    python scripts/bench/memory.py FOLDER [--gigabytes 2.2]
+
+Writes two datasets to FOLDER, unless they are there: records of 842 bytes (28 x 28 pixels and a label) and of 110 kB on average, as
+large as photographs (random bytes, fed as strings: nothing is decoded). Each is fed by `make_input_fn` in a process of its own, in
+training with a window of 64 MB and in evaluation. Prints the peak of the process's memory beyond what it has once TensorFlow is
+imported and has made a batch: after a quarter of the records, and after all of them. It is bounded where the two are about equal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from tpudata.format import Feature, Manifest, Source, Split, encode_example, shard_name, write_metadata, write_shard
+from tpudata.tables import table
+
+_SHARDS = 16
+_PIXELS, _LARGE_BYTES = 784, 110_000
+_SMALL_RECORD_BYTES = 842
+_WINDOW_BYTES = 64_000_000
+
+
+def main() -> None:
+    """Runs the benchmark and prints its table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, metavar="FOLDER")
+    parser.add_argument("--gigabytes", type=float, default=2.2, help="of large records; of small ones a quarter")
+    flags = parser.parse_args()
+    large = round(flags.gigabytes * 1e9 / _LARGE_BYTES)
+    small = round(flags.gigabytes / 4 * 1e9 / _SMALL_RECORD_BYTES)
+    rows = [["", "records", "data", "after a quarter", "after all"]]
+    for name, records, size, batch_size in (
+        ("small", small, _SMALL_RECORD_BYTES, 1024),
+        ("large", large, _LARGE_BYTES, 64),
+    ):
+        data = written(flags.folder / f"{name}-{records}", records, is_large=name == "large")
+        for training in (True, False):
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                peaks = pool.apply(peak, (data, training, batch_size, records // batch_size, _WINDOW_BYTES // size))
+            what = f"{size:,} bytes, {'training' if training else 'evaluation'}"
+            rows.append([what, f"{records:,}", f"{records * size / 1e6:,.0f} MB", *(f"{mb:,.0f} MB" for mb in peaks)])
+    print(table(rows, right=range(1, 5)))
+
+
+def written(folder: Path, records: int, *, is_large: bool) -> str:
+    """Writes a dataset, unless it is there, and returns its path."""
+    if (folder / "manifest.json").exists():
+        return str(folder)
+    random = np.random.default_rng(0)
+
+    def part(number: int) -> Iterator[bytes]:
+        for _ in range(records * number // _SHARDS, records * (number + 1) // _SHARDS):
+            if is_large:
+                yield encode_example({"text": random.bytes(int(_LARGE_BYTES * random.uniform(0.5, 1.5)))})
+            else:
+                yield encode_example({"image_raw": random.bytes(_PIXELS), "label": 7})
+
+    shards = tuple(write_shard(str(folder), shard_name("train", k, _SHARDS), part(k)) for k in range(_SHARDS))
+    features: tuple[Feature, ...] = (Feature("text", "bytes", "string"),)
+    if not is_large:
+        features = (Feature("image_raw", "bytes", "uint8", (28, 28, 1), "raw"), Feature("label", "int64", "int64"))
+    layout = "text" if is_large else "raw"
+    manifest = Manifest(layout, {"train": Split(shards)}, features, Source("random", records, 0, "0"), "")
+    write_metadata(str(folder), manifest)
+    return str(folder)
+
+
+def peak(data: str, training: bool, batch_size: int, batches: int, window: int) -> list[float]:
+    """MB that feeding takes up to a quarter of the batches, and up to all of them."""
+    import tensorflow as tf
+
+    import tpudata
+
+    for _ in tf.data.Dataset.range(10).map(lambda x: x + 1).prefetch(1):
+        pass
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    input_fn = tpudata.make_input_fn(
+        data, "train", training=training, seed=1 if training else None, shuffle_buffer=window if training else None
+    )
+    found = []
+    for number, _ in enumerate(input_fn({"batch_size": batch_size}).take(batches), 1):
+        if number in (batches // 4, batches):
+            found.append((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1000)
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,267 @@
+"""How fast datasets are read: records per CPU second of pipelines that do the same, side by side.
+
+    python scripts/bench/read.py [CASE ...] [--rounds N] [--folder FOLDER] [--images DATASET [--resized DATASET]]
+
+Cases, by default all:
+
+    fixed     MNIST-like records of 842 bytes in batches of 1,024, parsed and normalised, beside TensorFlow's raw reader, which does
+              neither, and beside the two usual ways to parse
+    resume    seconds to the first batch from step 0 and from later ones
+    shuffle   how well a dataset that is sorted by class is mixed, beside a true permutation
+    tokens    rows of 512 packed tokens, as int64 lists and as bytes of int32, in batches of 1,024
+    jpeg      photographs, cropped for training, beside tensorflow/tpu's imagenet_input; of --images, a dataset of `tpudata convert
+              images` with 64 shards or more, and of --resized, the same converted with --resize-shorter 256
+
+Data is written to --folder (by default a temporary one) where it is not there yet. All pipelines of a case run in this process,
+those of jpeg each in one of its own, in turn, and the median of the rounds counts. CPU is user and system time of all threads.
+Nothing here passes or fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import _read_jpeg
+import _read_tokens
+import tensorflow as tf
+
+import tpudata
+from tpudata.format import (
+    Feature,
+    Manifest,
+    Source,
+    Split,
+    encode_example,
+    shard_name,
+    write_metadata,
+    write_shard,
+)
+
+BATCH = 1024
+# Seconds without work after which nothing goes on.
+QUIET = 0.2
+PIXELS = 28 * 28
+
+
+def main() -> None:
+    """Runs the cases and prints their tables."""
+    names = (*CASES, "jpeg")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"out of {', '.join(names)}")
+    parser.add_argument(
+        "--rounds", type=int, default=5, help="rounds, of which the median counts (default %(default)s)"
+    )
+    parser.add_argument("--folder", type=Path, help="where data is kept for the next run")
+    parser.add_argument("--images", type=Path, metavar="DATASET", help="of photographs, for jpeg")
+    parser.add_argument("--resized", type=Path, metavar="DATASET", help="the same, converted with --resize-shorter 256")
+    flags = parser.parse_args()
+    unknown = [case for case in flags.cases if case not in names]
+    if unknown:
+        parser.error(f"no case {unknown[0]!r}; there are {', '.join(names)}")
+    if "jpeg" in flags.cases and not flags.images:
+        parser.error("jpeg: pass --images DATASET")
+    with tempfile.TemporaryDirectory(prefix="tpudata-bench-") as temporary:
+        for case in flags.cases or (names if flags.images else CASES):
+            if case == "jpeg":
+                _read_jpeg.report(flags.images, flags.resized, flags.rounds)
+            else:
+                CASES[case](flags.folder or Path(temporary), flags.rounds)
+            print()
+
+
+def fixed(folder: Path, rounds: int) -> None:
+    """Records of one size: a dataset that fits the shuffle's window, and one that does not."""
+    for name, records, batches in (("52 MB", 61_440, 60), ("345 MB", 409_600, 400)):
+        data = mnist_like(folder / f"fixed-{records}", records)
+        files = sorted(str(path) for path in Path(data).glob("train-*"))
+        raw = tf.data.TFRecordDataset(files).batch(BATCH)
+        training, evaluation = (
+            tpudata.make_input_fn(data, "train", training=flag, dtype="float32", seed=1)({"batch_size": BATCH})
+            for flag in (True, False)
+        )
+        pipelines = {
+            "raw: TFRecordDataset, batch": (raw, batches),
+            "batch, parse_example": (raw.map(parse_batch, num_parallel_calls=tf.data.AUTOTUNE), batches),
+            # So slow that a part of the records must do.
+            "map(parse_single_example), batch": (tf.data.TFRecordDataset(files).map(parse_record).batch(BATCH), 20),
+            "tpudata, training": (training, batches),
+            "tpudata, evaluation": (evaluation, batches),
+        }
+        print(f"fixed: {records:,} records of 842 bytes, {name}; thousand records")
+        table({name: (drain(dataset.prefetch(2)), count) for name, (dataset, count) in pipelines.items()}, rounds)
+
+
+def resume(folder: Path, rounds: int) -> None:
+    """Seconds until the first batch is there; of a dataset larger than the shuffle's window."""
+    data = mnist_like(folder / "fixed-409600", 409_600)
+    input_fn = tpudata.make_input_fn(data, "train", training=True, seed=1)
+
+    def seconds(step: int) -> float:
+        begin = time.perf_counter()
+        next(iter(input_fn({"batch_size": BATCH}, start_step=step)))
+        return time.perf_counter() - begin
+
+    seconds(0)
+    print("resume: 345 MB; seconds to the first batch")
+    for step in (0, 1, 1000, 10**6, 10**9):
+        print(f"    from step {step:<13,} {statistics.median(seconds(step) for _ in range(rounds)):8.2f}")
+
+
+def shuffle(folder: Path, rounds: int) -> None:  # noqa: ARG001
+    """Numbers of the order alone; no record is read."""
+    from tpudata.input.chunks import Chunks
+    from tpudata.input.training_order import TrainingOrder
+
+    print(
+        "shuffle: a dataset sorted by class; distance of records from their places, as a share of all, and classes per batch"
+    )
+    print(f"    {'':44} {'mean':>6} {'25%':>6} {'50%':>6} {'75%':>6} {'classes':>8}")
+    for name, records, chunk, window, classes in (
+        ("1.28 M of 110 kB (141 GB), 1000 classes", 1_280_000, 4, 2440, 1000),
+        ("409,600 of 842 bytes (345 MB), 10 classes", 409_600, 512, 318_800, 10),
+        ("4.1 M of 842 bytes (3.4 GB), 1000 classes", 4_096_000, 512, 318_800, 1000),
+    ):
+        order = TrainingOrder(Chunks.of([records // 8] * 8, chunk), BATCH, window, 1)
+        rows = np.concatenate([order.positions(step, 0, BATCH) for step in range(records // BATCH)])
+        for label, ids in (
+            (name, order.ids(rows)),
+            ("  true permutation", np.random.default_rng(0).permutation(records)),
+        ):
+            distance = np.abs(ids - np.arange(records)) / records
+            found = np.mean([len(np.unique(batch)) for batch in (ids // (records // classes)).reshape(-1, BATCH)])
+            quartiles = " ".join(f"{value:6.3f}" for value in np.quantile(distance, (0.25, 0.5, 0.75)))
+            print(f"    {label:44} {distance.mean():6.3f} {quartiles} {found:8.1f}")
+
+
+def tokens(folder: Path, rounds: int) -> None:
+    """Rows of 512 tokens, stored in two ways."""
+    for title, pipelines in _read_tokens.pipelines(folder, BATCH):
+        print(f"{title}; thousand rows")
+        table({name: (drain(dataset), batches) for name, (dataset, batches) in pipelines.items()}, rounds)
+
+
+CASES: dict[str, Callable[[Path, int], None]] = {
+    "fixed": fixed,
+    "resume": resume,
+    "shuffle": shuffle,
+    "tokens": tokens,
+}
+
+
+def table(pipelines: dict[str, tuple[Callable[[int], None], int]], rounds: int) -> None:
+    """Measures in turn, and prints records per CPU second and per second, and the ratio of the former to the first line's."""
+    costs: dict[str, list[tuple[float, float]]] = {name: [] for name in pipelines}
+    for _ in range(rounds):
+        for name, (run, batches) in pipelines.items():
+            cpu, _ = settled()
+            wall = time.perf_counter()
+            run(batches)
+            cpu_after, wall_after = settled()
+            costs[name].append(((cpu_after - cpu) / batches / BATCH, (wall_after - wall) / batches / BATCH))
+    base = costs[next(iter(costs))]
+    print(f"    {'':34} {'per CPU s':>10} {'per s':>8} {'ratio':>7}")
+    for name, found in costs.items():
+        cpu, wall = (statistics.median(values) for values in zip(*found, strict=True))
+        ratio = statistics.median(theirs[0] / mine[0] for mine, theirs in zip(found, base, strict=True))
+        print(f"    {name:34} {1e-3 / cpu:10.0f} {1e-3 / wall:8.0f} {ratio:7.2f}")
+
+
+def settled() -> tuple[float, float]:
+    """Waits until nothing goes on; returns the CPU time, and since when nothing has.
+
+    Pipelines work in advance, also while others are measured. So a round ends when there is as much in advance again as there was
+    when it began.
+    """
+    cpu, wall = cpu_seconds(), time.perf_counter()
+    while time.perf_counter() - wall < QUIET:
+        time.sleep(QUIET / 20)
+        now = cpu_seconds()
+        if now - cpu > QUIET / 10:
+            cpu, wall = now, time.perf_counter()
+    return cpu, wall
+
+
+def drain(dataset: tf.data.Dataset) -> Callable[[int], None]:
+    """Takes batches from a dataset; starting it is left out, as a training run starts once."""
+
+    def run(batches: int) -> None:
+        for _ in range(batches):
+            next(iterator)
+
+    def endless() -> Iterator[Any]:
+        while True:
+            yield from dataset
+
+    iterator = endless()
+    for _ in range(5):
+        next(iterator)
+    return run
+
+
+def parse_batch(records: tf.Tensor) -> Any:
+    """Whole batches to normalised images and labels."""
+    found = tf.io.parse_example(records, SPEC)
+    images = tf.reshape(tf.io.decode_raw(found["image_raw"], tf.uint8), (-1, 28, 28, 1))
+    return tf.cast(images, tf.float32) / 255.0, tf.cast(found["label"], tf.int32)
+
+
+def parse_record(record: tf.Tensor) -> Any:
+    """One record, as the first programs for TPUs had it."""
+    found = tf.io.parse_single_example(record, SPEC)
+    image = tf.ensure_shape(tf.io.decode_raw(found["image_raw"], tf.uint8), [PIXELS])
+    return tf.reshape(tf.cast(image, tf.float32) / 255.0, (28, 28, 1)), tf.cast(found["label"], tf.int32)
+
+
+SPEC = {"image_raw": tf.io.FixedLenFeature([], tf.string), "label": tf.io.FixedLenFeature([], tf.int64)}
+
+
+def cpu_seconds() -> float:
+    """User and system time of this process."""
+    times = os.times()
+    return times.user + times.system
+
+
+def mnist_like(folder: Path, records: int, shards: int = 4) -> str:
+    """Writes random pictures of 28 x 28 with labels 0 to 9, unless they are there."""
+    if (folder / "manifest.json").exists():
+        return str(folder)
+    random = np.random.default_rng(0)
+
+    def part(count: int) -> Iterator[bytes]:
+        for _ in range(count):
+            yield encode_example({"image_raw": random.bytes(PIXELS), "label": int(random.integers(10))})
+
+    written = [
+        write_shard(str(folder), shard_name("train", number, shards), part(records // shards))
+        for number in range(shards)
+    ]
+    manifest = Manifest(
+        layout="raw",
+        splits={"train": Split(tuple(written))},
+        features=(
+            Feature("image_raw", "bytes", "uint8", (28, 28, 1), "raw"),
+            Feature("label", "int64", "int64", num_classes=10),
+        ),
+        source=Source("random", records, 0, "0"),
+        created_by=tpudata.__version__,
+        labels=10,
+    )
+    write_metadata(str(folder), manifest, [str(number) for number in range(10)])
+    return str(folder)
+
+
+if __name__ == "__main__":
+    main()

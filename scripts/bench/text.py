@@ -1,0 +1,179 @@
+"""What tokenizing and packing text costs, beside plain loops, and how much of the packed tokens is text.
+
+    python scripts/bench/text.py PATH... [--length 512] [--megabytes 20] [--rounds 5]
+
+PATH is a file of text, or a folder whose files of text are taken. Documents are what stands between blank lines, such as the
+speeches of a play; they are repeated until they are as many megabytes as were asked for. Everything runs in this process, in turn,
+and the best of several rounds counts. Figures are tokens of text per CPU second. Nothing here passes or fails.
+
+    plain loop      one stream of bytes, cut every `length`, each row a tf.train.Example with one int64_list
+    bytes, stream   the converter: documents to Examples with input_ids
+    bytes, packed   the same with input_ids, segment_ids and positions
+    own batch       SentencePiece's and tokenizers' own batch calls, on models trained here
+    encode_batch    the same through tpudata's tokenizers
+    packed          documents to packed Examples with them
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import re
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import sentencepiece
+import tensorflow as tf
+import tokenizers
+
+from beam_jobs.reference import Reference
+from beam_jobs.text_options import TextOptions
+from beam_jobs.text_records import Item, TextRecords
+from beam_jobs.text_summary import TextSummary
+from beam_jobs.tokenizers import Tokenizer, TokenizerSpec, open_tokenizer
+from tpudata.errors import BadRecordError
+
+_TRAINING_LINES = 20_000
+
+
+def main() -> None:
+    """Runs the benchmark and prints its tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH")
+    parser.add_argument("--length", type=int, default=512, help="tokens of a sequence (default %(default)s)")
+    parser.add_argument("--megabytes", type=float, default=20, help="of text, repeated as needed (default %(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="of which the best counts (default %(default)s)")
+    flags = parser.parse_args()
+    found = [document for path in flags.paths for document in read(path)]
+    size = sum(map(len, found))
+    texts = found * max(1, round(flags.megabytes * 1e6 / size))
+    print(f"{len(found):,} documents of {size / len(found):.0f} characters on average, x {len(texts) // len(found)}")
+    with tempfile.TemporaryDirectory(prefix="tpudata-bench-") as name:
+        specs = train(found, Path(name))
+        report_share(found, flags.length, specs)
+        report_bytes(texts, flags.length, flags.rounds)
+        for spec in specs:
+            report_tokenizer(texts[: max(1, len(texts) // 10)], flags.length, flags.rounds, spec)
+
+
+def read(path: Path) -> list[str]:
+    """The documents of a file, or of the files of a folder that are UTF-8."""
+    files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+    found = []
+    for file in files:
+        try:
+            text = file.read_bytes().decode()
+        except UnicodeDecodeError:
+            continue
+        found += [part for part in re.split(r"\n[ \t\r]*\n", text) if part.strip()]
+    return found
+
+
+def train(texts: Sequence[str], folder: Path) -> list[TokenizerSpec]:
+    """A model of each package, for these texts."""
+    lines = [line for text in texts[:_TRAINING_LINES] for line in text.split("\n")][:_TRAINING_LINES]
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines), model_writer=model, vocab_size=4000, hard_vocab_limit=False, minloglevel=2
+    )
+    (folder / "a.model").write_bytes(model.getvalue())
+    byte_pairs = tokenizers.Tokenizer(tokenizers.models.BPE())
+    byte_pairs.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=4000, special_tokens=["<|endoftext|>"], show_progress=False)
+    byte_pairs.train_from_iterator(lines, trainer)
+    byte_pairs.save(str(folder / "a.json"))
+    return [TokenizerSpec("sentencepiece", f"{folder}/a.model"), TokenizerSpec("hf", f"{folder}/a.json")]
+
+
+def report_share(texts: Sequence[str], length: int, specs: Sequence[TokenizerSpec]) -> None:
+    """Prints the share of the packed tokens that is text."""
+    for spec in (TokenizerSpec("bytes"), *specs):
+        summary = convert(items_of(texts), open_tokenizer(spec), spec, length, pack=True)
+        print(f"packed with {spec.kind:14} {summary.real_share:7.2%} of {summary.tokens + summary.padding:,} tokens")
+
+
+def report_bytes(texts: Sequence[str], length: int, rounds: int) -> None:
+    """Prints how fast bytes are cut and packed, beside the plain loop."""
+    spec = TokenizerSpec("bytes")
+    tokenizer = open_tokenizer(spec)
+    items = items_of(texts)
+    data = "".join(texts).encode()
+    runs: dict[str, Callable[[], int]] = {
+        "plain loop": lambda: plain_loop(data, length),
+        "bytes, stream": lambda: convert(items, tokenizer, spec, length, pack=False).tokens,
+        "bytes, packed": lambda: convert(items, tokenizer, spec, length, pack=True).tokens,
+    }
+    report(runs, rounds)
+
+
+def report_tokenizer(texts: Sequence[str], length: int, rounds: int, spec: TokenizerSpec) -> None:
+    """Prints how fast a tokenizer is, beside its package's own batch call."""
+    tokenizer = open_tokenizer(spec)
+    items = items_of(texts)
+    batch = list(texts)
+    runs: dict[str, Callable[[], int]] = {
+        f"{spec.kind}, own batch": own_batch(spec, batch),
+        f"{spec.kind}, encode_batch": lambda: sum(map(len, tokenizer.encode_batch(batch))),
+        f"{spec.kind}, packed": lambda: convert(items, tokenizer, spec, length, pack=True).tokens,
+    }
+    report(runs, rounds)
+
+
+def own_batch(spec: TokenizerSpec, batch: list[str]) -> Callable[[], int]:
+    """The package's own way to encode many texts into lists of ids."""
+    if spec.kind == "sentencepiece":
+        processor = sentencepiece.SentencePieceProcessor(model_file=spec.path)
+        return lambda: sum(map(len, processor.encode(batch, out_type=int, num_threads=1)))
+    tokenizer = tokenizers.Tokenizer.from_file(spec.path)
+    return lambda: sum(len(one.ids) for one in tokenizer.encode_batch(batch))
+
+
+def report(runs: dict[str, Callable[[], int]], rounds: int) -> None:
+    """Runs in turn, and prints tokens per CPU second of the best round and the ratio to the first run."""
+    best = dict.fromkeys(runs, 0.0)
+    for _ in range(rounds):
+        for name, run in runs.items():
+            before = time.process_time()
+            tokens = run()
+            best[name] = max(best[name], tokens / (time.process_time() - before))
+    first = next(iter(best.values()))
+    for name, rate in best.items():
+        print(f"{name:28} {rate / 1e6:8.2f} M tokens per CPU second {rate / first:6.2f}")
+
+
+def plain_loop(data: bytes, length: int) -> int:
+    """What a person writes who wants no more than rows of bytes in Examples."""
+    for start in range(0, len(data), length):
+        value = tf.train.Int64List(value=data[start : start + length])
+        feature = {"input_ids": tf.train.Feature(int64_list=value)}
+        tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
+    return len(data)
+
+
+def items_of(texts: Sequence[str]) -> list[Item]:
+    """The documents as the worker of a shard has them."""
+    data = [text.encode() for text in texts]
+    return [(Reference(str(n), "train", (), "a.txt", n, len(one), "plain"), one) for n, one in enumerate(data)]
+
+
+def convert(
+    items: Sequence[Item], tokenizer: Tokenizer, spec: TokenizerSpec, length: int, *, pack: bool
+) -> TextSummary:
+    """Makes the records of documents, and returns what was counted."""
+    summary = TextSummary()
+    converter = TextRecords(TextOptions(tokenizer=spec, sequence_length=length, pack=pack), tokenizer.identity)
+    for _ in converter.records(items, tokenizer, summary, refuse):
+        pass
+    return summary
+
+
+def refuse(reference: Reference, error: BadRecordError) -> None:
+    """Raises the refusal of a document."""
+    del reference
+    raise error
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,227 @@
+"""What the estimator's training loop costs: steps per second beside a bare tf.function loop of the same model.
+
+    python scripts/bench/train.py [--steps N] [--rounds N] [--num-shards N] [--original PYTHON]
+
+The model is a small CNN for 28x28 digits (random ones, made once and held in memory), batch 64, Momentum. Both loops run 100
+steps in a call, in this process, in turn, and the best of several rounds counts, because a machine is never quite idle. Also
+timed: the first step, from making the estimator to its end, and ten evaluations and predictions of one batch beside the first
+ones, which build them. With `--original`, the Python of an environment with TensorFlow 2.15, the original TPUEstimator trains the
+same model in a process of its own, in turn with the others (use_tpu=False). "With hooks" is with LoggingTensorHook and
+StopAtStepHook, which see every step. On a machine with a GPU all of it runs there. Prints ratios, and never fails on time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # tf.compat.v1.layers needs it
+
+import numpy as np
+import tensorflow as tf
+
+from tpudata.estimator import CrossShardOptimizer, ModeKeys, RunConfig, TPUConfig, TPUEstimator, TPUEstimatorSpec
+
+v1 = tf.compat.v1
+_BATCH = 64
+_LOOP = 100
+_BARE = "bare tf.function loop"
+_OURS = "estimator.train"
+
+
+def main() -> None:
+    """Measures and prints a table."""
+    parser = argparse.ArgumentParser(description="Measures the estimator's training loop beside a bare one.")
+    parser.add_argument("--steps", type=int, default=300, help="per round; a multiple of 100")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--num-shards", type=int, default=1)
+    parser.add_argument("--original", metavar="PYTHON", help="of an environment with TensorFlow 2.15")
+    flags = parser.parse_args()
+    random = np.random.default_rng(0)
+    images = random.normal(size=(2048, 28, 28, 1)).astype(np.float32)
+    labels = random.integers(0, 10, 2048).astype(np.int32)
+    with tempfile.TemporaryDirectory() as folder:
+        begin = time.monotonic()
+        estimator = _estimator(folder, flags.num_shards)
+        train_input = _input_fn(images, labels, repeat=True)
+        estimator.train(train_input, steps=1)
+        first = time.monotonic() - begin
+        bare = _bare_loop(images, labels)
+        bare(_LOOP)
+        sides: dict[str, Callable[[], float]] = {
+            _BARE: lambda: flags.steps / _seconds(lambda: bare(flags.steps)),
+            _OURS: lambda: _estimator_speed(estimator, train_input, flags.steps),
+            f"{_OURS} with hooks": lambda: _estimator_speed(estimator, train_input, flags.steps, _hooks),
+        }
+        if flags.original:
+            original = _Original(flags.original, folder)
+            sides["original"] = lambda: original.speed(flags.steps, hooks=False)
+            sides["original with hooks"] = lambda: original.speed(flags.steps, hooks=True)
+        speeds = {name: [side()] for name, side in sides.items()}  # the first round warms up
+        for _ in range(flags.rounds):
+            for name, side in sides.items():
+                speeds[name].append(side())
+        if flags.original:
+            original.close()
+        repeated = {
+            "evaluate": lambda: estimator.evaluate(_input_fn(images[:_BATCH], labels[:_BATCH], repeat=False)),
+            "predict": lambda: list(estimator.predict(_input_fn(images[:_BATCH], labels[:_BATCH], repeat=False))),
+        }
+        calls = {name: [_seconds(call) for _ in range(11)] for name, call in repeated.items()}
+    device = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
+    print(
+        f"{device}, {flags.num_shards} replicas, batch {_BATCH}, {_LOOP} steps per loop, best of {flags.rounds} rounds"
+    )
+    best = {name: max(values[1:]) for name, values in speeds.items()}
+    for name, value in best.items():
+        rounds = " ".join(f"{speed:.0f}" for speed in speeds[name][1:])
+        print(f"{name:<26} {value:8,.1f} steps/s  ({rounds})")
+    print(f"the estimator's loop takes {best[_BARE] / best[_OURS]:.3f} times the bare one's time")
+    if flags.original:
+        for hooks in ("", " with hooks"):
+            print(f"{_OURS}{hooks}: {best[_OURS + hooks] / best['original' + hooks]:.2f} times the original's steps/s")
+    print(f"first step after {first:.1f} s")
+    for name, seconds in calls.items():
+        rest = sum(seconds[1:])
+        print(f"{name}: first call {seconds[0]:.2f} s, next ten {rest:.2f} s, {rest / seconds[0]:.2f} times the first")
+
+
+def _seconds(function: Callable[[], Any]) -> float:
+    begin = time.monotonic()
+    function()
+    return time.monotonic() - begin
+
+
+def _logits(images: Any, training: bool) -> Any:
+    layers = v1.layers
+    net = layers.conv2d(images, 16, 5, padding="same", activation=tf.nn.relu)
+    net = layers.max_pooling2d(net, 2, 2)
+    net = layers.conv2d(net, 32, 5, padding="same", activation=tf.nn.relu)
+    net = layers.max_pooling2d(net, 2, 2)
+    net = layers.dense(tf.reshape(net, [-1, 7 * 7 * 32]), 128, activation=tf.nn.relu)
+    return layers.dense(layers.dropout(net, 0.4, training=training), 10)
+
+
+def _model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
+    logits = _logits(features, mode == ModeKeys.TRAIN)
+    if mode == ModeKeys.PREDICT:
+        return TPUEstimatorSpec(mode, predictions={"class": tf.argmax(logits, 1)})
+    loss = tf.identity(v1.losses.sparse_softmax_cross_entropy(labels, logits), name="the_loss")
+    if mode == ModeKeys.EVAL:
+        metrics = (
+            lambda labels, logits: {"accuracy": v1.metrics.accuracy(labels, tf.argmax(logits, 1))},
+            [labels, logits],
+        )
+        return TPUEstimatorSpec(mode, loss=loss, eval_metrics=metrics)
+    optimizer = CrossShardOptimizer(v1.train.MomentumOptimizer(0.01, 0.9))
+    return TPUEstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss, v1.train.get_global_step()))
+
+
+def _estimator(folder: str, num_shards: int) -> TPUEstimator:
+    config = RunConfig(TPUConfig(_LOOP, num_shards), model_dir=folder, save_checkpoints_secs=None, tf_random_seed=1)
+    return TPUEstimator(
+        _model_fn,
+        config=config,
+        use_tpu=False,
+        train_batch_size=_BATCH,
+        eval_batch_size=_BATCH,
+        predict_batch_size=_BATCH,
+    )
+
+
+def _input_fn(images: Any, labels: Any, repeat: bool) -> Callable[..., Any]:
+    def input_fn(params: dict[str, Any]) -> Any:
+        dataset = tf.data.Dataset.from_tensor_slices((images, labels))
+        dataset = dataset.repeat() if repeat else dataset
+        return dataset.batch(params["batch_size"], drop_remainder=True).prefetch(2)
+
+    return input_fn
+
+
+def _hooks() -> list[Any]:
+    return [v1.train.LoggingTensorHook({"loss": "the_loss"}, 100), v1.train.StopAtStepHook(10**9)]
+
+
+def _estimator_speed(
+    estimator: TPUEstimator, input_fn: Any, steps: int, hooks: Callable[[], list[Any] | None] = lambda: None
+) -> float:
+    """The difference of a long and a short call: what a call costs once is no part of the loop."""
+    short = _seconds(lambda: estimator.train(input_fn, hooks=hooks(), steps=_LOOP))
+    return steps / (_seconds(lambda: estimator.train(input_fn, hooks=hooks(), steps=_LOOP + steps)) - short)
+
+
+class _Original:
+    """The original, in a process of its own."""
+
+    def __init__(self, python: str, folder: str) -> None:
+        program = Path(__file__).with_name("_train_original.py")
+        words = [python, "-W", "ignore", str(program), str(Path(folder) / "original")]
+        # Its own Keras is the one that has tf.compat.v1.layers.
+        environment = {name: value for name, value in os.environ.items() if name != "TF_USE_LEGACY_KERAS"}
+        self._process = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
+
+    def speed(self, steps: int, *, hooks: bool) -> float:
+        """Its steps per second."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(steps, int(hooks), file=self._process.stdin, flush=True)
+        return float(self._process.stdout.readline())
+
+    def close(self) -> None:
+        """End it."""
+        self._process.communicate()
+
+
+def _bare_loop(images: Any, labels: Any) -> Callable[[int], None]:
+    """The same model as a person would write it today, on variables of its own."""
+    layers = [
+        tf.keras.layers.Conv2D(16, 5, padding="same", activation="relu"),
+        tf.keras.layers.MaxPooling2D(2, 2),
+        tf.keras.layers.Conv2D(32, 5, padding="same", activation="relu"),
+        tf.keras.layers.MaxPooling2D(2, 2),
+        tf.keras.layers.Flatten(),
+        tf.keras.layers.Dense(128, activation="relu"),
+        tf.keras.layers.Dropout(0.4),
+        tf.keras.layers.Dense(10),
+    ]
+    model = tf.keras.Sequential(layers)
+    model.build((None, 28, 28, 1))
+    variables = model.trainable_variables
+    slots = [tf.Variable(tf.zeros_like(variable)) for variable in variables]
+    dataset = _input_fn(images, labels, repeat=True)({"batch_size": _BATCH})
+
+    def loop(iterator: Any, steps: Any) -> None:
+        def step(done: Any) -> Any:
+            features, labels = next(iterator)
+            with tf.GradientTape() as tape:
+                logits = model(features, training=True)
+                loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
+            for variable, slot, gradient in zip(variables, slots, tape.gradient(loss, variables), strict=True):
+                tf.raw_ops.ResourceApplyMomentum(
+                    var=variable.handle, accum=slot.handle, lr=0.01, grad=gradient, momentum=0.9
+                )
+            return (done + 1,)
+
+        tf.while_loop(lambda done: done < steps, step, (tf.constant(0),))
+
+    iterator = iter(dataset)
+    compiled = tf.function(loop, autograph=False)
+
+    def run(steps: int) -> None:
+        for _ in range(steps // _LOOP):
+            compiled(iterator, tf.constant(_LOOP))
+
+    return run
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,213 @@
+"""`tpudata bench`: the stages, what limits, and whether a step time is met; through the command."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.datasets import Written, write_dataset, write_images
+from tpudata.cli import main
+from tpudata.format import Feature
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    """Encoded pictures of two sizes."""
+    random = np.random.default_rng(0)
+    images = [random.integers(0, 256, (300, 200 + number % 2, 3), np.uint8) for number in range(40)]
+    folder = str(tmp_path_factory.mktemp("pictures"))
+    return write_images(folder, {"train": images}, {"train": [0] * 40}, shape=(None, None, 3))
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """By its kind, a small dataset."""
+    random = np.random.default_rng(0)
+    folder = tmp_path_factory.mktemp("others")
+    floats = [{"x": random.random(5).astype(np.float32), "y": number % 3} for number in range(60)]
+    texts = [{"text": "word " * (number % 7)} for number in range(60)]
+    tokens = [{"input_ids": list(range(1 + number % 9))} for number in range(60)]
+    rows = [{"input_ids": list(range(16)), "segment_ids": [1] * 16, "positions": list(range(16))} for _ in range(60)]
+    raw = [{"image_raw": bytes(48), "label": number % 10} for number in range(60)]
+    packed = [Feature(name, "int64", "int64", (16,)) for name in ("input_ids", "segment_ids", "positions")]
+    kinds: dict[str, tuple[list[Any], list[Feature], str]] = {
+        "features": (floats, [Feature("x", "float", "float32", (5,)), Feature("y", "int64", "int64")], "table"),
+        "text": (texts, [Feature("text", "bytes", "string", encoding="utf8")], "text"),
+        "tokens": (tokens, [Feature("input_ids", "int64", "int64", (None,))], "tokens"),
+        "packed": (rows, packed, "packed"),
+        "raw": (
+            raw,
+            [Feature("image_raw", "bytes", "uint8", (4, 4, 3), "raw"), Feature("label", "int64", "int64")],
+            "raw",
+        ),
+    }
+    return {
+        kind: write_dataset(
+            str(folder / kind),
+            {"train": records},
+            features,
+            layout=layout,
+            compression="gzip" if kind == "text" else None,
+        )
+        for kind, (records, features, layout) in kinds.items()
+    }
+
+
+def report(argv: list[str], capsys: pytest.CaptureFixture[str], seconds: float = 0.1) -> dict[str, Any]:
+    assert main(["bench", *argv, f"--seconds={seconds}", "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def names(found: dict[str, Any]) -> list[str]:
+    return [stage["name"] for stage in found["stages"]]
+
+
+@pytest.mark.parametrize("flags", [[], ["--no-training", "--dtype=float32"]])
+def test_json_has_every_stage(digits_dataset: Path, flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    found = report([str(digits_dataset), "--batch-size=16", *flags], capsys)
+    manifest = json.loads((digits_dataset / "manifest.json").read_bytes())
+    shards = manifest["splits"]["train"]["shards"]
+    a_record = sum(shard["bytes"] for shard in shards) / sum(shard["records"] for shard in shards)
+    assert names(found) == ["read", "check", "parse", *(["decode"] if flags else []), "input_fn"]
+    for stage in found["stages"]:
+        assert stage["records_per_second"] > 0
+        assert stage["bytes_per_second"] == pytest.approx(stage["records_per_second"] * a_record)
+        assert stage["cpu_seconds_per_record"] == pytest.approx(stage["cores"] / stage["records_per_second"])
+        assert stage["other_cores"] >= 0
+    shares = {stage["name"]: stage["share"] for stage in found["stages"] if stage["share"] is not None}
+    assert sum(shares.values()) == pytest.approx(1)
+    assert found["limit"] == max(shares, key=lambda name: shares[name])
+    assert found["step"] is None
+    assert found["training"] is not bool(flags)
+    # In training, what fits the window is read once.
+    assert found["is_held"] is not bool(flags)
+    assert ({"read", "check"} <= shares.keys()) is bool(flags)
+
+
+@pytest.mark.parametrize(
+    ("kind", "flags"),
+    [
+        ("features", []),
+        ("text", []),
+        ("tokens", ["--sequence-length=9"]),
+        ("tokens", ["--sequence-length=4", "--truncate", "--no-training"]),
+        ("packed", ["--no-training"]),
+        ("raw", ["--dtype=bfloat16", "--crop=3", "--augment"]),
+    ],
+)
+def test_every_kind_of_dataset(
+    kind: str, flags: list[str], others: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = report([others[kind], "--batch-size=8", *flags], capsys)
+    assert names(found) == ["read", "check", "parse", *(["decode"] if kind == "raw" else []), "input_fn"]
+    assert ("unpack" in found["stages"][0]["does"]) is (kind == "text")
+
+
+def test_decoding_large_crops_limits(pictures: Written, capsys: pytest.CaptureFixture[str]) -> None:
+    found = report([pictures.path, "--batch-size=8", "--crop=256"], capsys, 0.3)
+    assert found["limit"] == "input_fn"
+    assert found["stages"][-1]["does"] == "+ decode, crop, batch: the whole input_fn"
+    assert "--resize-shorter" in found["advice"]
+    found = report([pictures.path, "--batch-size=8", "--crop=256", "--dtype=bfloat16"], capsys, 0.3)
+    assert (found["limit"], names(found)[3]) == ("decode", "decode")
+    assert "--resize-shorter" in found["advice"]
+
+
+@pytest.mark.parametrize(("milliseconds", "is_bound"), [(0.001, True), (1e6, False)])
+def test_a_step_time_is_met_or_not(
+    digits_dataset: Path, milliseconds: float, is_bound: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = report([str(digits_dataset), "--batch-size=16", f"--step-time={milliseconds}"], capsys)
+    step, whole = found["step"], found["stages"][-1]
+    assert step["records_per_second"] == pytest.approx(16_000 / milliseconds)
+    assert step["is_input_bound"] is is_bound
+    assert step["waiting"] == pytest.approx(max(0, 1 - whole["records_per_second"] * milliseconds / 16_000))
+    if found["waits_for"] == "cores":
+        assert 0 <= step["cores"] - whole["cpu_seconds_per_record"] * step["records_per_second"] <= 1
+    else:
+        assert step["cores"] is None
+
+
+def test_text(digits_dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["bench", str(digits_dataset), "--batch-size=16", "--seconds=0.1", "--split=validation"]
+    assert main([*argv, "--step-time=0.001"]) == 0
+    out = capsys.readouterr().out
+    lines = out.splitlines()
+    assert lines[0] == f"{digits_dataset}: split validation, training order, batches of 16"
+    assert lines[2].split()[:2] == ["stage", "records/s"]
+    assert [line.split("  ")[0] for line in lines[3:7]] == [
+        "read from the storage",
+        "+ compare checksums",
+        "+ parse, shuffle",
+        "+ decode, batch: the whole input_fn",
+    ]
+    assert lines[3].endswith("once")
+    assert "they are read once, and then fed from memory." in lines[8]
+    assert "records/s are fed. What limits is the stage " in out
+    assert lines[-1].startswith(
+        "A step of 0.001 ms takes 16,000,000 records/s: training is input-bound, and the device"
+    )
+    assert main([*argv, "--step-time=1e6", "--no-training"]) == 0
+    out = capsys.readouterr().out
+    assert "training is not input-bound" in out
+    assert "they are read once" not in out
+
+
+def test_images_of_several_sizes_need_one(pictures: Written, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", pictures.path, "--batch-size=8", "--seconds=0.1"]) == 1
+    assert "or --image-size HxW to a command" in capsys.readouterr().err
+    found = report([pictures.path, "--batch-size=8", "--image-size=16x24"], capsys)
+    assert found["stages"][-1]["does"] == "+ decode, resize, batch: the whole input_fn"
+
+
+def test_tokens_need_a_length(others: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["bench", others["tokens"], "--batch-size=8", "--seconds=0.1"]
+    assert main(argv) == 1
+    assert "sequence_length" in capsys.readouterr().err
+    assert main([*argv, "--sequence-length=4"]) == 1
+    assert "truncate=True" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ([], "--batch-size"),
+        (["--batch-size=0"], "'0' is not a whole number of 1 or more"),
+        (["--batch-size=8", "--seconds=0"], "'0' is not a number above 0"),
+        (["--batch-size=8", "--step-time=nan"], "'nan' is not a number above 0"),
+        (["--batch-size=8", "--image-size=8x"], "'8x' is not HEIGHTxWIDTH"),
+        (["--batch-size=8", "--dtype=int8"], "invalid choice: 'int8'"),
+        (["--batch-size=8", "--step-tim=3"], "did you mean --step-time?"),
+        (["--batch-size=8", "--augment", "--no-training"], "augment: it is for training"),
+        (["--batch-size=8", "--sequence-length=3"], "sequence_length=3"),
+    ],
+)
+def test_wrong_usage(flags: list[str], message: str, digits_dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", str(digits_dataset), *flags]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_no_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", str(tmp_path), "--batch-size=8"]) == 1
+    assert "has no manifest.json" in capsys.readouterr().err
+
+
+def test_no_such_split(digits_dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", str(digits_dataset), "--batch-size=8", "--split=tset"]) == 1
+    assert "tset" in capsys.readouterr().err
+
+
+def test_a_damaged_record_is_named(digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copy = Path(shutil.copytree(digits_dataset, tmp_path / "copy"))
+    shard = next(copy.glob("train-00000*"))
+    data = bytearray(shard.read_bytes())
+    data[40] ^= 1
+    shard.write_bytes(data)
+    assert main(["bench", str(copy), "--batch-size=8", "--seconds=0.1"]) == 1
+    assert f"{shard} at byte 0: the checksum" in capsys.readouterr().err

@@ -1,0 +1,263 @@
+"""`tpudata bench DIR`: how fast a dataset is fed, stage by stage, what limits it, and whether that is enough."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tpudata._quiet import quiet_loading
+from tpudata._tensorflow import require_tensorflow
+from tpudata.cli._bench_text import report_text
+from tpudata.errors import UsageError
+from tpudata.flags import FlagParser, flag_type, height_width, positive_int
+from tpudata.format import Dataset, open_dataset
+
+if TYPE_CHECKING:
+    from tpudata.input.input_fn import InputFn
+    from tpudata.input.stages import Stage
+
+_DTYPES = ("uint8", "float32", "bfloat16", "float16")
+# What is read before anything is known of the records: where all are held in memory, only once.
+_READING = ("read", "check")
+# Above this share of the cores, feeding waits for the processor; below it, for something else.
+_BUSY_SHARE = 0.75
+
+
+def run(argv: Sequence[str]) -> int:
+    """Runs the command with its flags and returns its exit code."""
+    parser = FlagParser("tpudata bench", "Measures how fast a dataset is fed, stage by stage, and says what limits it.")
+    parser.add_argument("folder", metavar="DIR", help="the dataset's folder")
+    parser.add_argument("--split", default="train", metavar="NAME", help="which split (default: %(default)s)")
+    parser.add_argument(
+        "--batch-size", type=positive_int, required=True, metavar="N", help="records in a batch of this host"
+    )
+    parser.add_switch("--training", default=True, help="shuffled, as in training, or in order (default: true)")
+    parser.add_argument(
+        "--image-size",
+        type=height_width,
+        metavar="HxW",
+        help="resize images to this height and width; needed where their sizes vary, unless they are cropped",
+    )
+    parser.add_argument(
+        "--crop",
+        type=positive_int,
+        metavar="SIZE",
+        help="random crops of SIZE x SIZE pixels in training, centre crops otherwise",
+    )
+    parser.add_switch("--augment", default=False, help="RandAugment(), after the crop (default: false)")
+    parser.add_argument("--dtype", choices=_DTYPES, default="uint8", help="of images (default: %(default)s)")
+    parser.add_argument("--sequence-length", type=positive_int, metavar="N", help="pad token ids to this length")
+    parser.add_switch("--truncate", default=False, help="cut token ids that are longer (default: false)")
+    parser.add_argument(
+        "--seconds",
+        type=flag_type("seconds", _positive),
+        default=5.0,
+        metavar="S",
+        help="how long to measure each stage (default: %(default)g)",
+    )
+    parser.add_argument(
+        "--step-time",
+        type=flag_type("milliseconds", _positive),
+        metavar="MS",
+        help="milliseconds that a step takes on the device: says whether the device will wait, and for what",
+    )
+    parser.add_switch("--json", default=False, help="print one JSON object, for programs")
+    flags = parser.parse(argv)
+    if not flags.folder:
+        parser.error("DIR is empty; name the dataset's folder")
+    report = measure(open_dataset(flags.folder), flags)
+    if flags.json:
+        json.dump(report, sys.stdout, indent=1)
+        print()
+    else:
+        print(report_text(report))
+    return 0
+
+
+def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
+    """Measures a dataset, as the JSON object that `--json` prints.
+
+    Args:
+        dataset: which one.
+        flags: those of the command.
+
+    Returns:
+        An object with these keys:
+
+        - `path`, `split`, `training`, `batch_size`, and `cores` that there are.
+        - `is_held`: whether all records fit the shuffle's window. Then training reads them once, and no more.
+        - `stages`: of each its `name`, `does` (in words), `records_per_second`, `bytes_per_second` as stored, `cores` that were
+          busy with it, `other_cores` that were busy with other programs, `cpu_seconds_per_record`, all with the stages before it,
+          and `share`: the part that it adds to a record's CPU time, or to its time by the clock; null where it is run only once.
+        - `limit`: name of the stage that adds most.
+        - `waits_for`: "cores" where all are busy, and shares are of CPU time; otherwise "storage", or "threads": what does not run
+          on all cores at once.
+        - `advice`: what to do about it.
+        - `step`, where a step time is given, otherwise null: `milliseconds`, `records_per_second` that it takes, `is_input_bound`,
+          `waiting` (share of the time that the device waits), and `cores` that would be enough; null where feeding waits for
+          something else.
+
+    Raises:
+        TpudataError: the dataset or a flag does not fit.
+        MissingExtraError: TensorFlow is not installed.
+    """
+    with quiet_loading():
+        require_tensorflow("tpudata bench")
+        from tpudata.input.sequence import SequenceOptions
+        from tpudata.input.stages import Stages, usable_cores
+
+    # Made before anything is measured: they check the flags.
+    input_fns = _input_fns(dataset, flags)
+    split = dataset.manifest.split(flags.split)
+    measured = Stages(
+        dataset,
+        flags.split,
+        training=flags.training,
+        sequences=SequenceOptions(flags.sequence_length, truncate=flags.truncate),
+        batch_size=flags.batch_size,
+    )
+    stages = list(measured.measure(input_fns, flags.seconds))
+    cores = usable_cores()
+    repeated = [stage for stage in stages if not (measured.is_held and stage.name in _READING)]
+    whole = stages[-1]
+    is_busy = whole.cores + whole.other_cores >= _BUSY_SHARE * cores
+    shares = _shares(repeated, is_busy=is_busy)
+    limit = max(shares, key=lambda name: shares[name])
+    waits_for = "cores" if is_busy else "storage" if limit == "read" else "threads"
+    does = _does(stages, dataset, flags)
+    return {
+        "path": dataset.path,
+        "split": flags.split,
+        "training": flags.training,
+        "batch_size": flags.batch_size,
+        "cores": cores,
+        "is_held": measured.is_held,
+        "stages": [
+            {
+                "name": stage.name,
+                "does": does[stage.name],
+                "records_per_second": stage.rate,
+                "bytes_per_second": stage.rate * split.bytes / split.records,
+                "cores": stage.cores,
+                "other_cores": stage.other_cores,
+                "cpu_seconds_per_record": stage.cpu_per_record,
+                "share": shares.get(stage.name),
+            }
+            for stage in stages
+        ],
+        "limit": limit,
+        "waits_for": waits_for,
+        "advice": _advice(limit, waits_for, dataset, flags, is_held=measured.is_held),
+        "step": _step(whole, flags, is_busy=is_busy),
+    }
+
+
+def _input_fns(dataset: Dataset, flags: argparse.Namespace) -> dict[str, InputFn]:
+    """The stages behind parsing: images as they are decoded, where there is more to do, and everything."""
+    from tpudata.input import CentreCrop, RandAugment, TrainCrop, make_input_fn
+
+    crop = None
+    if flags.crop is not None:
+        crop = TrainCrop(flags.crop) if flags.training else CentreCrop(flags.crop)
+
+    def made(dtype: str, augment: RandAugment | None) -> InputFn:
+        return make_input_fn(
+            dataset.path,
+            flags.split,
+            training=flags.training,
+            image_size=flags.image_size,
+            crop=crop,
+            augment=augment,
+            dtype=dtype,
+            sequence_length=flags.sequence_length,
+            truncate=flags.truncate,
+            seed=0,
+        )
+
+    whole = made(flags.dtype, RandAugment() if flags.augment else None)
+    if (_has_pictures(dataset) or crop is not None) and (flags.augment or flags.dtype != "uint8"):
+        return {"decode": made("uint8", None), "input_fn": whole}
+    return {"input_fn": whole}
+
+
+def _has_pictures(dataset: Dataset) -> bool:
+    return any(feature.encoding == "image" for feature in dataset.manifest.features)
+
+
+def _does(stages: Sequence[Stage], dataset: Dataset, flags: argparse.Namespace) -> dict[str, str]:
+    """What each stage does, in words, by its name."""
+    decoded = ["decode"] if _has_pictures(dataset) else []
+    decoded += ["crop"] if flags.crop is not None else ["resize"] if flags.image_size is not None else []
+    finished = [] if any(stage.name == "decode" for stage in stages) else decoded
+    finished = [*finished, *(["augment"] if flags.augment else []), *([flags.dtype] if flags.dtype != "uint8" else [])]
+    return {
+        "read": "read from the storage" + (", unpack" if dataset.manifest.compression else ""),
+        "check": "+ compare checksums",
+        "parse": f"+ parse, {'shuffle' if flags.training else 'in order'}",
+        "decode": f"+ {', '.join(decoded)}",
+        "input_fn": f"+ {', '.join([*finished, 'batch'])}: the whole input_fn",
+    }
+
+
+def _shares(stages: Sequence[Stage], *, is_busy: bool) -> dict[str, float]:
+    """By stage, what it adds to those before it: of the CPU time for a record where cores are busy, or else of the time."""
+    added, most = {}, 0.0
+    for stage in stages:
+        cost = stage.cpu_per_record if is_busy else 1 / stage.rate
+        # A stage that comes out cheaper than the one before it adds nothing that can be measured.
+        added[stage.name] = max(0.0, cost - most)
+        most = max(most, cost)
+    return {name: cost / most for name, cost in added.items()}
+
+
+def _step(whole: Stage, flags: argparse.Namespace, *, is_busy: bool) -> dict[str, Any] | None:
+    if flags.step_time is None:
+        return None
+    needed = flags.batch_size / (flags.step_time / 1000)
+    return {
+        "milliseconds": flags.step_time,
+        "records_per_second": needed,
+        "is_input_bound": whole.rate < needed,
+        "waiting": max(0.0, 1 - whole.rate / needed),
+        "cores": math.ceil(whole.cpu_per_record * needed) if is_busy else None,
+    }
+
+
+def _advice(limit: str, waits_for: str, dataset: Dataset, flags: argparse.Namespace, *, is_held: bool) -> str:
+    """What to do about the stage that limits."""
+    is_encoded = _has_pictures(dataset)
+    if waits_for == "storage":
+        return (
+            "The cores wait for the storage: bring the dataset nearer (a local disk, a bucket in the same region), or keep its"
+            " records in memory with cache=True."
+        )
+    if limit == "check":
+        return "More cores help; verify_checksums=False leaves the check out, and then damage is not seen."
+    if is_encoded and limit == ("decode" if flags.augment or flags.dtype != "uint8" else "input_fn"):
+        smaller = "Decode fewer pixels: convert with --resize-shorter, to a little more than the model takes."
+        if flags.crop is None:
+            smaller += ' Or decode once: cache="auto" keeps decoded images where they fit the memory.'
+        return f"{smaller} More cores help in proportion."
+    if limit == "input_fn" and (flags.augment or flags.dtype != "uint8"):
+        what = "Leave out RandAugment or give it fewer layers" if flags.augment else "Feed uint8"
+        return f"{what}, or let the model do it on the device: --dtype uint8. More cores help in proportion."
+    if limit == "read" and dataset.manifest.compression:
+        return "Unpacking takes most: convert with --compression none. More cores help in proportion."
+    kept = "" if is_held else 'cache="auto" keeps parsed records in memory where they fit. '
+    if waits_for == "threads":
+        return f"{kept}One thread puts rows together, so more cores do not help; more hosts do, and larger batches."
+    return f"{kept}More cores help, and so do more hosts."
+
+
+def _positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise UsageError(f"{text!r} is not a number above 0")
+    return value
