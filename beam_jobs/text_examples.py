@@ -39,10 +39,9 @@ class IntLists(NamedTuple):
         return cls(rows.ravel(), range(0, rows.size + 1, rows.shape[1]))
 
     @classmethod
-    def of_lists(cls, lists: Sequence[npt.NDArray[np.integer]]) -> IntLists:
-        """An array [values] for each record."""
-        ends = list(itertools.accumulate(map(len, lists), initial=0))
-        return cls(np.concatenate(lists) if lists else np.zeros(0, np.int64), ends)
+    def of_sizes(cls, values: npt.NDArray[np.integer], sizes: npt.NDArray[np.int64]) -> IntLists:
+        """The values [values] of all records, and how many of them each has, int64 [records]."""
+        return cls(values, [0, *np.cumsum(sizes).tolist()])
 
 
 def encode_int_examples(features: Mapping[str, IntLists]) -> list[bytes]:

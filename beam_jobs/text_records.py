@@ -14,8 +14,10 @@ same records.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,9 +25,9 @@ from beam_jobs.reference import WHOLE_FILE, Reference
 from beam_jobs.text_examples import IntLists, encode_int_examples, encode_row_examples
 from beam_jobs.text_options import INT, TEXT, TextOptions
 from beam_jobs.text_schema import INPUT_IDS, POSITIONS, SEGMENT_IDS, ids_name
-from beam_jobs.text_sequences import Rows, ended, packed_rows, stream_rows, windows
+from beam_jobs.text_sequences import Documents, Rows, packed_rows, stream_rows, windows
 from beam_jobs.text_summary import TextSummary
-from beam_jobs.text_values import DocumentError, RowForm, Value, document_values
+from beam_jobs.text_values import PLAIN, DocumentError, RowForm, Value, document_values
 from beam_jobs.tokenizers import Ids, Tokenizer, TokenizerIdentity, check_ids
 from tpudata.errors import BadRecordError, UsageError
 from tpudata.format import encode_example
@@ -36,6 +38,20 @@ _BATCH_BYTES = 1 << 23
 
 Item = tuple[Reference, bytes]
 Refuse = Callable[[Reference, BadRecordError], None]
+
+
+class _Batch(NamedTuple):
+    """Some documents.
+
+    Attributes:
+        documents: how many.
+        values: of each field, in the order of the options.
+        tokens: of each text field.
+    """
+
+    documents: int
+    values: list[list[Value]]
+    tokens: list[Documents]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,10 +98,10 @@ class TextRecords:
             UsageError: the tokenizer is another one.
         """
         if tokenizer is None or self.tokenizer is None:
-            return self._text_records(self._read(items, refuse), summary)
+            return self._text_records(items, summary, refuse)
         if tokenizer.identity != self.tokenizer:
             raise UsageError(f"the tokenizer is {tokenizer.identity}, and {self.tokenizer} is due")
-        batches = self._tokenized(self._read(items, refuse), tokenizer, refuse)
+        batches = self._tokenized(items, tokenizer, refuse)
         length = self.options.sequence_length
         if length is None:
             return self._token_records(batches, summary)
@@ -104,9 +120,19 @@ class TextRecords:
             except DocumentError as error:
                 refuse(reference, _refusal(reference, str(error), error.at))
 
-    def _text_records(self, read: Iterable[tuple[Reference, list[Value]]], summary: TextSummary) -> Iterator[bytes]:
+    def _read_batch(self, batch: Sequence[Item], refuse: Refuse) -> tuple[list[Reference], list[list[Value]]]:
+        """The references of the documents that can be read, and of each field their values."""
+        if all(reference.form == PLAIN for reference, _ in batch):
+            # Most text, and nothing is to be done for each document but this.
+            with contextlib.suppress(UnicodeDecodeError):
+                return [reference for reference, _ in batch], [[data.decode() for _, data in batch]]
+        read = list(self._read(batch, refuse))
+        values = [values for _, values in read]
+        return [reference for reference, _ in read], [list(column) for column in zip(*values, strict=True)]
+
+    def _text_records(self, items: Iterable[Item], summary: TextSummary, refuse: Refuse) -> Iterator[bytes]:
         names = [field.name for field in self.options.fields]
-        for _, values in read:
+        for _, values in self._read(items, refuse):
             # As bytes, a value takes the encoder's short way.
             stored = [value.encode() if isinstance(value, str) else value for value in values]
             record = encode_example(dict(zip(names, stored, strict=True)))
@@ -114,61 +140,56 @@ class TextRecords:
             summary.decoded_bytes += len(record)
             yield record
 
-    def _tokenized(
-        self, read: Iterable[tuple[Reference, list[Value]]], tokenizer: Tokenizer, refuse: Refuse
-    ) -> Iterator[tuple[list[list[Value]], list[list[Ids]]]]:
-        """Yields the values of some documents, and of each text field the ids of these documents."""
+    def _tokenized(self, items: Iterable[Item], tokenizer: Tokenizer, refuse: Refuse) -> Iterator[_Batch]:
+        """Yields some documents at a time; never none."""
         fields = [number for number, field in enumerate(self.options.fields) if field.kind == TEXT]
-        for batch in _batches(read):
+        for batch in _batches(items):
+            references, values = self._read_batch(batch, refuse)
+            if not references:
+                continue
+            texts = [list(map(str, values[number])) for number in fields]
             try:
-                columns = [tokenizer.encode_batch([str(values[number]) for _, values in batch]) for number in fields]
+                columns = list(map(tokenizer.encode_batch, texts))
             except ValueError:
                 # One of them cannot be encoded: one by one, it is found.
-                batch, columns = _one_by_one(batch, fields, tokenizer, refuse)
-            for ids in columns:
-                if ids:
-                    check_ids(np.concatenate(ids), tokenizer.identity)
-            yield [values for _, values in batch], columns
+                rows, columns = _one_by_one(references, texts, tokenizer, refuse)
+                if not rows:
+                    continue
+                values = [[column[row] for row in rows] for column in values]
+            tokens = list(map(Documents.of, columns))
+            for documents in tokens:
+                check_ids(documents.tokens, tokenizer.identity)
+            yield _Batch(len(values[0]), values, tokens)
 
-    def _token_records(
-        self, batches: Iterable[tuple[list[list[Value]], list[list[Ids]]]], summary: TextSummary
-    ) -> Iterator[bytes]:
-        for documents, columns in batches:
-            text = dict(zip(self.options.text_fields, columns, strict=True))
+    def _token_records(self, batches: Iterable[_Batch], summary: TextSummary) -> Iterator[bytes]:
+        for count, values, tokens in batches:
+            text = dict(zip(self.options.text_fields, tokens, strict=True))
             lists: dict[str, IntLists] = {}
-            others: dict[str, int] = {}
-            for number, field in enumerate(self.options.fields):
+            others: dict[str, list[Value]] = {}
+            for field, column in zip(self.options.fields, values, strict=True):
                 if field.kind == TEXT:
-                    lists[ids_name(field.name, self.options)] = IntLists.of_lists(text[field.name])
+                    lists[ids_name(field.name, self.options)] = IntLists.of_sizes(*text[field.name])
                 elif field.kind == INT:
-                    lists[field.name] = IntLists(
-                        np.array([values[number] for values in documents], np.int64), range(len(documents) + 1)
-                    )
+                    lists[field.name] = IntLists(np.array(column, np.int64), range(count + 1))
                 else:
-                    others[field.name] = number
-            tokens = sum(len(ids) for column in columns for ids in column)
-            summary.documents += len(documents)
-            summary.tokens += tokens
-            summary.decoded_bytes += 4 * (tokens + len(documents) * (len(self.options.fields) - len(columns)))
+                    others[field.name] = column
+            total = sum(len(documents.tokens) for documents in tokens)
+            summary.documents += count
+            summary.tokens += total
+            summary.decoded_bytes += 4 * (total + count * (len(values) - len(tokens)))
             if not others:
                 yield from encode_int_examples(lists)
                 continue
-            for number, values in enumerate(documents):
-                record = {
-                    name: value.values[value.ends[number] : value.ends[number + 1]] for name, value in lists.items()
-                }
-                yield encode_example({**record, **{name: values[place] for name, place in others.items()}})
+            for row in range(count):
+                record = {name: value.values[value.ends[row] : value.ends[row + 1]] for name, value in lists.items()}
+                yield encode_example({**record, **{name: column[row] for name, column in others.items()}})
 
-    def _counted(
-        self, batches: Iterable[tuple[list[list[Value]], list[list[Ids]]]], summary: TextSummary
-    ) -> Iterator[Ids]:
-        """Yields the ids of each document, ended where that is asked for."""
-        for documents, (ids,) in batches:
-            summary.documents += len(documents)
-            if self._ends_documents and self.tokenizer is not None and self.tokenizer.eos_id is not None:
-                yield from ended(ids, self.tokenizer.eos_id)
-            else:
-                yield from ids
+    def _counted(self, batches: Iterable[_Batch], summary: TextSummary) -> Iterator[Documents]:
+        """Yields the tokens of some documents, ended where that is asked for."""
+        eos_id = self.tokenizer.eos_id if self._ends_documents and self.tokenizer is not None else None
+        for count, _, (documents,) in batches:
+            summary.documents += count
+            yield documents if eos_id is None else documents.ended(eos_id)
 
     def _row_records(self, rows: Iterable[Rows], summary: TextSummary) -> Iterator[bytes]:
         for some in rows:
@@ -185,12 +206,12 @@ class TextRecords:
                 yield from encode_row_examples(features)
 
 
-def _batches(read: Iterable[tuple[Reference, list[Value]]]) -> Iterator[list[tuple[Reference, list[Value]]]]:
-    held: list[tuple[Reference, list[Value]]] = []
+def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
+    held: list[Item] = []
     size = 0
-    for item in read:
+    for item in items:
         held.append(item)
-        size += item[0].size
+        size += len(item[1])
         if len(held) >= _BATCH_DOCUMENTS or size >= _BATCH_BYTES:
             yield held
             held, size = [], 0
@@ -199,21 +220,21 @@ def _batches(read: Iterable[tuple[Reference, list[Value]]]) -> Iterator[list[tup
 
 
 def _one_by_one(
-    batch: Sequence[tuple[Reference, list[Value]]], fields: Sequence[int], tokenizer: Tokenizer, refuse: Refuse
-) -> tuple[list[tuple[Reference, list[Value]]], list[list[Ids]]]:
-    """The documents of a batch that can be encoded, and their ids by field."""
-    kept: list[tuple[Reference, list[Value]]] = []
-    columns: list[list[Ids]] = [[] for _ in fields]
-    for reference, values in batch:
+    references: Sequence[Reference], texts: Sequence[Sequence[str]], tokenizer: Tokenizer, refuse: Refuse
+) -> tuple[list[int], list[list[Ids]]]:
+    """The rows of the documents that can be encoded, and of each text field their ids."""
+    rows: list[int] = []
+    columns: list[list[Ids]] = [[] for _ in texts]
+    for row, reference in enumerate(references):
         try:
-            encoded = [tokenizer.encode_batch([str(values[number])])[0] for number in fields]
+            encoded = [tokenizer.encode_batch([column[row]])[0] for column in texts]
         except ValueError as error:
             refuse(reference, _refusal(reference, str(error)))
             continue
-        kept.append((reference, values))
+        rows.append(row)
         for column, ids in zip(columns, encoded, strict=True):
             column.append(ids)
-    return kept, columns
+    return rows, columns
 
 
 def _refusal(reference: Reference, reason: str, at: int | None = None) -> BadRecordError:

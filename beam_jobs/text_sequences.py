@@ -9,7 +9,6 @@ packed   whole documents side by side in a row, with `segment_ids` (1, 2, ... fo
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -25,6 +24,35 @@ WINDOW_TOKENS = 1 << 21
 # Tokens that are put in place at once: the arrays for that stay small.
 _BLOCK_TOKENS = 1 << 16
 SPLIT, CUT = "split", "cut"
+
+
+class Documents(NamedTuple):
+    """The tokens of some documents, one after the other: a Python object for each would cost more than its tokens.
+
+    Attributes:
+        tokens: int32 [tokens of all].
+        sizes: int64 [documents], tokens of each.
+    """
+
+    tokens: Ids
+    sizes: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, documents: Sequence[Ids]) -> Documents:
+        """From the tokens of each, int32 [tokens]."""
+        tokens = np.concatenate(documents) if documents else np.zeros(0, np.int32)
+        return cls(tokens, np.fromiter(map(len, documents), np.int64, len(documents)))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Documents]) -> Documents:
+        """The documents of all parts, one after the other; at least one part."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(np.concatenate([part.tokens for part in parts]), np.concatenate([part.sizes for part in parts]))
+
+    def ended(self, eos_id: int) -> Documents:
+        """The documents, each with its end behind it."""
+        return Documents(np.insert(self.tokens, np.cumsum(self.sizes), eos_id), self.sizes + 1)
 
 
 class Rows(NamedTuple):
@@ -45,17 +73,17 @@ class Rows(NamedTuple):
     dropped: int
 
 
-def stream_rows(windows: Iterable[Sequence[Ids]], length: int, pad_id: int) -> Iterator[Rows]:
+def stream_rows(windows: Iterable[Documents], length: int, pad_id: int) -> Iterator[Rows]:
     """Cuts a stream of documents into rows.
 
     Args:
-        windows: documents, some at a time; each int32 [tokens].
+        windows: documents, some at a time.
         length: tokens of a row.
         pad_id: fills up the last row.
     """
     rest: Ids = np.zeros(0, np.int32)
     for documents in windows:
-        tokens = np.concatenate([rest, *documents])
+        tokens = np.concatenate([rest, documents.tokens])
         whole = len(tokens) // length * length
         rest = tokens[whole:].copy()
         if whole:
@@ -66,50 +94,47 @@ def stream_rows(windows: Iterable[Sequence[Ids]], length: int, pad_id: int) -> I
         yield Rows(row, None, None, len(rest), 0)
 
 
-def packed_rows(
-    windows: Iterable[Sequence[Ids]], length: int, pad_id: int, long_documents: str = SPLIT
-) -> Iterator[Rows]:
+def packed_rows(windows: Iterable[Documents], length: int, pad_id: int, long_documents: str = SPLIT) -> Iterator[Rows]:
     """Packs documents into rows, those of each window together.
 
     Args:
-        windows: documents, some at a time; each int32 [tokens]. An empty one takes no place.
+        windows: documents, some at a time. An empty one takes no place.
         length: tokens of a row.
         pad_id: fills up rows.
         long_documents: what happens to a document longer than a row: `"split"` makes documents of `length` tokens and a rest of
             it, each with positions from 0, `"cut"` drops what is behind the first `length` tokens.
     """
-    for documents in windows:
-        sizes = np.fromiter(map(len, documents), np.int64, len(documents))
-        if not sizes.sum():
-            continue
-        tokens = np.concatenate(documents)
-        starts, pieces = _pieces(sizes, length, long_documents)
-        rows, columns, segments = _placed(pieces, length)
-        yield _filled(tokens, starts, pieces, rows * length + columns, segments, length, pad_id)
+    for tokens, sizes in windows:
+        if len(tokens):
+            starts, pieces = _pieces(sizes, length, long_documents)
+            yield _filled(tokens, starts, pieces, _placed(pieces, length), length, pad_id)
 
 
 def windows(
-    documents: Iterable[Ids], most_documents: int = WINDOW_DOCUMENTS, most_tokens: int = WINDOW_TOKENS
-) -> Iterator[list[Ids]]:
-    """Documents in order, in lists that are full with so many documents or tokens; the last document may exceed the tokens."""
-    held: list[Ids] = []
-    tokens = 0
-    for document in documents:
-        held.append(document)
-        tokens += len(document)
-        if len(held) >= most_documents or tokens >= most_tokens:
-            yield held
-            held, tokens = [], 0
+    batches: Iterable[Documents], most_documents: int = WINDOW_DOCUMENTS, most_tokens: int = WINDOW_TOKENS
+) -> Iterator[Documents]:
+    """Documents in order, in windows that are full with so many documents or tokens; the last document may exceed the tokens.
+
+    How the documents are dealt out to batches does not matter.
+    """
+    held: list[Documents] = []
+    documents = tokens = 0
+    for batch in batches:
+        ends = np.cumsum(batch.sizes)
+        first = begin = 0
+        while first < len(ends):
+            # The document with which the window has its tokens is the last of it.
+            full = int(np.searchsorted(ends, begin + most_tokens - tokens)) + 1
+            stop = min(full, first + most_documents - documents, len(ends))
+            end = int(ends[stop - 1])
+            held.append(Documents(batch.tokens[begin:end], batch.sizes[first:stop]))
+            documents, tokens = documents + stop - first, tokens + end - begin
+            first, begin = stop, end
+            if documents >= most_documents or tokens >= most_tokens:
+                yield Documents.joined(held)
+                held, documents, tokens = [], 0, 0
     if held:
-        yield held
-
-
-def ended(documents: Sequence[Ids], eos_id: int) -> list[Ids]:
-    """The documents, each with its end behind it."""
-    end = np.array([eos_id], np.int32)
-    tokens = np.concatenate([part for document in documents for part in (document, end)]) if documents else end
-    ends = list(itertools.accumulate((len(document) + 1 for document in documents), initial=0))
-    return [tokens[start:stop] for start, stop in itertools.pairwise(ends)]
+        yield Documents.joined(held)
 
 
 def _pieces(
@@ -129,55 +154,56 @@ def _pieces(
     return starts[filled], pieces[filled]
 
 
-def _placed(
-    pieces: npt.NDArray[np.int64], length: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Row, first column and segment of each piece.
+def _placed(pieces: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.int64]:
+    """The row of each piece.
 
-    Rows stand in the order in which the longest document of each came, and the documents of a row in theirs: so packing leaves a
-    shuffled order shuffled.
+    Rows stand in the order in which the longest document of each came: so packing leaves a shuffled order shuffled.
     """
     bins = best_fit_decreasing(pieces, length)
-    longest = np.lexsort((np.arange(len(pieces)), -pieces))
+    longest = np.argsort(-pieces, kind="stable")
     _, first = np.unique(bins[longest], return_index=True)
     rank = np.empty(len(first), np.int64)
     rank[np.argsort(longest[first])] = np.arange(len(first))
-    rows = rank[bins]
-    order = np.argsort(rows, kind="stable")
-    ordered = pieces[order]
-    counts = np.bincount(rows)
-    before = np.cumsum(ordered) - ordered
-    heads = np.cumsum(counts) - counts
-    columns, segments = np.empty_like(rows), np.empty_like(rows)
-    columns[order] = before - np.repeat(before[heads], counts)
-    segments[order] = np.arange(len(rows)) - np.repeat(heads, counts) + 1
-    return rows, columns, segments
+    return rank[bins]
 
 
 def _filled(
     tokens: Ids,
     starts: npt.NDArray[np.int64],
     pieces: npt.NDArray[np.int64],
-    targets: npt.NDArray[np.int64],
-    segments: npt.NDArray[np.int64],
+    rows: npt.NDArray[np.int64],
     length: int,
     pad_id: int,
 ) -> Rows:
-    """Copies the pieces of `tokens` to their targets in the flattened rows."""
-    real = int(pieces.sum())
-    count = int(targets.max()) // length + 1
-    input_ids = np.full(count * length, pad_id, np.int32)
-    segment_ids = np.zeros(count * length, np.int32)
-    positions = np.zeros(count * length, np.int32)
-    ends = np.cumsum(pieces)
-    for some in np.split(np.arange(len(pieces)), np.flatnonzero(np.diff(ends // _BLOCK_TOKENS)) + 1):
-        sizes = pieces[some]
-        nth = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        places = np.repeat(targets[some], sizes) + nth
-        input_ids[places] = tokens[np.repeat(starts[some], sizes) + nth]
-        segment_ids[places] = np.repeat(segments[some], sizes)
-        positions[places] = nth
-    shape = (count, length)
-    return Rows(
-        input_ids.reshape(shape), segment_ids.reshape(shape), positions.reshape(shape), real, len(tokens) - real
+    """Copies the pieces of `tokens` into their rows, those of a row in their order."""
+    order = np.argsort(rows, kind="stable")
+    counts = np.bincount(rows)
+    heads = np.cumsum(counts) - counts
+    starts, pieces = starts[order], pieces[order]
+    segments = np.arange(1, len(pieces) + 1) - np.repeat(heads, counts)
+    # Each row ends with a piece of padding, of segment 0: then all pieces stand one behind the other, with nothing between.
+    real = np.add.reduceat(pieces, heads)
+    ends = heads + counts
+    starts, pieces, segments = (
+        np.insert(column, ends, padding) for column, padding in ((starts, 0), (pieces, length - real), (segments, 0))
     )
+    ends = np.cumsum(counts + 1)
+    count = len(counts)
+    ids, numbers, positions = (np.empty(count * length, np.int32) for _ in range(3))
+    # Some rows at a time: the arrays of their places stay small.
+    block = max(1, _BLOCK_TOKENS // length)
+    for row in range(0, count, block):
+        stop = min(row + block, count)
+        some = slice(ends[row - 1] if row else 0, ends[stop - 1])
+        out = slice(row * length, stop * length)
+        sizes = pieces[some]
+        places = np.cumsum(sizes) - sizes
+        flat = np.arange((stop - row) * length)
+        np.subtract(flat, np.repeat(places, sizes), out=positions[out], casting="same_kind")
+        # What this finds for padding is no matter.
+        np.take(tokens, flat + np.repeat(starts[some] - places, sizes), out=ids[out], mode="clip")
+        numbers[out] = np.repeat(segments[some].astype(np.int32), sizes)
+    padded = np.flatnonzero(numbers == 0)
+    ids[padded], positions[padded] = pad_id, 0
+    shape, taken = (count, length), int(real.sum())
+    return Rows(ids.reshape(shape), numbers.reshape(shape), positions.reshape(shape), taken, len(tokens) - taken)

@@ -19,7 +19,10 @@ INT64 = st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(0, 300), st.inte
 @given(st.lists(st.tuples(st.lists(INT64, max_size=6), st.lists(INT64, max_size=3)), min_size=1, max_size=6))
 def test_equal_to_tensorflow(records: list[tuple[list[int], list[int]]]) -> None:
     features = {
-        name: IntLists.of_lists([np.array(record[place], np.int64) for record in records])
+        name: IntLists.of_sizes(
+            np.array([value for record in records for value in record[place]], np.int64),
+            np.array([len(record[place]) for record in records]),
+        )
         for place, name in enumerate(("tokens", "a"))
     }
     found = encode_int_examples(features)

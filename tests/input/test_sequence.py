@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 import tf_keras as keras
 
-from beam_jobs.text_sequences import packed_rows, stream_rows
+from beam_jobs.text_sequences import Documents, packed_rows, stream_rows
 from tests.datasets import write_dataset
 from tpudata import FeatureError, UsageError, make_input_fn
 from tpudata.format import Feature, Manifest, write_metadata
@@ -37,9 +37,9 @@ def write_rows(folder: Path, layout: str, kind: str) -> tuple[str, dict[str, Any
     """The rows of 40 documents, as int64 lists or as bytes of int32."""
     texts = documents(40, 20)
     if layout == "packed":
-        (rows,) = packed_rows([texts], LENGTH, 0)
+        (rows,) = packed_rows([Documents.of(texts)], LENGTH, 0)
     else:
-        parts = list(stream_rows([texts], LENGTH, 0))
+        parts = list(stream_rows([Documents.of(texts)], LENGTH, 0))
         rows = parts[0]._replace(input_ids=np.concatenate([part.input_ids for part in parts]))
     columns = {"input_ids": rows.input_ids, "segment_ids": rows.segment_ids, "positions": rows.positions}
     found = {name: values for name, values in columns.items() if values is not None}
