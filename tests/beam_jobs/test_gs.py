@@ -13,7 +13,7 @@ from beam_jobs.images import run
 from beam_jobs.reading import read_references
 from beam_jobs.reference import WHOLE_FILE, Reference
 from tests.beam_jobs.test_images import digests, make_pictures
-from tests.gcs_server import GcsServer
+from tests.fake_gcs import FakeGcs
 from tpudata.cli import main
 from tpudata.errors import BadRecordError, OutputError, StorageError
 from tpudata.format import open_dataset
@@ -27,8 +27,8 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch, pictures: Path) -> Iterator[GcsServer]:
-    with GcsServer(page=50) as server:
+def store(monkeypatch: pytest.MonkeyPatch, pictures: Path) -> Iterator[FakeGcs]:
+    with FakeGcs(page=50) as server:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
         # The client of the test before knows another server.
         _google.cache_clear()
@@ -39,7 +39,7 @@ def store(monkeypatch: pytest.MonkeyPatch, pictures: Path) -> Iterator[GcsServer
         _google.cache_clear()
 
 
-def stored(store: GcsServer, folder: Path, prefix: str) -> dict[str, str]:
+def stored(store: FakeGcs, folder: Path, prefix: str) -> dict[str, str]:
     """Digests of the objects below a prefix, written into a folder."""
     for name, item in store.buckets["b"].items():
         if name.startswith(f"{prefix}/"):
@@ -51,7 +51,7 @@ def stored(store: GcsServer, folder: Path, prefix: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_conversion_there_has_the_bytes_of_one_on_disk(
-    store: GcsServer, pictures: Path, tmp_path: Path, workers: str
+    store: FakeGcs, pictures: Path, tmp_path: Path, workers: str
 ) -> None:
     flags = ["--shard-size", "20kB", "--split", "train=0.8,validation=0.2"]
     assert run(["--input", str(pictures), "--output", str(tmp_path / "local"), *flags]) == 0
@@ -63,7 +63,7 @@ def test_a_conversion_there_has_the_bytes_of_one_on_disk(
     assert main(["verify", "gs://b/out"]) == 0
 
 
-def test_resume_append_and_overwrite_there(store: GcsServer, tmp_path: Path) -> None:
+def test_resume_append_and_overwrite_there(store: FakeGcs, tmp_path: Path) -> None:
     argv = ["--input", "gs://b/in", "--output", "gs://b/out", "--shard-size", "20kB"]
     assert run(argv) == 0
     whole = stored(store, tmp_path / "whole", "out")
@@ -86,14 +86,14 @@ def test_resume_append_and_overwrite_there(store: GcsServer, tmp_path: Path) -> 
     assert main(["verify", "gs://b/out"]) == 0
 
 
-def references(store: GcsServer) -> list[Reference]:
+def references(store: FakeGcs) -> list[Reference]:
     return [
         Reference(name, "train", (), f"gs://b/{name}", WHOLE_FILE, len(item.data))
         for name, item in store.buckets["b"].items()
     ]
 
 
-def test_many_objects_are_read_at_once_and_come_in_order(store: GcsServer) -> None:
+def test_many_objects_are_read_at_once_and_come_in_order(store: FakeGcs) -> None:
     storage_for("gs://b/in").stat("gs://b/in")
     store.latency = 0.05
     due = references(store)
@@ -105,7 +105,7 @@ def test_many_objects_are_read_at_once_and_come_in_order(store: GcsServer) -> No
     assert together < 0.05 * len(due) / 2
 
 
-def test_an_object_that_went_is_that_record_s_error(store: GcsServer) -> None:
+def test_an_object_that_went_is_that_record_s_error(store: FakeGcs) -> None:
     due = references(store)
     gone = due[70]
     del store.buckets["b"][gone.key]
@@ -114,7 +114,7 @@ def test_an_object_that_went_is_that_record_s_error(store: GcsServer) -> None:
     assert "it is not there (404)" in str(failed[0][1])
 
 
-def test_objects_stored_with_an_encoding_are_refused_by_name(store: GcsServer, tmp_path: Path) -> None:
+def test_objects_stored_with_an_encoding_are_refused_by_name(store: FakeGcs, tmp_path: Path) -> None:
     store.put("b", "in/cat/000.jpg", gzip.compress(store.buckets["b"]["in/cat/000.jpg"].data), encoding="gzip")
     argv = ["--input", "gs://b/in", "--output", str(tmp_path / "out"), "--num-shards=2"]
     with pytest.raises(BadRecordError, match=r"gs://b/in/cat/000\.jpg: refused: .*stored with Content-Encoding: gzip"):

@@ -14,7 +14,7 @@ from beam_jobs import pack_reading
 from beam_jobs.pack_reading import read_packs
 from beam_jobs.packing import Pack
 from beam_jobs.reference import Reference
-from tests.gcs_server import GcsServer
+from tests.fake_gcs import FakeGcs
 from tpudata.errors import BadRecordError
 from tpudata.storage import storage_for
 from tpudata.storage._select import _google
@@ -107,7 +107,7 @@ def test_from_an_object_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pack_reading, "_LEAST_BYTES", 50)
     monkeypatch.setattr(pack_reading, "_HELD_BYTES", 100)
     monkeypatch.setattr(pack_reading, "_AHEAD_BYTES", 200)
-    with GcsServer() as server:
+    with FakeGcs() as server:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
         _google.cache_clear()
         server.bucket("b")

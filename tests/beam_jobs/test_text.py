@@ -27,7 +27,7 @@ from beam_jobs.sources import text as text_source
 from beam_jobs.text import run
 from beam_jobs.tokenizers import SentencePieceTokenizer, dataset_tokenizer
 from tests.beam_jobs.test_images import digests
-from tests.gcs_server import GcsServer
+from tests.fake_gcs import FakeGcs
 from tpudata.cli import main
 from tpudata.errors import BadRecordError, DatasetError, OutputError, SourceError, UsageError
 from tpudata.format import open_dataset, verify
@@ -495,7 +495,7 @@ def test_google_storage(play: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(text_source, "RANGE_BYTES", 3000)
     monkeypatch.setattr(text_source, "SMALL_BYTES", 60)
     convert(play, tmp_path / "local", *flags, "--dedup")
-    with GcsServer(page=50) as server:
+    with FakeGcs(page=50) as server:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
         _google.cache_clear()
         server.bucket("b")

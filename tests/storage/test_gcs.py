@@ -9,26 +9,26 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.gcs_server import GcsServer
+from tests.fake_gcs import FakeGcs
 from tpudata.errors import StorageError
 from tpudata.storage import Storage, expand
 from tpudata.storage.gcs import GcsStorage
 
 
 @pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[GcsServer]:
-    with GcsServer() as server:
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
+    with FakeGcs() as server:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
         server.bucket("b")
         yield server
 
 
 @pytest.fixture
-def gcs(store: GcsServer) -> Storage:
+def gcs(store: FakeGcs) -> Storage:
     return GcsStorage()
 
 
-def test_a_folder_lists_its_objects_and_folders_over_many_pages(store: GcsServer, gcs: Storage) -> None:
+def test_a_folder_lists_its_objects_and_folders_over_many_pages(store: FakeGcs, gcs: Storage) -> None:
     for number in range(13):
         store.put("b", f"in/{number:02d}.jpg", bytes(number))
     store.put("b", "in/deep/er/a", b"a")
@@ -44,7 +44,7 @@ def test_a_folder_lists_its_objects_and_folders_over_many_pages(store: GcsServer
     assert [entry.name for entry in gcs.list("gs://b")] == ["in", "inside"]
 
 
-def test_a_folder_may_be_marked_by_an_empty_object(store: GcsServer, gcs: Storage) -> None:
+def test_a_folder_may_be_marked_by_an_empty_object(store: FakeGcs, gcs: Storage) -> None:
     store.put("b", "in/", b"")
     assert gcs.list("gs://b/in") == []
     found = gcs.stat("gs://b/in")
@@ -52,7 +52,7 @@ def test_a_folder_may_be_marked_by_an_empty_object(store: GcsServer, gcs: Storag
     assert found.is_folder
 
 
-def test_stat_tells_objects_folders_and_nothing_apart(store: GcsServer, gcs: Storage) -> None:
+def test_stat_tells_objects_folders_and_nothing_apart(store: FakeGcs, gcs: Storage) -> None:
     store.put("b", "in/a.jpg", b"abc")
     found = {
         path: gcs.stat(path)
@@ -69,7 +69,7 @@ def test_stat_tells_objects_folders_and_nothing_apart(store: GcsServer, gcs: Sto
     }
 
 
-def test_reading_whole_and_in_parts(store: GcsServer, gcs: Storage) -> None:
+def test_reading_whole_and_in_parts(store: FakeGcs, gcs: Storage) -> None:
     data = os.urandom(20 << 20)
     store.put("b", "a/ä #?%.bin", data)
     path = gcs.join("gs://b/a", "ä #?%.bin")
@@ -87,7 +87,7 @@ def test_reading_whole_and_in_parts(store: GcsServer, gcs: Storage) -> None:
 
 
 @pytest.mark.parametrize("data", [b"text " * 100_000, os.urandom(9 << 20), b""], ids=["text", "noise", "nothing"])
-def test_an_object_stored_with_an_encoding_is_refused(store: GcsServer, gcs: Storage, data: bytes) -> None:
+def test_an_object_stored_with_an_encoding_is_refused(store: FakeGcs, gcs: Storage, data: bytes) -> None:
     store.put("b", "a.csv", gzip.compress(data), encoding="gzip")
     message = r"gs://b/a\.csv could not be read: it is stored with Content-Encoding: gzip.*--clear-content-encoding"
     with pytest.raises(StorageError, match=message):
@@ -104,7 +104,7 @@ def test_an_object_stored_with_an_encoding_is_refused(store: GcsServer, gcs: Sto
         assert gzip.decompress(file.read()) == data
 
 
-def test_an_open_object_stays_what_it_was(store: GcsServer, gcs: Storage) -> None:
+def test_an_open_object_stays_what_it_was(store: FakeGcs, gcs: Storage) -> None:
     store.put("b", "a", b"old" * (4 << 20))
     with gcs.open("gs://b/a") as file:
         assert file.read(3) == b"old"
@@ -113,7 +113,7 @@ def test_an_open_object_stays_what_it_was(store: GcsServer, gcs: Storage) -> Non
             file.read()
 
 
-def test_an_object_appears_whole_when_it_is_finished(store: GcsServer, gcs: Storage) -> None:
+def test_an_object_appears_whole_when_it_is_finished(store: FakeGcs, gcs: Storage) -> None:
     parts = [os.urandom(3 << 20) for _ in range(7)]
     with gcs.create("gs://b/out/a") as file:
         for part in parts:
@@ -128,7 +128,7 @@ def test_an_object_appears_whole_when_it_is_finished(store: GcsServer, gcs: Stor
     assert store.buckets["b"]["out/empty"].data == b""
 
 
-def test_nothing_appears_where_writing_fails(store: GcsServer, gcs: Storage) -> None:
+def test_nothing_appears_where_writing_fails(store: FakeGcs, gcs: Storage) -> None:
     def write() -> None:
         with gcs.create("gs://b/out/a") as file:
             file.write(bytes(20 << 20))
@@ -141,7 +141,7 @@ def test_nothing_appears_where_writing_fails(store: GcsServer, gcs: Storage) -> 
 
 
 @pytest.mark.parametrize("same", [True, False])
-def test_two_writers_of_one_object_do_not_mix(store: GcsServer, gcs: Storage, same: bool) -> None:
+def test_two_writers_of_one_object_do_not_mix(store: FakeGcs, gcs: Storage, same: bool) -> None:
     data = os.urandom(9 << 20)
     refused = (
         contextlib.nullcontext() if same else pytest.raises(StorageError, match="somebody else wrote it meanwhile")
@@ -152,14 +152,14 @@ def test_two_writers_of_one_object_do_not_mix(store: GcsServer, gcs: Storage, sa
     assert store.buckets["b"]["out/a"] is other
 
 
-def test_deleting(store: GcsServer, gcs: Storage) -> None:
+def test_deleting(store: FakeGcs, gcs: Storage) -> None:
     store.put("b", "a", b"")
     gcs.delete("gs://b/a")
     gcs.delete("gs://b/a")
     assert store.buckets["b"] == {}
 
 
-def test_errors_name_the_object_the_cause_and_the_mend(store: GcsServer, gcs: Storage) -> None:
+def test_errors_name_the_object_the_cause_and_the_mend(store: FakeGcs, gcs: Storage) -> None:
     store.bucket("secret")
     store.denied.add("secret")
     with pytest.raises(StorageError, match=r"gs://b/a could not be read: it is not there \(404\), or bucket b is not"):
@@ -179,7 +179,7 @@ def test_errors_name_the_object_the_cause_and_the_mend(store: GcsServer, gcs: St
         gcs.read("gs://b")
 
 
-def test_patterns_expand_on_it(store: GcsServer) -> None:
+def test_patterns_expand_on_it(store: FakeGcs) -> None:
     for name in ("in/cat/a.jpg", "in/cat/b.png", "in/dog/c.jpg"):
         store.put("b", name, b"x")
     assert [below for _, below in expand("gs://b/in/*/*.jpg")] == ["cat/a.jpg", "dog/c.jpg"]

@@ -16,7 +16,7 @@ from beam_jobs.sources.imagenet import ImageNet
 from beam_jobs.sources.tars import Tars
 from tests.beam_jobs.images import encode, picture
 from tests.beam_jobs.sources.inputs import jpeg, listed, listed_and_refused, opened, tar_bytes, write_files
-from tests.gcs_server import GcsServer
+from tests.fake_gcs import FakeGcs
 from tpudata.cli import main
 from tpudata.errors import BadRecordError, OutputError, SourceError, UsageError
 from tpudata.format import Feature, open_dataset
@@ -235,7 +235,7 @@ def test_the_script_writes_to_gs(tmp_path: Path, script: ModuleType, monkeypatch
     raw = tars(tmp_path / "raw")
     assert script.run([f"--raw_data_dir={raw}", f"--output={tmp_path}/out"]) == 0
     local = {path.name: path.read_bytes() for path in (tmp_path / "out").glob("*.tfrecord")}
-    with GcsServer(page=100) as store:
+    with FakeGcs(page=100) as store:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", store.url)
         # The client of the test before knows another server.
         _google.cache_clear()

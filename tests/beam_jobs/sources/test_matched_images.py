@@ -25,7 +25,7 @@ from tests.beam_jobs.sources.inputs import (
     tar_bytes,
     write_files,
 )
-from tests.gcs_server import GcsServer
+from tests.fake_gcs import FakeGcs
 from tpudata.errors import BadRecordError, SourceError, UsageError
 from tpudata.format import open_dataset
 from tpudata.storage._select import _google
@@ -232,7 +232,7 @@ def test_what_is_opened_does_not_grow_with_the_matches(tmp_path: Path) -> None:
 
 
 def test_a_pattern_that_says_its_form_is_not_listed_to_learn_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    with GcsServer(page=1000) as store:
+    with FakeGcs(page=1000) as store:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", store.url)
         # The client of the test before knows another server.
         _google.cache_clear()
