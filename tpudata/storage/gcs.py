@@ -9,39 +9,40 @@ import base64
 import contextlib
 import io
 import operator
-import threading
+import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO
+from urllib.parse import quote
 
 import google_crc32c
 from google.api_core import exceptions as api
 from google.cloud import storage
-from google.cloud.storage import exceptions as media
-from google.cloud.storage.fileio import BlobWriter
-from requests.adapters import HTTPAdapter
 
 from tpudata.errors import StorageError
-from tpudata.storage._gcs_errors import ERRORS, PRECONDITION_FAILED, named, split_path
+from tpudata.storage._gcs_errors import ERRORS, named, split_path
+from tpudata.storage._gcs_session import DamagedError, Patience, Session
+from tpudata.storage._gcs_upload import PART_BYTES, ObjectWriter
 from tpudata.storage._interface import Entry
 
-# An object store answers a request in tens of milliseconds; 8 MiB per request keeps one reader or writer above 100 MB/s.
-_REQUEST_BYTES = 8 << 20
-# Requests that threads have under way at the same time, each with a connection that is kept.
-_CONNECTIONS = 64
-_TIMEOUT_SECONDS = 60
+# An object store answers a request in tens of milliseconds; 8 MiB per request keeps one reader above 100 MB/s.
+_REQUEST_BYTES = PART_BYTES
 _PLAIN = (None, "", "identity")
 _LISTED = "items(name,size),prefixes,nextPageToken"
+_CRC32C = re.compile(r"crc32c=([A-Za-z0-9+/]+=*)")
 
 
 class GcsStorage:
-    """Google Cloud Storage, with application default credentials; see `Storage` for what each method promises.
+    """Google Cloud Storage; see `Storage` for what each method promises, and `_gcs_session` for whose credentials are used.
 
-    Where the environment variable STORAGE_EMULATOR_HOST names a server, that is asked, without credentials.
+    What fails in a way that may pass is tried again; what comes whole is compared with the checksum that the store has of it.
+
+    Args:
+        patience: with what fails.
     """
 
-    def __init__(self) -> None:
-        self._made: storage.Client | None = None
-        self._lock = threading.Lock()
+    def __init__(self, patience: Patience | None = None) -> None:
+        self._session = Session(patience or Patience())
+        self._said = {"timeout": self._session.patience.answer_within, "retry": self._session.retry}
 
     def join(self, base: str, *parts: str) -> str:
         """The path of something below `base`."""
@@ -52,9 +53,7 @@ class GcsStorage:
         bucket, name = split_path(folder)
         prefix = f"{name.rstrip('/')}/" if name else ""
         with named("listed", folder):
-            found = self._client().list_blobs(
-                bucket, prefix=prefix, delimiter="/", fields=_LISTED, timeout=_TIMEOUT_SECONDS
-            )
+            found = self._session.client.list_blobs(bucket, prefix=prefix, delimiter="/", fields=_LISTED, **self._said)
             blobs = list(found)
         # Some programs mark a folder by an empty object that is called like it.
         entries = [_entry(bucket, blob.name, blob.size) for blob in blobs if blob.name != prefix]
@@ -67,11 +66,11 @@ class GcsStorage:
         """The object or folder at a path, or None."""
         bucket, name = split_path(path)
         with named("looked up", path), contextlib.suppress(api.NotFound):
-            blob = self._client().bucket(bucket).get_blob(name, timeout=_TIMEOUT_SECONDS) if name else None
+            blob = self._session.client.bucket(bucket).get_blob(name, **self._said) if name else None
             if blob is not None:
                 return _entry(bucket, name, blob.size)
             prefix = f"{name.rstrip('/')}/" if name else ""
-            inside = self._client().list_blobs(bucket, prefix=prefix, max_results=1, timeout=_TIMEOUT_SECONDS)
+            inside = self._session.client.list_blobs(bucket, prefix=prefix, max_results=1, **self._said)
             if next(iter(inside), None) is not None or not prefix:
                 return Entry(path, name.rstrip("/").rpartition("/")[2], 0, True)
         return None
@@ -79,8 +78,7 @@ class GcsStorage:
     def read(self, path: str, size: int | None = None) -> bytes:
         """A whole object."""
         del size  # One request, whatever there is.
-        with named("read", path):
-            return _download(self._blob(path), path)
+        return self._get(path, {})
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         """`length` bytes from `offset`; fewer only at the end of the object."""
@@ -90,7 +88,7 @@ class GcsStorage:
         """An object opened for reading, 8 MiB a request; all of it is of one generation, whoever replaces it meanwhile."""
         blob = self._blob(path)
         with named("opened", path):
-            blob.reload(timeout=_TIMEOUT_SECONDS)
+            blob.reload(**self._said)
         return io.BufferedReader(_ObjectReader(self, path, int(blob.size), blob.generation), _REQUEST_BYTES)
 
     @contextlib.contextmanager
@@ -98,49 +96,77 @@ class GcsStorage:
         """Writes an object in one resumable upload, which is nowhere to be seen until the context ends without an error."""
         blob = self._blob(path)
         with named("written", path):
-            before = blob.bucket.get_blob(blob.name, timeout=_TIMEOUT_SECONDS)
-        # It succeeds only where nobody else has written meanwhile, so that a request whose answer was lost can be sent again.
-        writer = _ObjectWriter(blob, 0 if before is None else before.generation)
+            before = blob.bucket.get_blob(blob.name, **self._said)
+            writer = ObjectWriter(
+                self._session, blob.bucket.name, blob.name, 0 if before is None else before.generation
+            )
         try:
             with named("written", path):
-                yield writer
+                yield writer  # type: ignore[misc]  # A raw file that takes all it is given.
+                writer.finish()
         except BaseException:
             with contextlib.suppress(*ERRORS):
                 writer.abandon()
             raise
-        with named("written", path):
-            writer.finish()
 
     def delete(self, path: str) -> None:
         """Removes an object; no error where there is none."""
         with named("deleted", path), contextlib.suppress(api.NotFound):
-            self._blob(path).delete(timeout=_TIMEOUT_SECONDS)
+            self._blob(path).delete(**self._said)
 
     def _read_range(self, path: str, offset: int, length: int, generation: int | None) -> bytes:
         if length <= 0:
             return b""
-        with named("read", path), contextlib.suppress(api.RequestRangeNotSatisfiable):
-            blob = self._blob(path, generation)
-            return _download(blob, path, start=offset, end=offset + length - 1, checksum=None)
-        return b""
+        return self._get(path, {"Range": f"bytes={offset}-{offset + length - 1}"}, generation)
 
-    def _blob(self, path: str, generation: int | None = None) -> storage.Blob:
+    def _get(self, path: str, headers: dict[str, str], generation: int | None = None) -> bytes:
+        """The stored bytes of an object, or of a part of it.
+
+        Raises:
+            StorageError: they are stored as the encoding of other bytes, which the store would deliver in their place where nobody
+                says otherwise: their size is not the one that is listed, and they have no parts.
+        """
+        bucket, name = self._split(path)
+        # Google's own method costs three times the processor time of the request, which counts where objects are small.
+        url = f"/download/storage/v1/b/{quote(bucket, safe='')}/o/{quote(name, safe='')}?alt=media"
+        if generation is not None:
+            url += f"&generation={generation}"
+        sent = {"Accept-Encoding": "gzip", **headers}
+
+        def get() -> tuple[bytes, str | None]:
+            try:
+                response = self._session.request("GET", url, sent, is_read_later=True)
+            except api.RequestRangeNotSatisfiable:
+                return b"", None
+            with response:
+                data = response.raw.read(decode_content=False)
+                encoding = response.headers.get("Content-Encoding")
+                if response.status_code == 200 and encoding in _PLAIN:
+                    due = _CRC32C.search(response.headers.get("X-Goog-Hash", ""))
+                    if due and base64.b64decode(due[1]) != google_crc32c.value(data).to_bytes(4, "big"):
+                        raise DamagedError
+                return data, encoding
+
+        with named("read", path):
+            data, encoding = self._session.patiently(get)
+        if encoding not in _PLAIN:
+            raise StorageError(
+                f"{path} could not be read: it is stored with Content-Encoding: {encoding}, so that its size is not that"
+                " of what it holds. Store it anew without, as `gcloud storage cp` does without --gzip-local; where it is a tar or"
+                " text that is to stay compressed, `gcloud storage objects update --clear-content-encoding` does it."
+            )
+        return data
+
+    def _split(self, path: str) -> tuple[str, str]:
         bucket, name = split_path(path)
         if not name:
             raise StorageError(f"{path} names no object.")
-        with named("reached", path):
-            return self._client().bucket(bucket).blob(name, generation=generation)
+        return bucket, name
 
-    def _client(self) -> storage.Client:
-        with self._lock:
-            if self._made is None:
-                # A project is needed to make buckets, and for nothing here.
-                self._made = storage.Client(project="<none>")
-                # The client has no other way to say how many connections are kept.
-                adapter = HTTPAdapter(pool_connections=_CONNECTIONS, pool_maxsize=_CONNECTIONS)
-                self._made._http.mount("https://", adapter)
-                self._made._http.mount("http://", adapter)
-            return self._made
+    def _blob(self, path: str) -> storage.Blob:
+        bucket, name = self._split(path)
+        with named("reached", path):
+            return self._session.client.bucket(bucket).blob(name)
 
 
 class _ObjectReader(io.RawIOBase):
@@ -175,65 +201,6 @@ class _ObjectReader(io.RawIOBase):
             )
         self._position += len(data)
         return data
-
-
-class _ObjectWriter(BlobWriter):  # type: ignore[misc]
-    """An upload that knows what it has sent."""
-
-    def __init__(self, blob: storage.Blob, generation: int) -> None:
-        super().__init__(
-            blob,
-            chunk_size=_REQUEST_BYTES,
-            ignore_flush=True,
-            if_generation_match=generation,
-            timeout=_TIMEOUT_SECONDS,
-            checksum="crc32c",
-        )
-        self._crc32c = self._size = 0
-
-    def write(self, data: Any) -> int:
-        self._crc32c = google_crc32c.extend(self._crc32c, bytes(data))
-        self._size += len(data)
-        return int(super().write(data))
-
-    def abandon(self) -> None:
-        """Ends the upload without an object."""
-        self._buffer.close()
-        if self._upload_and_transport:
-            # `terminate` asks to delete another address (google-cloud-storage 3.17), and the store would keep the parts for a week.
-            upload, transport = self._upload_and_transport
-            transport.delete(upload.resumable_url, timeout=_TIMEOUT_SECONDS)
-
-    def finish(self) -> None:
-        """Ends the upload. Where another worker wrote the same bytes first, that is as good."""
-        try:
-            self.close()
-        except (api.PreconditionFailed, media.InvalidResponse) as error:
-            code = error.code if isinstance(error, api.PreconditionFailed) else error.response.status_code
-            found = self._blob.bucket.get_blob(self._blob.name) if code == PRECONDITION_FAILED else None
-            if found is None or (found.size, _crc32c(found)) != (self._size, self._crc32c):
-                raise
-
-
-def _download(blob: storage.Blob, path: str, **said: Any) -> bytes:
-    """The stored bytes of an object, or of a part of it.
-
-    Raises:
-        StorageError: they are stored as the encoding of other bytes, which the store would deliver in their place where nobody
-            says otherwise: their size is not the one that is listed, and they have no parts.
-    """
-    data = bytes(blob.download_as_bytes(timeout=_TIMEOUT_SECONDS, raw_download=True, **said))
-    if blob.content_encoding not in _PLAIN:
-        raise StorageError(
-            f"{path} could not be read: it is stored with Content-Encoding: {blob.content_encoding}, so that its size is not that"
-            " of what it holds. Store it anew without, as `gcloud storage cp` does without --gzip-local; where it is a tar or"
-            " text that is to stay compressed, `gcloud storage objects update --clear-content-encoding` does it."
-        )
-    return data
-
-
-def _crc32c(blob: storage.Blob) -> int:
-    return int.from_bytes(base64.b64decode(blob.crc32c), "big")
 
 
 def _entry(bucket: str, name: str, size: int | None) -> Entry:

@@ -1,0 +1,179 @@
+"""Requests to Google Cloud Storage: with whose credentials, over kept connections, and again where that may help.
+
+Credentials are the application default ones: what `gcloud auth application-default login` left, the file that
+GOOGLE_APPLICATION_CREDENTIALS names (a service account's key, an impersonation, a federation), or those of the machine. Two of
+gcloud's own variables are heeded:
+
+    CLOUDSDK_AUTH_DISABLE_CREDENTIALS=true              none, for what everybody may read
+    CLOUDSDK_AUTH_IMPERSONATE_SERVICE_ACCOUNT=ACCOUNT   those of another account, by way of the own ones
+
+STORAGE_EMULATOR_HOST, as in Google's client, names a server to ask in place of Google's, without credentials.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import google.auth
+import requests
+import urllib3
+from google.api_core import exceptions as api
+from google.api_core.retry import Retry
+from google.auth import impersonated_credentials
+from google.auth.credentials import AnonymousCredentials
+from google.auth.exceptions import GoogleAuthError
+from google.cloud import storage
+from requests.adapters import HTTPAdapter
+
+T = TypeVar("T")
+EMULATOR = "STORAGE_EMULATOR_HOST"
+ANONYMOUS = "CLOUDSDK_AUTH_DISABLE_CREDENTIALS"
+IMPERSONATED = "CLOUDSDK_AUTH_IMPERSONATE_SERVICE_ACCOUNT"
+# Requests that threads have under way at the same time, each with a connection that is kept.
+_CONNECTIONS = 64
+_SCOPES = ("https://www.googleapis.com/auth/devstorage.full_control",)
+_TRANSIENT_CODES = frozenset((408, 429, 500, 502, 503, 504))
+_TRANSIENT = (
+    requests.ConnectionError,
+    requests.Timeout,
+    requests.exceptions.ChunkedEncodingError,
+    urllib3.exceptions.ProtocolError,
+    urllib3.exceptions.TimeoutError,
+    ConnectionError,
+)
+_log = logging.getLogger("tpudata")
+
+
+class DamagedError(Exception):
+    """Bytes came that are not those that were sent; what they are the bytes of is known by who asked."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Patience:
+    """How long requests that fail are sent again.
+
+    Attributes:
+        first_wait: seconds before the second try, on average; each wait is drawn at random around twice the one before.
+        longest_wait: no wait is longer, in seconds.
+        limit: seconds after which no more is tried.
+        answer_within: seconds that a server may say nothing.
+    """
+
+    first_wait: float = 0.25
+    longest_wait: float = 20.0
+    limit: float = 180.0
+    answer_within: float = 60.0
+
+
+class Session:
+    """Requests with one client, made when it is first needed; safe to share between threads.
+
+    Args:
+        patience: with failures.
+    """
+
+    def __init__(self, patience: Patience) -> None:
+        self.patience = patience
+        self.retry = Retry(
+            predicate=is_transient,
+            initial=patience.first_wait,
+            maximum=patience.longest_wait,
+            multiplier=2.0,
+            timeout=patience.limit,
+            on_error=_note,
+        )
+        self._made: storage.Client | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def client(self) -> storage.Client:
+        """Google's client."""
+        with self._lock:
+            if self._made is None:
+                made = _new_client()
+                # The client has no other way to say how many connections are kept.
+                adapter = HTTPAdapter(pool_connections=_CONNECTIONS, pool_maxsize=_CONNECTIONS)
+                made._http.mount("https://", adapter)
+                made._http.mount("http://", adapter)
+                self._made = made
+            return self._made
+
+    def patiently(self, call: Callable[[], T]) -> T:
+        """Calls something again, after a while, for as long as it fails in a way that may pass.
+
+        Raises:
+            google.api_core.exceptions.RetryError: it failed until the time was over.
+        """
+        result: T = self.retry(call)()
+        return result
+
+    def request(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str] | None = None,
+        data: bytes | None = None,
+        *,
+        is_read_later: bool = False,
+    ) -> requests.Response:
+        """Sends one request, once; `url` may be a path below the server. The answer's body may be left to be read later.
+
+        Raises:
+            google.api_core.exceptions.GoogleAPICallError: the answer is an error, of 400 and above.
+            requests.RequestException: there is none.
+        """
+        client = self.client
+        response: requests.Response = client._http.request(
+            method,
+            f"{client._connection.API_BASE_URL}{url}" if url.startswith("/") else url,
+            headers=headers,
+            data=data,
+            stream=is_read_later,
+            allow_redirects=False,
+            timeout=self.patience.answer_within,
+        )
+        if response.status_code >= 400:
+            raise api.from_http_response(response)  # type: ignore[no-untyped-call]
+        return response
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether the same request may succeed later."""
+    if isinstance(error, api.GoogleAPICallError):
+        return error.code in _TRANSIENT_CODES
+    if isinstance(error, GoogleAuthError):
+        return bool(error.retryable)
+    if isinstance(error, requests.exceptions.SSLError):
+        # A certificate does not get better; a connection that broke does.
+        return "CERTIFICATE" not in str(error).upper()
+    return isinstance(error, (DamagedError, *_TRANSIENT))
+
+
+def is_switched_on(variable: str) -> bool:
+    """Whether an environment variable says yes, as gcloud reads it."""
+    return os.environ.get(variable, "").strip().lower() in ("1", "true", "yes", "on")
+
+
+def _new_client() -> storage.Client:
+    # A project is needed to make buckets, and for nothing here.
+    if is_switched_on(ANONYMOUS):
+        return storage.Client(project="<none>", credentials=AnonymousCredentials())  # type: ignore[no-untyped-call]
+    account = os.environ.get(IMPERSONATED, "").strip()
+    if account and not os.environ.get(EMULATOR):
+        own, _ = google.auth.default(scopes=("https://www.googleapis.com/auth/cloud-platform",))
+        *delegates, target = [part.strip() for part in account.split(",")]
+        credentials = impersonated_credentials.Credentials(  # type: ignore[no-untyped-call]
+            own, target, _SCOPES, delegates=delegates
+        )
+        return storage.Client(project="<none>", credentials=credentials)
+    return storage.Client(project="<none>")
+
+
+def _note(error: BaseException) -> None:
+    # Its text may hold an address, and no header.
+    _log.info("Google Cloud Storage: %s; trying again.", type(error).__name__)
