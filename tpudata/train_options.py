@@ -9,6 +9,7 @@ from typing import Any
 
 from tpudata.errors import UsageError
 from tpudata.flags import FlagParser, height_width, positive_int, suggestion
+from tpudata.models import model_names
 
 MODES = ("train", "eval", "train_and_eval", "predict")
 
@@ -128,7 +129,9 @@ def parse_options(argv: Sequence[str], prog: str = "tpudata train") -> TrainOpti
         UsageError: a flag is unknown or missing, or a value does not fit.
     """
     parser = FlagParser(prog, "Trains a model on a dataset, evaluates it exactly, or predicts with it.")
-    parser.add_argument("--model", required=True, help="a bundled model (mnist_cnn), or package.module:model_fn")
+    parser.add_argument(
+        "--model", required=True, help=f"a bundled model ({', '.join(model_names())}), or package.module:model_fn"
+    )
     parser.add_argument("--data", required=True, metavar="DIR", help="the dataset's folder")
     parser.add_argument(
         "--model-dir", required=True, metavar="DIR", help="checkpoints, summaries and records of the run"

@@ -147,7 +147,7 @@ def test_a_batch_of_nothing_but_padding() -> None:
         ({"learning_rate": 0}, "learning_rate"),
         ({"num_classes": 1}, "num_classes"),
         ({"dropout": 1.0}, "dropout"),
-        ({"image_shape": (8, 8)}, "image_shape"),
+        ({"image_shape": (8, 8)}, "image_shape must be a list of 3 int or None"),
     ],
 )
 def test_bad_params(params: dict[str, Any], message: str) -> None:

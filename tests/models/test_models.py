@@ -9,7 +9,7 @@ from tpudata.errors import UsageError
 
 
 def test_bundled_models_by_name() -> None:
-    assert models.model_names() == ["mnist_cnn"]
+    assert models.model_names() == ["char_lstm", "iris_mlp", "mnist_cnn", "resnet", "tiny_lm"]
     for name in models.model_names():
         assert callable(models.get_model(name))
 
@@ -27,7 +27,7 @@ def test_a_function_of_the_user_s(monkeypatch: pytest.MonkeyPatch) -> None:
     ("name", "message"),
     [
         ("mnist", "Did you mean 'mnist_cnn'"),
-        ("", "Did you mean 'mnist_cnn'"),
+        ("", "There is no model ''"),
         ("no_such_package.module:f", "no module 'no_such_package'"),
         ("tpudata.no_such:f", "no module 'tpudata.no_such'"),
         (":f", "package.module:function"),

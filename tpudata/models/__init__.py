@@ -12,7 +12,7 @@ from typing import Any
 
 from tpudata.errors import UsageError
 
-_MODULES = {"mnist_cnn": "tpudata.models.mnist_cnn"}
+_MODULES = {name: f"tpudata.models.{name}" for name in ("char_lstm", "iris_mlp", "mnist_cnn", "resnet", "tiny_lm")}
 
 __all__ = ["check_model_name", "get_model", "model_names"]
 

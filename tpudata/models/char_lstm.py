@@ -1,0 +1,224 @@
+"""A text generator: an LSTM that is trained to name the next character, and then asked for one after the other."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import tensorflow as tf
+
+from tpudata.estimator import ModeKeys, TPUEstimatorSpec
+from tpudata.models._layers import variable
+from tpudata.models._recurrence import lstm_cell, lstm_recurrence
+from tpudata.models._replicas import dropout as drop
+from tpudata.models._replicas import step_seed
+from tpudata.models._sampling import draw, row_seeds, uniform_draws
+from tpudata.models._tokens import input_ids_of, language_spec
+from tpudata.models._training import TrainingParams
+
+_v1 = tf.compat.v1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CharLstmParams(TrainingParams):
+    """What the model can be told in `params`, beside what TrainingParams has.
+
+    Attributes:
+        vocab_size: number of token ids, as the dataset's manifest tells; needed.
+        embedding_size: numbers that stand for a token.
+        hidden_units: units of each LSTM layer.
+        num_layers: number of LSTM layers.
+        dropout: share of each layer's outputs that a training step drops.
+        max_new_tokens: tokens that PREDICT adds to each prompt.
+        temperature: above 1 draws more evenly, below 1 less; 0 takes the most probable token.
+
+    Raises:
+        UsageError: a value outside the allowed ones.
+    """
+
+    model: ClassVar[str] = "char_lstm"
+    learning_rate: float = 4e-3
+    gradient_clip: float | None = 1.0
+    vocab_size: int
+    embedding_size: int = 64
+    hidden_units: int = 512
+    num_layers: int = 1
+    dropout: float = 0.0
+    max_new_tokens: int = 200
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require("vocab_size", self.vocab_size >= 2, "2 or more")
+        for name in ("embedding_size", "hidden_units", "num_layers", "max_new_tokens"):
+            self.require(name, getattr(self, name) >= 1, "1 or more")
+        self.require("dropout", 0 <= self.dropout < 1, "in [0, 1)")
+        self.require("temperature", self.temperature >= 0, "0 or more")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Layer:
+    kernel: tf.Tensor
+    recurrent_kernel: tf.Tensor
+    bias: tf.Tensor
+
+    def project(self, inputs: tf.Tensor) -> tf.Tensor:
+        return tf.matmul(inputs, self.kernel) + self.bias
+
+
+@dataclasses.dataclass(frozen=True)
+class _Weights:
+    embedding: tf.Tensor
+    layers: tuple[_Layer, ...]
+    kernel: tf.Tensor
+    bias: tf.Tensor
+
+    @classmethod
+    def of(cls, params: CharLstmParams) -> "_Weights":
+        embedding = variable(
+            "embedding", [params.vocab_size, params.embedding_size], _v1.random_uniform_initializer(-0.05, 0.05)
+        )
+        sizes = [params.embedding_size] + [params.hidden_units] * (params.num_layers - 1)
+        layers = tuple(_layer(i, size, params.hidden_units) for i, size in enumerate(sizes))
+        with _v1.variable_scope("logits"):
+            shape = [params.hidden_units, params.vocab_size]
+            kernel = variable("kernel", shape, _v1.glorot_uniform_initializer())
+            bias = variable("bias", shape[1:], _v1.zeros_initializer())
+        # Read once, and not anew in each step of a loop.
+        return cls(tf.convert_to_tensor(embedding), layers, tf.convert_to_tensor(kernel), tf.convert_to_tensor(bias))
+
+    def logits(self, outputs: tf.Tensor) -> tf.Tensor:
+        return tf.matmul(outputs, self.kernel) + self.bias
+
+
+def _layer(number: int, size: int, units: int) -> _Layer:
+    def bias(_: Any, **__: Any) -> tf.Tensor:
+        # The forget gate begins open: 1.
+        return tf.concat([tf.zeros([units]), tf.ones([units]), tf.zeros([2 * units])], axis=0)
+
+    with _v1.variable_scope(f"lstm_{number}"):
+        return _Layer(
+            tf.convert_to_tensor(variable("kernel", [size, 4 * units], _v1.glorot_uniform_initializer())),
+            tf.convert_to_tensor(variable("recurrent_kernel", [units, 4 * units], _v1.orthogonal_initializer())),
+            tf.convert_to_tensor(variable("bias", [4 * units], bias)),
+        )
+
+
+def char_lstm(
+    input_ids: tf.Tensor,
+    params: CharLstmParams,
+    training: bool,
+    dropout_seed: tf.Tensor | tuple[int, int] = (0, 0),
+) -> tf.Tensor:
+    """Build the network: an embedding, LSTM layers from a state of zeros, and logits; by `tf.compat.v1.get_variable`.
+
+    Args:
+        input_ids: int32 [batch, length], 0 to vocab_size - 1.
+        params: the model's.
+        training: whether to drop outputs.
+        dropout_seed: int32 [2]; the same seed drops the same.
+
+    Returns:
+        float32 logits of the token behind each, [batch, length, vocab_size].
+    """
+    weights = _Weights.of(params)
+    outputs, _ = _run(weights, input_ids, params.dropout if training else 0.0, dropout_seed)
+    rows = tf.reshape(tf.transpose(outputs[-1], [1, 0, 2]), [-1, params.hidden_units])
+    return tf.reshape(weights.logits(rows), [-1, input_ids.shape[1], params.vocab_size])
+
+
+def generate(
+    prompts: tf.Tensor, lengths: tf.Tensor, seeds: tf.Tensor, params: CharLstmParams
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Continue prompts by max_new_tokens tokens each, with the variables of `char_lstm`.
+
+    Args:
+        prompts: int32 [batch, length].
+        lengths: int32 [batch], 1 to length: how many of the ids are the prompt.
+        seeds: int32 [batch], of the draws of each row.
+        params: the model's.
+
+    Returns:
+        The tokens, int32 [batch, max_new_tokens], and their log-probabilities at temperature 1, float32 of the same shape.
+    """
+    weights = _Weights.of(params)
+    uniform = uniform_draws(params.seed, seeds, params.max_new_tokens)
+    every = _run(weights, prompts, 0.0, (0, 0))
+    outputs, cells = (tuple(_at(value, lengths - 1) for value in values) for values in every)
+    tokens = tf.TensorArray(tf.int32, params.max_new_tokens, element_shape=prompts.shape[:1])
+    scores = tf.TensorArray(tf.float32, params.max_new_tokens, element_shape=prompts.shape[:1])
+
+    def step(t: Any, outputs: Any, cells: Any, tokens: Any, scores: Any) -> Any:
+        logits = weights.logits(outputs[-1])
+        token = draw(logits, tf.gather(uniform, t, axis=1), params.temperature)
+        score = tf.gather(tf.nn.log_softmax(logits), token, axis=1, batch_dims=1)
+        net, next_outputs, next_cells = tf.gather(weights.embedding, token), [], []
+        for layer, output, cell in zip(weights.layers, outputs, cells, strict=True):
+            gates = layer.project(net) + tf.matmul(output, layer.recurrent_kernel)
+            net, cell, _ = lstm_cell(gates, cell)
+            next_outputs.append(net)
+            next_cells.append(cell)
+        return t + 1, tuple(next_outputs), tuple(next_cells), tokens.write(t, token), scores.write(t, score)
+
+    *_, tokens, scores = tf.while_loop(
+        lambda t, *_: t < params.max_new_tokens,
+        step,
+        (tf.constant(0), outputs, cells, tokens, scores),
+        maximum_iterations=params.max_new_tokens,
+    )
+    return tf.transpose(tokens.stack()), tf.transpose(scores.stack())
+
+
+def _run(weights: _Weights, input_ids: tf.Tensor, rate: float, seed: Any) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+    """Return the outputs and the cells of each layer, [length, batch, hidden_units]."""
+    net = tf.gather(weights.embedding, tf.transpose(input_ids))
+    outputs, cells = [], []
+    for place, layer in enumerate(weights.layers):
+        units = layer.recurrent_kernel.shape[0]
+        gates = layer.project(tf.reshape(net, [-1, net.shape[2]]))
+        gates = tf.reshape(gates, [net.shape[0], -1 if net.shape[1] is None else net.shape[1], 4 * units])
+        net, cell = lstm_recurrence(gates, layer.recurrent_kernel)
+        net = drop(net, rate, seed, place)
+        outputs.append(net)
+        cells.append(cell)
+    return outputs, cells
+
+
+def _at(values: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
+    """Return of [length, batch, units] what lies at a place of its own for each row, [batch, units]."""
+    return tf.gather(tf.transpose(values, [1, 0, 2]), places, axis=1, batch_dims=1)
+
+
+def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -> TPUEstimatorSpec:
+    """Describe training, evaluation and the generation of text to an estimator.
+
+    Args:
+        features: int32 [batch, length], or a dict with them as "input_ids"; in training and evaluation optionally with
+            "token_weights" (float32 [batch, length], 0 for tokens whose label does not count); in PREDICT, where they are
+            prompts, with "prompt_length" (int [batch], how many of the ids are the prompt; by default all) and "prompt_seed"
+            (int [batch], for several continuations of one prompt; by default 0).
+        labels: int [batch, length], the token behind each; None in PREDICT.
+        mode: a value of ModeKeys.
+        params: see CharLstmParams.
+
+    Returns:
+        The spec, with the metrics "cross_entropy" (in nats), "bits_per_character", "perplexity" and "accuracy", exact over
+        all tokens that count, and the predictions "input_ids" (int32 [batch, length], the prompts), "generated_ids" (int32 [batch,
+        max_new_tokens]) and "log_probabilities" (float32 [batch, max_new_tokens], of the tokens as drawn at temperature 1). The
+        same seed, prompt and prompt_seed give the same tokens.
+
+    Raises:
+        UsageError: an unknown parameter, a bad value, or features or labels of another form.
+    """
+    settings = CharLstmParams.from_params(params)
+    input_ids = input_ids_of(features, settings.model)
+    if mode != ModeKeys.PREDICT:
+        logits = char_lstm(input_ids, settings, mode == ModeKeys.TRAIN, step_seed(settings.seed))
+        return language_spec(features, labels, mode, logits, settings, "bits_per_character")
+    given = features if isinstance(features, dict) else {}
+    length = input_ids.shape[1]
+    lengths = tf.cast(given.get("prompt_length", tf.ones_like(input_ids[:, 0]) * length), tf.int32)
+    lengths = tf.clip_by_value(lengths, 1, length)
+    seeds = row_seeds(input_ids, lengths, given.get("prompt_seed"))
+    tokens, scores = generate(input_ids, lengths, seeds, settings)
+    predictions = {"input_ids": input_ids, "generated_ids": tokens, "log_probabilities": scores}
+    return TPUEstimatorSpec(mode, predictions=predictions)

@@ -1,0 +1,120 @@
+"""A small multi-layer perceptron for a few numbers a row, such as the four of Fisher's irises."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import tensorflow as tf
+
+from tpudata.errors import UsageError
+from tpudata.estimator import ModeKeys, TPUEstimatorSpec
+from tpudata.models._classification import classification_spec
+from tpudata.models._layers import dense
+from tpudata.models._replicas import dropout as drop
+from tpudata.models._replicas import step_seed
+from tpudata.models._training import TrainingParams
+
+_ACTIVATIONS = {"sigmoid": tf.sigmoid, "relu": tf.nn.relu, "tanh": tf.tanh}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class IrisMlpParams(TrainingParams):
+    """What the model can be told in `params`, beside what TrainingParams has.
+
+    Attributes:
+        num_classes: number of classes; labels are 0 to num_classes - 1.
+        feature_names: of the features that count, in this order; empty for all floats but "weights", by name.
+        hidden_units: units of each hidden layer.
+        activation: of the hidden layers: "sigmoid", "relu" or "tanh".
+        dropout: share of the hidden units that a training step drops.
+        initial_stddev: standard deviation of the kernels' first values, which are normal.
+
+    Raises:
+        UsageError: a value outside the allowed ones.
+    """
+
+    model: ClassVar[str] = "iris_mlp"
+    learning_rate: float = 0.01
+    num_classes: int = 3
+    feature_names: tuple[str, ...] = ()
+    hidden_units: tuple[int, ...] = (256,)
+    activation: str = "sigmoid"
+    dropout: float = 0.0
+    initial_stddev: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require("num_classes", self.num_classes >= 2, "2 or more")
+        self.require("hidden_units", min(self.hidden_units, default=1) > 0, "1 or more in each layer")
+        self.require_one_of("activation", tuple(_ACTIVATIONS))
+        self.require("dropout", 0 <= self.dropout < 1, "in [0, 1)")
+        self.require("initial_stddev", self.initial_stddev > 0, "positive")
+
+
+def iris_mlp(
+    inputs: tf.Tensor,
+    params: IrisMlpParams,
+    training: bool,
+    dropout_seed: tf.Tensor | tuple[int, int] = (0, 0),
+) -> tf.Tensor:
+    """Build the network; its variables are made by `tf.compat.v1.get_variable`.
+
+    Args:
+        inputs: float32 [batch, numbers].
+        params: the model's.
+        training: whether to drop units.
+        dropout_seed: int32 [2]; the same seed drops the same units.
+
+    Returns:
+        float32 logits [batch, num_classes].
+    """
+    initializer = tf.compat.v1.random_normal_initializer(stddev=params.initial_stddev)
+    net = inputs
+    for layer, units in enumerate(params.hidden_units):
+        net = _ACTIVATIONS[params.activation](dense(net, units, f"hidden_{layer}", initializer))
+        if training:
+            net = drop(net, params.dropout, dropout_seed, place=layer)
+    return dense(net, params.num_classes, "logits", initializer)
+
+
+def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -> TPUEstimatorSpec:
+    """Describe training, evaluation and prediction to an estimator.
+
+    Args:
+        features: floats [batch, numbers]; or a dict with floats [batch] or [batch, numbers], which are put side by side,
+            and optionally "weights" (float32 [batch], 0 for rows that do not count).
+        labels: int [batch], in training also float [batch, num_classes]; None in PREDICT.
+        mode: a value of ModeKeys.
+        params: see IrisMlpParams.
+
+    Returns:
+        The spec, with the metrics "accuracy" and "cross_entropy", exact over all rows that count, and the predictions
+        "classes" (int32 [batch]) and "probabilities" (float32 [batch, num_classes]).
+
+    Raises:
+        UsageError: an unknown parameter, a bad value, or features that are not there or of another form.
+    """
+    settings = IrisMlpParams.from_params(params)
+    inputs = _inputs(features, settings)
+    logits = iris_mlp(inputs, settings, mode == ModeKeys.TRAIN, step_seed(settings.seed))
+    return classification_spec(features, labels, mode, logits, settings)
+
+
+def _inputs(features: Any, params: IrisMlpParams) -> tf.Tensor:
+    if not isinstance(features, dict):
+        features = {"features": features}
+    names = params.feature_names
+    if not names:
+        names = tuple(sorted(name for name, x in features.items() if name != "weights" and x.dtype.is_floating))
+    missing = [name for name in names if name not in features]
+    if missing or not names:
+        wanted = f"hold {', '.join(missing)}" if missing else "hold floats"
+        raise UsageError(f"iris_mlp: features must {wanted}, got {', '.join(sorted(features)) or 'none'}.")
+    columns = []
+    for name in names:
+        column = tf.cast(features[name], tf.float32)
+        column = column[:, None] if column.shape.rank == 1 else column
+        if column.shape.rank != 2 or column.shape[1] is None:
+            raise UsageError(f"iris_mlp: {name} must be [batch] or [batch, numbers], got {features[name].shape}.")
+        columns.append(column)
+    return tf.concat(columns, axis=1)

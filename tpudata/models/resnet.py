@@ -1,0 +1,179 @@
+"""ResNet-18, 34 and 50, version 1.5: the stride of a bottleneck is that of its 3x3 convolution."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import tensorflow as tf
+
+from tpudata.errors import UsageError
+from tpudata.estimator import ModeKeys, TPUEstimatorSpec
+from tpudata.models._classification import classification_spec
+from tpudata.models._images import images_of
+from tpudata.models._layers import batch_norm, conv, dense
+from tpudata.models._training import TrainingParams
+
+_v1 = tf.compat.v1
+# Blocks of the four groups, and whether they are bottlenecks.
+_DEPTHS = {18: ((2, 2, 2, 2), False), 34: ((3, 4, 6, 3), False), 50: ((3, 4, 6, 3), True)}
+_STEMS = ("auto", "large", "small")
+_PRECISIONS = {"float32": tf.float32, "bfloat16": tf.bfloat16}
+# Images below this height or width get the small stem: the large one would leave a last group of 1x1.
+_SMALL_BELOW = 64
+_MEAN, _DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ResNetParams(TrainingParams):
+    """What the model can be told in `params`, beside what TrainingParams has.
+
+    Attributes:
+        depth: 18, 34 or 50.
+        num_classes: number of classes; labels are label_offset to label_offset + num_classes - 1.
+        label_offset: label of the first class.
+        label_smoothing: share of each label that is spread over all classes in training.
+        stem: "large" (a 7x7 convolution and a pool, both of stride 2), "small" (one 3x3 convolution) or "auto": small for
+            images below 64 pixels.
+        precision: "float32", or "bfloat16" for what lies between the images and the last layer; variables are float32.
+        zero_gamma: whether the last normalization of each block begins with a scale of 0, so that the block does nothing.
+        batch_norm_momentum: of the moving averages of batch normalization.
+        transpose_input: whether images come as [height, width, channels, batch].
+
+    Raises:
+        UsageError: a value outside the allowed ones.
+    """
+
+    model: ClassVar[str] = "resnet"
+    optimizer: str = "momentum"
+    learning_rate: float = 0.1
+    weight_decay: float = 1e-4
+    depth: int = 50
+    num_classes: int = 1000
+    label_offset: int = 0
+    label_smoothing: float = 0.0
+    stem: str = "auto"
+    precision: str = "float32"
+    zero_gamma: bool = True
+    batch_norm_momentum: float = 0.9
+    transpose_input: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require_one_of("depth", tuple(_DEPTHS))
+        self.require_one_of("stem", _STEMS)
+        self.require_one_of("precision", tuple(_PRECISIONS))
+        self.require("num_classes", self.num_classes >= 2, "2 or more")
+        self.require("label_offset", self.label_offset >= 0, "0 or more")
+        self.require("label_smoothing", 0 <= self.label_smoothing < 1, "in [0, 1)")
+        self.require("batch_norm_momentum", 0 <= self.batch_norm_momentum < 1, "in [0, 1)")
+
+
+def resnet(images: tf.Tensor, params: ResNetParams, training: bool) -> tf.Tensor:
+    """Build the network; its variables are made by `tf.compat.v1.get_variable`.
+
+    Batch normalization takes the statistics of this replica's rows alone; the updates of its moving averages are in the
+    collection UPDATE_OPS.
+
+    Args:
+        images: floats [batch, height, width, channels], height and width 32 or more; of mean 0 and deviation 1.
+        params: the model's.
+        training: whether batch normalization takes the statistics of the batch.
+
+    Returns:
+        float32 logits [batch, num_classes].
+
+    Raises:
+        UsageError: images of another rank, of unknown size or too small.
+    """
+    shape = images.shape
+    if shape.rank != 4 or None in shape[1:] or min(shape[1:3]) < 32:
+        raise UsageError(
+            f"resnet: images must be [batch, height, width, channels] of known size, at least 32x32, got {shape}. "
+            "tpudata.make_input_fn resizes them by image_size, or crops them."
+        )
+    blocks, is_bottleneck = _DEPTHS[params.depth]
+    network = _Network(params, training)
+    net = tf.cast(images, _PRECISIONS[params.precision])
+    with _v1.variable_scope("stem"):
+        net = network.stem(net)
+    for group, count in enumerate(blocks):
+        for block in range(count):
+            stride = 2 if group > 0 and block == 0 else 1
+            with _v1.variable_scope(f"group_{group}/block_{block}"):
+                build = network.bottleneck if is_bottleneck else network.basic
+                net = build(net, 64 * 2**group, stride)
+    net = tf.reduce_mean(tf.cast(net, tf.float32), axis=[1, 2])
+    return dense(net, params.num_classes, "logits", _v1.random_normal_initializer(stddev=0.01))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Network:
+    params: ResNetParams
+    training: bool
+
+    def stem(self, net: tf.Tensor) -> tf.Tensor:
+        is_small = self.params.stem == "small" or (
+            self.params.stem == "auto" and min(net.shape[1], net.shape[2]) < _SMALL_BELOW
+        )
+        if is_small:
+            return tf.nn.relu(self._normalized_conv(net, 64, 3, "conv"))
+        net = tf.nn.relu(self._normalized_conv(net, 64, 7, "conv", 2))
+        # Behind a relu zeros are as good as what max pooling pads with.
+        return tf.nn.max_pool2d(tf.pad(net, [[0, 0], [1, 1], [1, 1], [0, 0]]), ksize=3, strides=2, padding="VALID")
+
+    def basic(self, inputs: tf.Tensor, filters: int, stride: int) -> tf.Tensor:
+        net = tf.nn.relu(self._normalized_conv(inputs, filters, 3, "conv_0", stride))
+        net = self._normalized_conv(net, filters, 3, "conv_1", zero_gamma=self.params.zero_gamma)
+        return tf.nn.relu(net + self._shortcut(inputs, filters, stride))
+
+    def bottleneck(self, inputs: tf.Tensor, filters: int, stride: int) -> tf.Tensor:
+        net = tf.nn.relu(self._normalized_conv(inputs, filters, 1, "conv_0"))
+        net = tf.nn.relu(self._normalized_conv(net, filters, 3, "conv_1", stride))
+        net = self._normalized_conv(net, 4 * filters, 1, "conv_2", zero_gamma=self.params.zero_gamma)
+        return tf.nn.relu(net + self._shortcut(inputs, 4 * filters, stride))
+
+    def _shortcut(self, inputs: tf.Tensor, filters: int, stride: int) -> tf.Tensor:
+        if stride == 1 and inputs.shape[3] == filters:
+            return inputs
+        return self._normalized_conv(inputs, filters, 1, "shortcut", stride)
+
+    def _normalized_conv(
+        self, net: tf.Tensor, filters: int, size: int, name: str, stride: int = 1, zero_gamma: bool = False
+    ) -> tf.Tensor:
+        initializer = _v1.variance_scaling_initializer(2.0, mode="fan_out", distribution="truncated_normal")
+        net = conv(net, filters, size, name, stride, initializer, use_bias=False)
+        return batch_norm(net, self.training, f"{name}_norm", self.params.batch_norm_momentum, zero_gamma=zero_gamma)
+
+
+def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -> TPUEstimatorSpec:
+    """Describe training, evaluation and prediction to an estimator.
+
+    Args:
+        features: images, or a dict with them as "image" and optionally "weights" (float32 [batch], 0 for rows that do
+            not count). Images are uint8 [batch, height, width, 3], which are normalized by ImageNet's means and deviations, or
+            floats, which are taken as they are; with transpose_input [height, width, channels, batch].
+        labels: int [batch], in training also float [batch, label_offset + num_classes]; None in PREDICT.
+        mode: a value of ModeKeys.
+        params: see ResNetParams.
+
+    Returns:
+        The spec, with the metrics "accuracy", "top_5_accuracy" and "cross_entropy" (without label smoothing), exact over
+        all rows that count, and the predictions "classes" (int32 [batch], counted as labels are) and "probabilities" (float32
+        [batch, num_classes]).
+
+    Raises:
+        UsageError: an unknown parameter, a bad value, or images of another shape.
+    """
+    settings = ResNetParams.from_params(params)
+    images = images_of(features, settings.model, mean=_MEAN, deviation=_DEVIATION, transposed=settings.transpose_input)
+    logits = resnet(images, settings, mode == ModeKeys.TRAIN)
+    return classification_spec(
+        features,
+        labels,
+        mode,
+        logits,
+        settings,
+        label_offset=settings.label_offset,
+        label_smoothing=settings.label_smoothing,
+        top_5=True,
+    )

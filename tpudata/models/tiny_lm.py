@@ -1,0 +1,201 @@
+"""A small decoder-only transformer for packed tokens: it sees what comes before in the same document, and nothing else."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import tensorflow as tf
+
+from tpudata.errors import UsageError
+from tpudata.estimator import ModeKeys, TPUEstimatorSpec
+from tpudata.models._attention import attention, rotated, visible
+from tpudata.models._layers import dense, layer_norm, variable
+from tpudata.models._replicas import dropout as drop
+from tpudata.models._replicas import step_seed
+from tpudata.models._tokens import input_ids_of, language_spec
+from tpudata.models._training import TrainingParams
+
+_v1 = tf.compat.v1
+_POSITIONS = ("rotary", "learned")
+_PRECISIONS = {"float32": tf.float32, "bfloat16": tf.bfloat16}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TinyLmParams(TrainingParams):
+    """What the model can be told in `params`, beside what TrainingParams has.
+
+    Attributes:
+        vocab_size: number of token ids, as the dataset's manifest tells; needed.
+        hidden_size: numbers that stand for a token.
+        num_layers: number of blocks.
+        num_heads: attention heads of each block; a divisor of hidden_size.
+        mlp_size: units of the dense layer in each block; None for four times hidden_size.
+        position_embedding: "rotary", or "learned" for a vector that is added for each position.
+        max_positions: number of learned positions.
+        tie_embeddings: whether the logits are products with the embedding of the tokens.
+        dropout: share of what each block adds, and of the embeddings, that a training step drops.
+        precision: "float32", or "bfloat16" for what lies between the embedding and the logits; variables are float32.
+
+    Raises:
+        UsageError: a value outside the allowed ones.
+    """
+
+    model: ClassVar[str] = "tiny_lm"
+    learning_rate: float = 1e-3
+    beta2: float = 0.99
+    weight_decay: float = 0.1
+    gradient_clip: float | None = 1.0
+    vocab_size: int
+    hidden_size: int = 256
+    num_layers: int = 4
+    num_heads: int = 4
+    mlp_size: int | None = None
+    position_embedding: str = "rotary"
+    max_positions: int = 2048
+    tie_embeddings: bool = True
+    dropout: float = 0.0
+    precision: str = "float32"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require("vocab_size", self.vocab_size >= 2, "2 or more")
+        for name in ("hidden_size", "num_layers", "num_heads", "max_positions"):
+            self.require(name, getattr(self, name) >= 1, "1 or more")
+        self.require("mlp_size", self.mlp_size is None or self.mlp_size >= 1, "None, or 1 or more")
+        self.require_one_of("position_embedding", _POSITIONS)
+        self.require_one_of("precision", tuple(_PRECISIONS))
+        divides = self.hidden_size % self.num_heads == 0
+        self.require("num_heads", divides, f"a divisor of hidden_size {self.hidden_size}")
+        is_even = self.hidden_size // self.num_heads % 2 == 0
+        self.require(
+            "num_heads",
+            self.position_embedding != "rotary" or is_even,
+            f"such that hidden_size {self.hidden_size} / num_heads is even for rotary positions",
+        )
+        self.require("dropout", 0 <= self.dropout < 1, "in [0, 1)")
+
+
+def tiny_lm(
+    input_ids: tf.Tensor,
+    segment_ids: tf.Tensor,
+    positions: tf.Tensor,
+    params: TinyLmParams,
+    training: bool,
+    dropout_seed: tf.Tensor | tuple[int, int] = (0, 0),
+) -> tf.Tensor:
+    """Build the network: blocks of attention and a dense layer, each behind a normalization; by `tf.compat.v1.get_variable`.
+
+    Args:
+        input_ids: int32 [batch, length], 0 to vocab_size - 1.
+        segment_ids: int32 [batch, length]: tokens see those of their own number alone.
+        positions: int32 [batch, length], of each token in its segment.
+        params: the model's.
+        training: whether to drop.
+        dropout_seed: int32 [2]; the same seed drops the same.
+
+    Returns:
+        float32 logits of the token behind each, [batch, length, vocab_size].
+
+    Raises:
+        UsageError: learned positions, and rows that are longer than max_positions.
+    """
+    length = input_ids.shape[1]
+    rate = params.dropout if training else 0.0
+    table = variable("embedding", [params.vocab_size, params.hidden_size], _v1.random_normal_initializer(stddev=0.02))
+    net = tf.gather(table, input_ids)
+    if params.position_embedding == "learned":
+        if length > params.max_positions:
+            raise UsageError(
+                f"tiny_lm: rows of {length} tokens, and max_positions is {params.max_positions}: raise it, or take "
+                "position_embedding rotary."
+            )
+        shape = [params.max_positions, params.hidden_size]
+        net += tf.gather(variable("positions", shape, _v1.random_normal_initializer(stddev=0.02)), positions)
+    net = drop(tf.cast(net, _PRECISIONS[params.precision]), rate, dropout_seed)
+    mask = visible(segment_ids)
+    for number in range(params.num_layers):
+        with _v1.variable_scope(f"block_{number}"):
+            attended = _attend(layer_norm(net, "attention_norm"), mask, positions, params)
+            net += drop(attended, rate, dropout_seed, 2 * number + 1)
+            net += drop(_mlp(layer_norm(net, "mlp_norm"), params), rate, dropout_seed, 2 * number + 2)
+    net = layer_norm(net, "norm")
+    if params.tie_embeddings:
+        rows = tf.reshape(net, [-1, params.hidden_size])
+        logits = tf.matmul(rows, tf.cast(table, net.dtype), transpose_b=True)
+        logits = tf.reshape(logits, [-1, length, params.vocab_size])
+    else:
+        logits = dense(net, params.vocab_size, "logits", _initializer(1), use_bias=False)
+    return tf.cast(logits, tf.float32)
+
+
+def _initializer(parts: int) -> Any:
+    """Small normal values; where `parts` layers add to one sum, that much smaller (Radford et al., 2019)."""
+    return _v1.random_normal_initializer(stddev=0.02 * parts**-0.5)
+
+
+def _attend(net: tf.Tensor, mask: tf.Tensor, positions: tf.Tensor, params: TinyLmParams) -> tf.Tensor:
+    length, size = net.shape[1], params.hidden_size // params.num_heads
+    parts = dense(net, 3 * params.hidden_size, "qkv", _initializer(1))
+    parts = tf.transpose(tf.reshape(parts, [-1, length, 3, params.num_heads, size]), [2, 0, 3, 1, 4])
+    queries, keys, values = tf.unstack(parts)
+    if params.position_embedding == "rotary":
+        queries, keys = rotated(queries, positions), rotated(keys, positions)
+    heads = tf.transpose(attention(queries, keys, values, mask), [0, 2, 1, 3])
+    heads = tf.reshape(heads, [-1, length, params.hidden_size])
+    return dense(heads, params.hidden_size, "attended", _initializer(2 * params.num_layers))
+
+
+def _mlp(net: tf.Tensor, params: TinyLmParams) -> tf.Tensor:
+    net = tf.nn.gelu(dense(net, params.mlp_size or 4 * params.hidden_size, "mlp_in", _initializer(1)))
+    return dense(net, params.hidden_size, "mlp_out", _initializer(2 * params.num_layers))
+
+
+def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -> TPUEstimatorSpec:
+    """Describe training, evaluation and prediction to an estimator.
+
+    Args:
+        features: int32 [batch, length], or a dict with them as "input_ids" and optionally, each [batch, length],
+            "segment_ids" (int, from 1, 0 for padding; without them a row is one segment), "positions" (int, counted in each
+            segment; without them counted in the row) and "token_weights" (float32, 0 for tokens whose label does not count).
+        labels: int [batch, length], the token behind each; None in PREDICT.
+        mode: a value of ModeKeys.
+        params: see TinyLmParams.
+
+    Returns:
+        The spec, with the metrics "cross_entropy" (in nats), "bits_per_token", "perplexity" and "accuracy", exact over all
+        tokens that count. Predictions: "log_probabilities" (float32 [batch, length - 1], of each token from the second on after
+        those before it; 0 where a segment begins, and in padding), "next_ids" (int32 [batch, length], the most probable next
+        tokens) and "next_log_probabilities" (float32 [batch, vocab_size], of the token behind the row's last one that is not
+        padding).
+
+    Raises:
+        UsageError: an unknown parameter, a bad value, or features or labels of another form.
+    """
+    settings = TinyLmParams.from_params(params)
+    input_ids = input_ids_of(features, settings.model)
+    given = features if isinstance(features, dict) else {}
+    # Padding at the end of a row that says so by a mask is a segment of its own, too.
+    segments = given.get("segment_ids", given.get("attention_mask"))
+    segments = tf.ones_like(input_ids) if segments is None else tf.cast(segments, tf.int32)
+    positions = given.get("positions")
+    if positions is None:
+        positions = tf.zeros_like(input_ids) + tf.range(input_ids.shape[1])
+    positions = tf.cast(positions, tf.int32)
+    seed = step_seed(settings.seed)
+    logits = tiny_lm(input_ids, segments, positions, settings, mode == ModeKeys.TRAIN, seed)
+    if mode != ModeKeys.PREDICT:
+        return language_spec(features, labels, mode, logits, settings, "bits_per_token")
+    return TPUEstimatorSpec(mode, predictions=_predictions(input_ids, segments, logits))
+
+
+def _predictions(input_ids: tf.Tensor, segments: tf.Tensor, logits: tf.Tensor) -> dict[str, tf.Tensor]:
+    scores = tf.nn.log_softmax(logits)
+    following = tf.gather(scores[:, :-1], input_ids[:, 1:], axis=2, batch_dims=2)
+    continues = tf.equal(segments[:, 1:], segments[:, :-1]) & (segments[:, 1:] > 0)
+    places = tf.range(input_ids.shape[1])
+    last = tf.reduce_max(tf.where(segments > 0, places, 0), axis=1)
+    return {
+        "log_probabilities": tf.where(continues, following, 0.0),
+        "next_ids": tf.argmax(logits, axis=-1, output_type=tf.int32),
+        "next_log_probabilities": tf.gather(scores, last, axis=1, batch_dims=1),
+    }
