@@ -34,7 +34,8 @@ def fed(mode: str, pipeline: Mode, hosts: int, batch: int, rows: int, axis: Any 
         return dataset.batch(deployment.batch_size, drop_remainder=mode != ModeKeys.PREDICT)
 
     steps = []
-    for element in make_feed(input_fn, deployment, axis):
+    data = make_feed(input_fn, deployment, axis).iterate()
+    for element in iter(data.next, None):
         features, masks = element if mode == ModeKeys.PREDICT else (element, features_weights(element))
         local = topology.strategy.experimental_local_results
         parts = zip(local(features["x"]), local(masks), strict=True)

@@ -281,6 +281,9 @@ def test_evaluation_and_prediction_hooks(replicas: int, tmp_path: Path) -> None:
         np.testing.assert_allclose([result[0] for result in made[-1].results], expected, rtol=1e-4)
         assert result["loss"] == pytest.approx(np.mean(expected), rel=1e-4)
         assert own.calls == ["begin", "created", *["before", "after"] * 4, "before", "end"]
+        own = Recorder("the_loss:0")
+        estimator.evaluate(whole, steps=2, hooks=[own])  # its end is known, so no third batch is asked for
+        assert own.calls == ["begin", "created", *["before", "after"] * 2, "end"]
         own = Recorder("outputs:0")
         rows = list(estimator.predict(whole, hooks=[own]))
         np.testing.assert_allclose(np.concatenate(own.results), [row["outputs"] for row in rows], rtol=1e-5)

@@ -1,6 +1,6 @@
 """One evaluation: a pass over the data, its metrics, and their summaries."""
 
-import itertools
+import contextlib
 import logging
 from typing import Any
 
@@ -38,21 +38,21 @@ def evaluate(
     program.reset()
     monitor.after_create_session()
     total, weight, batches = 0.0, 0.0, 0
-    elements = itertools.islice(feed, steps)
-    while not monitor.should_stop:
-        asked = monitor.before_run()
-        element = next(elements, None)
-        if element is None:
-            break
-        program.fetch(asked)
-        features, labels = split_element(element)
-        batch_loss, batch_weight, fetched = program.run(features, labels)
-        total += float(batch_loss)
-        weight += float(batch_weight)
-        batches += 1
-        monitor.after_run({item.name: fetched[item.name].numpy() for item in asked})
-        if program.ignores_weights:
-            _warn_of_padding(program, np.concatenate([part.numpy() for part in program.join(features["weights"])]))
+    with contextlib.closing(feed.iterate()) as iteration:
+        while not monitor.should_stop and (steps is None or batches < steps):
+            asked = monitor.before_run()
+            element = iteration.next()
+            if element is None:
+                break
+            program.fetch(asked)
+            features, labels = split_element(element)
+            batch_loss, batch_weight, fetched = program.run(features, labels)
+            total += float(batch_loss)
+            weight += float(batch_weight)
+            batches += 1
+            monitor.after_run({item.name: fetched[item.name].numpy() for item in asked})
+            if program.ignores_weights:
+                _warn_of_padding(program, np.concatenate([part.numpy() for part in program.join(features["weights"])]))
     monitor.end()
     program.flush()
     result: dict[str, Any] = program.values()

@@ -6,13 +6,14 @@ and prediction fill it up with rows of zeros, whose features["weights"] are 0 an
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tpudata.estimator._config import InputPipelineConfig
 from tpudata.estimator._deployment import Call, Deployment
+from tpudata.estimator._iteration import Iteration
 from tpudata.estimator._mode_keys import ModeKeys
 from tpudata.estimator._row_masks import with_row_masks
 from tpudata.estimator._signature import leaves, row_weights, split_element
@@ -33,10 +34,9 @@ class Feed:
     element_spec: Any
     endless: bool
 
-    def __iter__(self) -> Iterator[Any]:
-        """Iterate over the steps' elements, which are per-replica values where there are several replicas."""
-        iterator: Iterator[Any] = iter(self._dataset)
-        return iterator
+    def iterate(self) -> Iteration:
+        """Begin with the steps' elements, which are per-replica values where there are several replicas."""
+        return Iteration(self._dataset)
 
 
 def make_feed(call_input_fn: CallInputFn, deployment: Deployment, batch_axis: Sequence[int] | None) -> Feed:

@@ -12,6 +12,8 @@ from tpudata.estimator._fetch_plan import Timing, When
 from tpudata.estimator._replay import Replay
 from tpudata.estimator._variables import Blueprint, VariableInfo, record_variables
 
+# The collection of the tensor that TensorFlow's own hooks take for the global step: its value, after a test for its being there.
+_GLOBAL_STEP_READ = "global_step_read_op_cache"
 _WRITES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter", "ResourceStridedSliceAssign")
 
 
@@ -74,6 +76,8 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         Raises:
             ValueError, KeyError, TypeError: it means none.
         """
+        if tf.is_symbolic_tensor(item) and item.graph is self._graph and item.dtype != tf.resource:
+            return item
         with self.installed():
             element = self._graph.as_graph_element(getattr(item, "value", item) if _is_keras(item) else item)
             if not isinstance(element, tf.Tensor) or element.op.type != "VarHandleOp":
@@ -129,7 +133,8 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
             return []
         key = tuple(item.name for item in [*tensors, *operations]), tuple(feeds), when
         if key not in self._functions:
-            self._functions[key] = self._function(tensors, operations, list(feeds), when)
+            reads = None if operations or feeds else self._plain_reads(tensors)
+            self._functions[key] = reads or self._function(tensors, operations, list(feeds), when)
         function, written = self._functions[key]
         with tf.__internal__.eager_context.eager_mode():
             results = [item.numpy() for item in function(*feeds.values())]
@@ -138,6 +143,21 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
                 for other in others:
                     other.assign(first.read_value())
         return results
+
+    def _plain_reads(self, tensors: Sequence[Any]) -> tuple[Callable[..., Any], set[str]] | None:
+        """Return what reads `tensors`, where they are nothing but values of variables: many hooks ask for the step at each step."""
+        handles = {info.handle: info.name for info in self._blueprint.variables}
+        steps = {item.name for item in self._graph.get_collection(_GLOBAL_STEP_READ)}
+        found = []
+        for tensor in tensors:
+            operation = tensor.op
+            is_read = operation.type == "ReadVariableOp" and not operation.control_inputs
+            name = "global_step" if tensor.name in steps else handles.get(operation.inputs[0].name) if is_read else None
+            if name is None:
+                return None
+            found.append(self._components[name][0])
+        read = tf.raw_ops.ReadVariableOp  # What read_value ends in, after more work than the rest of what is done here.
+        return lambda: [read(resource=variable.handle, dtype=variable.dtype) for variable in found], set()
 
     def _function(
         self, tensors: Sequence[Any], operations: Sequence[Any], fed: Sequence[str], when: When | None

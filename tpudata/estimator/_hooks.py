@@ -1,6 +1,6 @@
 """SessionRunHooks, called as a MonitoredSession called them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -54,14 +54,14 @@ class Request:
 
     Args:
         session: of the run.
-        elements: the tensors and operations that are asked for.
+        plan: of the tensors and operations that are asked for.
         feeds: values by the name of a tensor.
     """
 
-    def __init__(self, session: HookSession, elements: Iterable[Any], feeds: Mapping[str, Any]) -> None:
+    def __init__(self, session: HookSession, plan: FetchPlan, feeds: Mapping[str, Any]) -> None:
         self._session = session
         self._feeds = dict(feeds)
-        self._plan: FetchPlan = plan(elements, session.timing, frozenset(feeds))
+        self._plan = plan
         self._before: dict[str, Any] = {}
 
     @property
@@ -100,6 +100,7 @@ class Monitor:
         self._original = _train.SessionRunArgs(original)
         self._context: Any = None
         self._fetches: dict[int, Fetches] = {}
+        self._plans: dict[tuple[tuple[str, ...], frozenset[str]], FetchPlan] = {}
         self._request: Request | None = None
 
     def begin(self) -> None:
@@ -129,7 +130,11 @@ class Monitor:
                 if arguments is not None:
                     self._take(number, hook, arguments, feeds)
         elements = [item for fetches in self._fetches.values() for item in fetches.elements]
-        self._request = Request(self._session, elements, feeds)
+        # Mostly they want the same of each step.
+        wanted = tuple(item.name for item in elements), frozenset(feeds)
+        if wanted not in self._plans:
+            self._plans[wanted] = plan(elements, self._session.timing, wanted[1])
+        self._request = Request(self._session, self._plans[wanted], feeds)
         self._request.begin()
         return self._request.step
 

@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.estimator._events import EventWriter
+from tpudata.estimator._fetch_plan import plan
 from tpudata.estimator._hook_session import HookSession
 from tpudata.estimator._hooks import Request
 from tpudata.estimator._train_program import TrainProgram
@@ -38,7 +39,7 @@ class ModelSummaries:
             found = session.graph.get_collection(_Keys.SUMMARY_OP) or session.graph.get_collection(_Keys.SUMMARIES)
             self._tensors = list({item.name: item for item in found}.values())
         if self._tensors:
-            self._request = Request(session, self._tensors, {})
+            self._request = Request(session, plan(self._tensors, session.timing), {})
 
     @property
     def step(self) -> tuple[Any, ...]:

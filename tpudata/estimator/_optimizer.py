@@ -47,7 +47,13 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
         self._reduction = reduction
 
     def compute_gradients(self, loss: Any, var_list: Sequence[Any] | None = None, **kwargs: Any) -> Any:
-        """Return (gradient, variable) pairs of this replica's share of the loss; arguments as in v1 optimizers."""
+        """Return (gradient, variable) pairs of this replica's share of the loss; arguments as in v1 optimizers.
+
+        The gate GATE_OP, v1's default, counts as GATE_NONE. It kept an update from changing a variable while other gradients were
+        computed from it, which variables of today are safe from, and it keeps operations from running side by side.
+        """
+        if kwargs.get("gate_gradients", self.GATE_OP) == self.GATE_OP:
+            kwargs["gate_gradients"] = self.GATE_NONE
         if self._is_keras:
             # Gradients are the same for all v1 optimizers.
             return tf.compat.v1.train.GradientDescentOptimizer(1.0).compute_gradients(loss, var_list=var_list, **kwargs)

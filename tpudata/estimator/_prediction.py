@@ -1,5 +1,6 @@
 """Predictions: N rows in, N rows out."""
 
+import contextlib
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -37,33 +38,33 @@ def predict(
     monitor.begin()
     loader.load(checkpoint)
     monitor.after_create_session()
-    elements = iter(feed)
-    while not monitor.should_stop:
-        asked = monitor.before_run()
-        element = next(elements, None)
-        if element is None:
-            break
-        features, mask = element
-        # Between two batches the caller may have trained: the predictions stay those of one checkpoint.
-        loader.reload(checkpoint)
-        program.fetch(asked)
-        predictions, fetched = program.run(features)
-        monitor.after_run({item.name: fetched[item.name].numpy() for item in asked})
-        batch = tf.nest.map_structure(functools.partial(_rows, program), predictions)
-        batch = {key: batch[key] for key in keys} if keys is not None else batch
-        kept = _rows(program, mask)
-        for path, array in leaves((batch, None)):
-            if np.ndim(array) == 0 or len(array) != len(kept):
-                name = path.replace("features", "predictions", 1)
-                raise ModelFnValueError(
-                    f"{name} has shape {np.shape(array)}: a prediction needs a row for each of the batch's {len(kept)}."
-                )
-        batch = tf.nest.map_structure(lambda array, kept=kept: array[kept], batch)
-        if not yield_single_examples:
-            yield batch
-            continue
-        for row in range(int(kept.sum())):
-            yield tf.nest.map_structure(lambda array, row=row: array[row], batch)
+    with contextlib.closing(feed.iterate()) as iteration:
+        while not monitor.should_stop:
+            asked = monitor.before_run()
+            element = iteration.next()
+            if element is None:
+                break
+            features, mask = element
+            # Between two batches the caller may have trained: the predictions stay those of one checkpoint.
+            loader.reload(checkpoint)
+            program.fetch(asked)
+            predictions, fetched = program.run(features)
+            monitor.after_run({item.name: fetched[item.name].numpy() for item in asked})
+            batch = tf.nest.map_structure(functools.partial(_rows, program), predictions)
+            batch = {key: batch[key] for key in keys} if keys is not None else batch
+            kept = _rows(program, mask)
+            for path, array in leaves((batch, None)):
+                if np.ndim(array) == 0 or len(array) != len(kept):
+                    name = path.replace("features", "predictions", 1)
+                    raise ModelFnValueError(
+                        f"{name} has shape {np.shape(array)}: a prediction needs a row for each of the batch's {len(kept)}."
+                    )
+            batch = tf.nest.map_structure(lambda array, kept=kept: array[kept], batch)
+            if not yield_single_examples:
+                yield batch
+                continue
+            for row in range(int(kept.sum())):
+                yield tf.nest.map_structure(lambda array, row=row: array[row], batch)
     monitor.end()
 
 

@@ -3,12 +3,13 @@
 import contextlib
 import functools
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
 from tpudata.estimator._fetch_plan import Counterparts
+from tpudata.estimator._iteration import Iteration, iterator_of
 from tpudata.estimator._keras_state import fresh_keras_state
 from tpudata.estimator._optimizer import require_cross_shard
 from tpudata.estimator._program import Program, joined_shape
@@ -43,7 +44,8 @@ class TrainProgram(Program):
         # A step that was built for these tensors stays: they have the same names in every trace.
         if self._built_for != self._fetched:
             self._built_for = self._fetched
-            self._run_loop = tf.function(functools.partial(self._run, self._fetched), autograph=False)
+            self._loops: dict[Any, Callable[..., Any]] = {}
+            self._newest: tuple[Any, Callable[..., Any]] | None = None
 
     def _build_scratch(self, features: Any, labels: Any) -> Any:
         # tf.summary does nothing where no writer is: this one tells whether model_fn uses it. It is never opened.
@@ -58,26 +60,43 @@ class TrainProgram(Program):
         self.uses_tf_summary = any(item.type not in _WRITER_UPKEEP for item in takers)
         return spec
 
-    def run(self, iterator: Any, limit: int, record: bool = False) -> tuple[Any, ...]:
+    def _loop(self, iteration: Iteration) -> Callable[..., Any]:
+        """Return the loop over such an iterator; it is traced at the first call."""
+        # To compare specs at each loop would take its time.
+        if self._newest is None or self._newest[0] is not iteration:
+            spec = iteration.spec
+            if spec not in self._loops:
+                arguments = [*iteration.tensors, tf.constant(0), tf.constant(False)]
+                signature = [tf.TensorSpec(item.shape, item.dtype) for item in arguments]
+                run = functools.partial(self._run, self._fetched, spec)
+                compiled = tf.function(run, input_signature=signature, autograph=False)
+                self._loops[spec] = compiled.get_concrete_function()
+            self._newest = iteration, self._loops[spec]
+        return self._newest[1]
+
+    def run(self, iteration: Iteration, limit: int, record: bool = False) -> tuple[Any, ...]:
         """Run up to `limit` steps; stop before the end of the data and after a loss that is not finite.
 
         The data's end is asked for, not run into: an error in the middle of the loop would leave the last step
         half done.
 
         Args:
-            iterator: over (features, labels) or features.
+            iteration: over (features, labels) or features.
             limit: how many.
             record: whether the last of them writes what model_fn gives to `tf.summary`.
 
         Returns:
-            The number of steps done (int32), whether there was data for all of them (bool), the last loss (float32),
-            a bool [len(checked)] that tells of each trainable variable whether all its values are finite, and by name the tensors
-            to fetch, of the last step.
+            The global step (int64), the number of steps done (int32), whether there was data for all of them (bool), the last
+            loss (float32), a bool [len(checked)] that tells of each trainable variable whether all its values are finite, and by
+            name the tensors to fetch, of the last step.
         """
-        *results, fetched = self._run_loop(iterator, tf.constant(limit), tf.constant(record))
+        loop = self._loop(iteration)
+        *results, fetched = loop(*iteration.tensors, tf.constant(limit), tf.constant(record))
         return *results, dict(zip(self._fetched, fetched, strict=True))
 
-    def _run(self, names: tuple[str, ...], iterator: Any, limit: Any, record: Any) -> tuple[Any, ...]:
+    def _run(self, names: tuple[str, ...], spec: Any, *arguments: Any) -> tuple[Any, ...]:
+        *parts, limit, record = arguments
+        iterator = iterator_of(spec, parts)
         requests = Requests()
         counterparts = Counterparts(self.blueprint, names)
 
@@ -119,7 +138,8 @@ class TrainProgram(Program):
             shape_invariants=(scalar, scalar, scalar, *(spec.shape for spec in specs)),
         )
         finite = [tf.reduce_all(tf.math.is_finite(self.variables[name])) for name in self.checked]
-        return done, has_data, loss, tf.stack(finite) if finite else tf.ones([0], tf.bool), fetched
+        all_finite = tf.stack(finite) if finite else tf.ones([0], tf.bool)
+        return self.variables["global_step"].read_value(), done, has_data, loss, all_finite, fetched
 
     @contextlib.contextmanager
     def _summaries(self, record: Any) -> Iterator[None]:

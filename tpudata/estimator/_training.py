@@ -1,5 +1,6 @@
 """The training loop on the host: between two loops of the device it calls hooks, logs, checks, writes summaries and saves."""
 
+import contextlib
 import logging
 import time
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,7 @@ from tpudata.estimator._config import TPUConfig
 from tpudata.estimator._errors import ModelFnValueError, NonFiniteError
 from tpudata.estimator._events import EventWriter
 from tpudata.estimator._hooks import Monitor, check_hooks, check_listeners
+from tpudata.estimator._iteration import Iteration
 from tpudata.estimator._mode_keys import ModeKeys
 from tpudata.estimator._model_summaries import ModelSummaries
 from tpudata.estimator._pace import Cadence, LoopSize
@@ -82,7 +84,8 @@ def train(
         examples = _examples_per_step(runtime, feed.element_spec)
         run = _Run(runtime, program, examples, start, hooks, listeners, after_save, termination)
         try:
-            return run.train(iter(feed), steps, max_steps)
+            with contextlib.closing(feed.iterate()) as iteration:
+                return run.train(iteration, steps, max_steps)
         finally:
             run.events.close()
             program.flush()
@@ -140,7 +143,7 @@ class _Run:
         # Without a TPU, hooks see every step.
         self._loop = LoopSize(TPUConfig(1) if hooks and not runtime.topology.is_tpu else config.tpu_config)
 
-    def train(self, iterator: Any, steps: int | None, max_steps: int | None) -> float | None:
+    def train(self, iteration: Iteration, steps: int | None, max_steps: int | None) -> float | None:
         """Run loops until a limit (None: until the data ends), save at the start, when due, and at the end.
 
         Returns:
@@ -154,7 +157,7 @@ class _Run:
             begin = time.monotonic()
             size = self._loop.next(None if last is None else last - self.step)
             asked = self._monitor.before_run()
-            done, has_data, loss, fetched = self._run_loop(iterator, size, asked)
+            done, has_data, loss, fetched = self._run_loop(iteration, size, asked)
             self._loop.measure(done, time.monotonic() - begin)
             stop = False
             if done:
@@ -197,7 +200,9 @@ class _Run:
         self._save(at_start=True)
         self._monitor.after_create_session()
 
-    def _run_loop(self, iterator: Any, size: int, asked: Sequence[Any]) -> tuple[int, bool, float, dict[str, Any]]:
+    def _run_loop(
+        self, iteration: Iteration, size: int, asked: Sequence[Any]
+    ) -> tuple[int, bool, float, dict[str, Any]]:
         summaries, wanted = self._model_summaries, {item.name for item in asked}
         self._program.fetch((*asked, *summaries.step))
         is_due = self._summaries.due(self.step + size)
@@ -206,9 +211,9 @@ class _Run:
             wanted |= {item.name for item in summaries.step}
         self._runtime.store.mark(list(self._program.variables), None)
         before = self.step
-        *results, fetched = self._program.run(iterator, size, is_due and summaries.uses_tf_summary)
-        done, has_data, loss, finite = (item.numpy() for item in results)
-        self.step = self._program.global_step
+        *results, fetched = self._program.run(iteration, size, is_due and summaries.uses_tf_summary)
+        step, done, has_data, loss, finite = (item.numpy() for item in results)
+        self.step = int(step)
         if done and self.step == before:
             raise ModelFnValueError(
                 "train_op did not change the global step: pass global_step=tf.compat.v1.train.get_global_step() to "
@@ -218,10 +223,10 @@ class _Run:
         return int(done), bool(has_data), float(loss), {name: fetched[name].numpy() for name in wanted}
 
     def _require_finite(self, loss: float, finite: Any) -> None:
-        bad = [name for name, is_finite in zip(self._program.checked, finite, strict=True) if not is_finite]
         loss_is_finite = loss - loss == 0.0
-        if loss_is_finite and not bad:
+        if loss_is_finite and finite.all():
             return
+        bad = [name for name, is_finite in zip(self._program.checked, finite, strict=True) if not is_finite]
         what = [] if loss_is_finite else [f"the loss is {loss}"]
         if bad:
             more = f" and {len(bad) - 1} more variables" if len(bad) > 1 else ""

@@ -1,0 +1,64 @@
+"""The end of a pass over the data, which TensorFlow may make a wait of up to a minute."""
+
+import gc
+import threading
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from tests.estimator.programs import finite_input_fn, make_estimator, train_input_fn
+from tpudata.estimator import _iteration
+
+
+def test_another_thread_deletes_the_iterator() -> None:
+    iteration = _iteration.Iteration(tf.data.Dataset.range(5).prefetch(1))
+    deleted: list[threading.Thread] = []
+    done = threading.Event()
+
+    def note() -> None:
+        deleted.append(threading.current_thread())
+        done.set()
+
+    weakref.finalize(iteration._iterator, note)
+    assert [int(item) for item in iter(iteration.next, None)] == [0, 1, 2, 3, 4]
+    iteration.close()
+    assert done.wait(60)
+    assert deleted != [threading.main_thread()]
+
+
+@pytest.mark.parametrize("what", ["train", "evaluate", "predict"])
+def test_every_call_lets_go_of_its_iterator(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+
+    def iterate(dataset: Any) -> Any:
+        made.append(weakref.ref(iterator := iter(dataset)))
+        return iterator
+
+    monkeypatch.setattr(_iteration, "iter", iterate, raising=False)
+    estimator = make_estimator(tmp_path)
+    if what == "train":
+        estimator.train(train_input_fn, steps=8)
+    elif what == "evaluate":
+        estimator.evaluate(finite_input_fn(20))
+    else:
+        next(estimator.predict(finite_input_fn(20)))  # given up after a row
+    for thread in threading.enumerate():
+        if thread.name == "tpudata-iteration-end":
+            thread.join(60)
+    gc.collect()
+    assert [reference() for reference in made] == [None]
+
+
+def test_where_python_starts_no_more_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: Any) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    iteration = _iteration.Iteration(tf.data.Dataset.range(5))
+    iterator = weakref.ref(iteration._iterator)
+    iteration.close()
+    gc.collect()
+    assert iterator() is None
