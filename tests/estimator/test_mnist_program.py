@@ -1,0 +1,60 @@
+"""The MNIST program that TPUEstimator was introduced with trains on real digits, as it was written."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from sklearn.datasets import load_digits
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any]:
+    """Scikit-learn's digits, 28 pixels wide, in a file with the features of the MNIST tutorials; and their labels."""
+    found = load_digits()
+    wide = np.pad(np.kron(found.images, np.ones((1, 3, 3))), ((0, 0), (2, 2), (2, 2))) * (255 / 16)
+    filename = str(tmp_path_factory.mktemp("digits") / "train.tfrecords")
+    with tf.io.TFRecordWriter(filename) as writer:
+        for image, label in zip(wide.round().astype(np.uint8), found.target, strict=True):
+            features = {
+                "image_raw": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image.tobytes()])),
+                "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
+            }
+            example = tf.train.Example(features=tf.train.Features(feature=features))
+            writer.write(example.SerializeToString())
+    return filename, found.target
+
+
+@pytest.mark.parametrize("num_shards", [1, 2])
+def test_it_trains_as_it_was_written(num_shards: int, digits: tuple[str, Any], tmp_path: Path) -> None:
+    filename, labels = digits
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-m",
+            "tests.estimator.mnist_program",
+            filename,
+            str(tmp_path),
+            str(num_shards),
+        ],
+        cwd=ROOT,
+        env={**os.environ, "TF_USE_LEGACY_KERAS": "1"},  # tf.layers needs it
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])  # behind the log of device placement
+    assert found["step"] == 150
+    assert found["loss"] < 0.6
+    classes = found["classes"]
+    assert np.mean(np.equal(classes, labels[: len(classes)])) > 0.85
