@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import tensorflow as tf
 
 from tests.digits import write_digits
 from tpudata.cli import main
+from tpudata.estimator._topology import Topology
 
 # A linear model, as a person would write it in a file of their own; it saves the params that it was given.
 OWN_MODEL = """
@@ -167,6 +169,26 @@ def test_a_rehearsal_lists_what_a_tpu_would_refuse(
         name = "train" if mode == "train" else "eval"
         assert f"{mode}: batch size: TPUEstimator({name}_batch_size=20) cannot be split over 8 replicas" in error
         assert re.search(rf"  {mode}: .*asking_models\.py:8: PyFunc: runs Python .* Mend: ", error)
+
+
+@pytest.mark.parametrize(
+    ("flags", "name"), [(["--batch-size=20"], "train"), (["--batch-size=16", "--eval-batch-size=9"], "eval")]
+)
+def test_a_batch_that_the_cores_cannot_split_is_told_in_a_line(
+    flags: list[str],
+    name: str,
+    digits_dataset: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cores = types.SimpleNamespace(num_replicas_in_sync=8)
+    monkeypatch.setattr("tpudata.estimator._tpu_estimator.tpu_topology", lambda _: Topology(cores, is_tpu=True))
+    code = _train(digits_dataset, tmp_path / "model", "--use-tpu", *flags)
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert code == 2
+    assert re.fullmatch(rf"tpudata.*: error: .*{name}_batch_size=\d+\) cannot be split over 8 replicas: .*", error)
+    assert not (tmp_path / "model").exists()
 
 
 def test_labels_with_an_offset_count_the_background(tmp_path: Path) -> None:

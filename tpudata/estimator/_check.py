@@ -12,6 +12,9 @@ def check_model(runtime: Runtime, input_fn: Any, mode: str) -> None:
     """Do as `TPUEstimator.check_model` says."""
     if mode not in MODES:
         raise ValueError(f"check_model(mode=...) must be one of {', '.join(MODES)}, got {mode!r}.")
+    for other, size in runtime.batch_sizes.items():
+        if size is not None:
+            runtime.deployment(other)  # So that no evaluation is refused after a long training.
     spec = runtime.feed(input_fn, mode).element_spec
     if mode == ModeKeys.PREDICT:
         spec = (spec[0], None)

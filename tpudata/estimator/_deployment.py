@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.estimator._config import InputPipelineConfig, TPUConfig
+from tpudata.estimator._errors import BatchSizeError
 from tpudata.estimator._mode_keys import ModeKeys
 from tpudata.estimator._topology import Topology
 
@@ -99,15 +100,15 @@ def check_batch_size(mode: str, topology: Topology, config: TPUConfig, size: int
     """Check that a mode's global batch size can be split over the replicas.
 
     Raises:
-        ValueError: it is None, or no multiple of their number.
+        BatchSizeError: it is None, or no multiple of their number.
     """
     replicas, name = topology.num_replicas, _BATCH_SIZE_NAMES[mode]
     if size is None:
-        raise ValueError(
+        raise BatchSizeError(
             f"TPUEstimator({name}=None): on {replicas} replicas it must be given, as a multiple of {replicas}."
         )
     if _pipeline(mode, config) is not InputPipelineConfig.BROADCAST and size % replicas:
-        raise ValueError(
+        raise BatchSizeError(
             f"TPUEstimator({name}={size}) cannot be split over {replicas} replicas: it must be a multiple of {replicas}, or "
             "per_host_input_for_training BROADCAST, which gives each replica the whole batch."
         )

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.errors import TpudataError
+from tpudata.errors import TpudataError, UsageError
 from tpudata.estimator._findings import Finding
 
 
@@ -28,6 +28,10 @@ class ModelFnTypeError(ModelFnError, TypeError):
 
 class ModelFnValueError(ModelFnError, ValueError):
     """The ModelFnError for a value outside the allowed ones."""
+
+
+class BatchSizeError(UsageError, ValueError):
+    """A batch size that the replicas cannot split."""
 
 
 class RehearsalError(TpudataError):

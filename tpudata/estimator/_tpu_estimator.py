@@ -247,7 +247,8 @@ class TPUEstimator:
         Raises:
             CheckpointError: the checkpoint does not fit the model, or is damaged.
             ModelFnError: model_fn does not fit.
-            TypeError, ValueError: an unknown mode, or an input_fn that does not fit.
+            TypeError, ValueError: an unknown mode, an input_fn that does not fit, or a batch size, of this mode or another, that
+                the replicas cannot split.
         """
         check_model(self._runtime, input_fn, mode)
 
