@@ -53,12 +53,16 @@ def entry(reference: Reference, refused: bool = False) -> bytes:
 
 def known_entries(packs: Iterable[Pack]) -> Entries:
     """The entries of all references of packs, in their order, as of records; `entry` says what each is."""
-    parts = []
+    packs = list(packs)
+    words = np.empty((sum(len(pack.keys) for pack in packs), 2), ">u8")
+    first = 0
     for pack in packs:
         described = np.array([_described(*columns) for columns in pack.described()], np.uint64)
-        state = _state(described, pack.sizes.astype(np.uint64))
-        parts.append(np.stack([key_digests(pack.keys)[:, 0], state], axis=1))
-    entries = np.concatenate(parts).astype(">u8").view(np.uint8)
+        rows = words[first : first + len(pack.keys)]
+        rows[:, 0] = key_digests(pack.keys)[:, 0]
+        rows[:, 1] = _state(described, pack.sizes.astype(np.uint64))
+        first += len(rows)
+    entries = words.view(np.uint8)
     entries[:, -1] = RECORD[0]
     return entries.reshape(-1).view(ENTRY)
 

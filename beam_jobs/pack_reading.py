@@ -10,7 +10,7 @@ from __future__ import annotations
 import collections
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -55,8 +55,7 @@ def read_packs(packs: Sequence[Pack]) -> Iterator[tuple[Reference, bytes | BadRe
     read = _read_ahead(pieces) if is_remote(pieces[0].path) else map(_read, pieces)
     held: dict[int, bytes | _Unread] = {}
     rest = [piece.inputs for piece in pieces]
-    references = (reference for pack in packs for reference in pack.references())
-    for reference, number in zip(references, piece_of.tolist(), strict=True):
+    for reference, number in _numbered(packs, piece_of):
         if number not in held:
             # Pieces are numbered in the order in which they are needed.
             held[number] = next(read)
@@ -73,56 +72,67 @@ def read_packs(packs: Sequence[Pack]) -> Iterator[tuple[Reference, bytes | BadRe
             yield reference, _checked(reference, data[start : start + reference.size])
 
 
-def _pieces(packs: Sequence[Pack]) -> tuple[list[_Piece], npt.NDArray[np.int64]]:
+def _numbered(packs: Sequence[Pack], numbers: npt.NDArray[np.integer[Any]]) -> Iterator[tuple[Reference, int]]:
+    """Every reference and its number; no more Python objects at once than for a pack."""
+    done = 0
+    for pack in packs:
+        yield from zip(pack.references(), numbers[done : done + len(pack.keys)].tolist(), strict=True)
+        done += len(pack.keys)
+
+
+def _pieces(packs: Sequence[Pack]) -> tuple[list[_Piece], npt.NDArray[np.int32]]:
     """The pieces, in the order in which they are needed, and the number of the piece of each input."""
     paths: dict[str, int] = {}
     files = np.concatenate([_files(pack, paths) for pack in packs])
-    offsets = np.concatenate([np.broadcast_to(pack.offsets, len(pack.keys)) for pack in packs]).astype(np.int64)
-    sizes = np.concatenate([pack.sizes for pack in packs]).astype(np.int64)
-    order = np.lexsort((offsets, files))
-    ends = (offsets + sizes)[order]
+    offsets = np.concatenate([np.broadcast_to(pack.offsets, len(pack.keys)) for pack in packs])
+    # By file and place. Of millions of inputs every array counts: these are as narrow as they can be.
+    order = np.lexsort((offsets, files)).astype(np.int32)
+    files, offsets = files[order], offsets[order]
+    sizes = np.concatenate([pack.sizes for pack in packs])[order]
     # A run ends where the next input is of another file, not its neighbour, or needed before.
     breaks = np.ones(len(order), np.bool_)
     breaks[1:] = (
-        (files[order][1:] != files[order][:-1])
-        | (offsets[order][1:] != ends[:-1])
+        (files[1:] != files[:-1])
+        | (offsets[1:] != offsets[:-1].astype(np.int64) + sizes[:-1])
         | (order[1:] < order[:-1])
-        | (offsets[order][1:] == WHOLE_FILE)
+        | (offsets[1:] == WHOLE_FILE)
     )
     most = min(_MOST_BYTES, max(_LEAST_BYTES, _HELD_BYTES // int(breaks.sum())))
     # Within a run, a piece ends where another multiple of `most` bytes has come together.
-    run = np.cumsum(breaks) - 1
     first = np.flatnonzero(breaks)
-    parts = (offsets[order] - offsets[order][first][run]) // most
+    parts = offsets - np.repeat(offsets[first].astype(np.int64), np.diff(first, append=len(order)))
+    parts //= most
     breaks[1:] |= parts[1:] != parts[:-1]
+    del parts
     first = np.flatnonzero(breaks)
-    piece = np.cumsum(breaks) - 1
-    last = np.append(first[1:], len(order)) - 1
+    inputs = np.diff(first, append=len(order))
+    last = first + inputs - 1
     needed = np.argsort(np.minimum.reduceat(order, first), kind="stable")
-    rank = np.empty_like(needed)
+    rank = np.empty(len(needed), np.int32)
     rank[needed] = np.arange(len(needed))
-    piece_of = np.empty(len(order), np.int64)
-    piece_of[order] = rank[piece]
-    starts = offsets[order][first]
-    lengths = np.where(starts == WHOLE_FILE, sizes[order][first], ends[last] - starts)
+    piece_of = np.empty(len(order), np.int32)
+    piece_of[order] = np.repeat(rank, inputs)
+    starts, ends = (column.astype(np.int64) for column in (offsets[first], sizes[last]))
+    ends += offsets[last]
+    lengths = np.where(starts == WHOLE_FILE, sizes[first], ends - starts)
     names = list(paths)
-    columns = (files[order][first], starts, lengths, last - first + 1)
+    columns = (files[first], starts, lengths, inputs)
     return [
         _Piece(names[file], start, size, inputs)
         for file, start, size, inputs in zip(*(column[needed].tolist() for column in columns), strict=True)
     ], piece_of
 
 
-def _files(pack: Pack, paths: dict[str, int]) -> npt.NDArray[np.int64]:
+def _files(pack: Pack, paths: dict[str, int]) -> npt.NDArray[np.int32]:
     """The number of the file of each input, by which `paths` lists it."""
     *_, spools = pack.others
     count = len(pack.keys)
     originals = pack.paths()
     if len(spools) == 1 and (spools[0] or len(originals) == 1):
         path = spools[0] or originals[0]
-        return np.full(count, paths.setdefault(path, len(paths)), np.int64)
+        return np.full(count, paths.setdefault(path, len(paths)), np.int32)
     both = zip(*(column * count if len(column) == 1 else column for column in (spools, originals)), strict=True)
-    return np.array([paths.setdefault(spool or path, len(paths)) for spool, path in both], np.int64)
+    return np.array([paths.setdefault(spool or path, len(paths)) for spool, path in both], np.int32)
 
 
 def _read_ahead(pieces: Sequence[_Piece]) -> Iterator[bytes | _Unread]:

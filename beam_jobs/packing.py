@@ -18,7 +18,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from beam_jobs.columns import joined_columns, narrow, shortest, spread
 from beam_jobs.order import Order, Positions
+from beam_jobs.packed_keys import PackedKeys
 from beam_jobs.reference import Digests, Reference, key_digests
 
 _PACK_REFERENCES = 4096
@@ -48,7 +50,7 @@ class Pack:
         positions: uint64 [n]: of each in the order, see beam_jobs.order.
         sizes: integers [n].
         offsets: integers [n], or [1] where one value stands for all.
-        keys: list of n.
+        keys: of n.
         root: what every path is with its key behind it, or nothing where paths are not so.
         others: the paths (empty where `root` says them), splits, labels, forms, extras and spools: each a list of n, or of one
             value that stands for all.
@@ -57,7 +59,7 @@ class Pack:
     positions: Positions
     sizes: npt.NDArray[np.integer[Any]]
     offsets: npt.NDArray[np.integer[Any]]
-    keys: list[str]
+    keys: PackedKeys
     root: str
     others: tuple[list[Any], ...]
 
@@ -68,8 +70,10 @@ class Pack:
         root = paths[0].removesuffix(keys[0])
         rooted = root not in ("", paths[0]) and all(path == root + key for path, key in zip(paths, keys, strict=True))
         others = ([""] if rooted else paths, splits, labels, forms, extras, spools)
-        columns = tuple(map(_shortest, others))
-        return cls(positions, _narrow(sizes), _narrow(_shortest(offsets)), keys, root if rooted else "", columns)
+        columns = tuple(map(shortest, others))
+        return cls(
+            positions, narrow(sizes), narrow(shortest(offsets)), PackedKeys.of(keys), root if rooted else "", columns
+        )
 
     @classmethod
     def joined(cls, packs: Sequence[Pack]) -> Pack:
@@ -79,24 +83,25 @@ class Pack:
         one_root = len({pack.root for pack in packs}) == 1
         others = [pack.others if one_root else (pack.paths(), *pack.others[1:]) for pack in packs]
         lengths = [len(pack.keys) for pack in packs]
-        offsets = _joined([pack.offsets.tolist() for pack in packs], lengths)
+        offsets = [pack.offsets for pack in packs]
+        one_offset = all(len(some) == 1 and some[0] == offsets[0][0] for some in offsets)
         return cls(
             np.concatenate([pack.positions for pack in packs]),
             np.concatenate([pack.sizes for pack in packs]),
-            _narrow(offsets),
-            list(itertools.chain.from_iterable(pack.keys for pack in packs)),
+            offsets[0] if one_offset else np.concatenate(list(map(np.broadcast_to, offsets, lengths))),
+            PackedKeys.joined([pack.keys for pack in packs]),
             packs[0].root if one_root else "",
-            tuple(_joined(columns, lengths) for columns in zip(*others, strict=True)),
+            tuple(joined_columns(columns, lengths) for columns in zip(*others, strict=True)),
         )
 
     def take(self, rows: npt.NDArray[np.intp]) -> Pack:
         """The references of these rows, in the order of `rows`."""
-        places = rows.tolist()
+        places = rows.tolist() if any(len(column) > 1 for column in self.others) else []
         return Pack(
             self.positions[rows],
             self.sizes[rows],
             self.offsets if len(self.offsets) == 1 else self.offsets[rows],
-            [self.keys[place] for place in places],
+            self.keys.take(rows),
             self.root,
             tuple(column if len(column) == 1 else [column[place] for place in places] for column in self.others),
         )
@@ -132,6 +137,10 @@ class Pack:
         """Yields each of the numbers in `groups` [n], ascending, and the references that have it, in their order."""
         order = np.argsort(groups, kind="stable")
         first = np.flatnonzero(np.diff(groups[order], prepend=-1))
+        if len(first) == 1:
+            # Of a shard of millions, a copy would be as large again.
+            yield int(groups[0]), self
+            return
         for rows in np.split(order, first[1:]):
             yield int(groups[rows[0]]), self.take(rows)
 
@@ -153,48 +162,28 @@ class Pack:
         """Split, labels, form and extra of each reference, or one tuple of them that stands for all."""
         _, *columns, _ = self.others
         count = max(map(len, columns))
-        return list(zip(*(_spread(column, count) for column in columns), strict=True))
+        return list(zip(*(spread(column, count) for column in columns), strict=True))
 
     def references(self) -> Iterator[Reference]:
         """The references, in order."""
         count = len(self.keys)
-        paths = _spread(self.paths(), count)
-        splits, labels, forms, extras, spools = (_spread(column, count) for column in self.others[1:])
-        offsets = _spread(self.offsets.tolist(), count)
+        paths = spread(self.paths(), count)
+        splits, labels, forms, extras, spools = (spread(column, count) for column in self.others[1:])
+        offsets = spread(self.offsets.tolist(), count)
         data = itertools.repeat(b"", count)
         columns = (self.keys, splits, labels, paths, offsets, self.sizes.tolist(), forms, extras, data, spools)
         return map(Reference._make, zip(*columns, strict=True))
 
     def to_bytes(self) -> bytes:
         """The pack as an element of a PCollection."""
-        # Positions are as random as can be, so that trying to compress them only costs time.
-        texts = zlib.compress(pickle.dumps((self.keys, self.root, self.others), protocol=5), _LEVEL)
-        return pickle.dumps((self.positions, self.sizes, self.offsets, texts), protocol=5)
+        # Positions are as random as can be, so that trying to compress them only costs time; other numbers are narrow already.
+        keys = self.keys
+        texts = zlib.compress(pickle.dumps((keys.heads, self.root, self.others), protocol=5), _LEVEL)
+        return pickle.dumps((self.positions, self.sizes, self.offsets, keys.numbers, texts), protocol=5)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Pack:
         """The pack that `to_bytes` wrote."""
-        *numbers, texts = pickle.loads(data)
-        return cls(*numbers, *pickle.loads(zlib.decompress(texts)))
-
-
-def _shortest(column: list[Any]) -> list[Any]:
-    """The column as one value where all are equal."""
-    return column[:1] if column.count(column[0]) == len(column) else column
-
-
-def _spread(column: list[Any], count: int) -> Iterable[Any]:
-    return itertools.repeat(column[0], count) if len(column) == 1 else column
-
-
-def _joined(columns: Sequence[list[Any]], lengths: Sequence[int]) -> list[Any]:
-    first = columns[0]
-    if all(len(column) == 1 and column[0] == first[0] for column in columns):
-        return first
-    return list(itertools.chain.from_iterable(map(_spread, columns, lengths)))
-
-
-def _narrow(numbers: list[int]) -> npt.NDArray[np.integer[Any]]:
-    """The numbers in as few bytes each as they fit."""
-    array = np.array(numbers, np.int64)
-    return array.astype(np.int32) if array.min() >= -(2**31) and array.max() < 2**31 else array
+        positions, sizes, offsets, numbers, texts = pickle.loads(data)
+        heads, root, others = pickle.loads(zlib.decompress(texts))
+        return cls(positions, sizes, offsets, PackedKeys(heads, numbers), root, others)

@@ -7,11 +7,11 @@ import gc
 import hashlib
 import itertools
 import json
-import operator
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import apache_beam as beam
+import numpy as np
 from apache_beam.metrics import Metrics
 
 from beam_jobs.converter import Converter, ShardConverter
@@ -280,8 +280,8 @@ def _check_size(reference: Reference, record: bytes | Sequence[bytes]) -> None:
 def _refuse_duplicates(packs: Sequence[Pack], keep_equal: bool) -> None:
     """Raises SourceError where two neighbours have one key, unless equal ones are kept."""
     # In the shuffled order equal keys have equal positions, so they always meet in one shard, side by side.
-    keys = list(itertools.chain.from_iterable(pack.keys for pack in packs))
-    if not any(map(operator.eq, keys, keys[1:])):
+    positions = np.concatenate([pack.positions for pack in packs])
+    if not (positions[1:] == positions[:-1]).any():
         return
     references = itertools.chain.from_iterable(pack.references() for pack in packs)
     for one, other in itertools.pairwise(references):

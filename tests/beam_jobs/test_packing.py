@@ -1,14 +1,21 @@
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from beam_jobs.columns import narrow
 from beam_jobs.order import Order
+from beam_jobs.packed_keys import PackedKeys
 from beam_jobs.packing import Pack, packs
 from beam_jobs.reference import WHOLE_FILE, Reference, key_digest, key_digests
 
 NAMES = st.text(st.characters(codec="utf-8"), max_size=6) | st.sampled_from(["a", "caf\udce9", "x/y", "a\0b"])
+# What ends with a number, and what only looks so.
+NUMBERED = st.builds("{}{}".format, st.sampled_from(["", ":", "a:", "caf\udce9:1:"]), st.integers(0, 2**66))
+NEARLY = st.sampled_from(["a:01", "a:-0", "a:-7", "a: 7", "a:1_0", "a:٣", "a:+1", "7 ", "a:", "a", "007"])
 
 
 @st.composite
@@ -85,7 +92,9 @@ def test_a_unit_is_packed_with_positions_that_go_on() -> None:
     positions = np.concatenate([pack.positions for pack, _ in parts])
     assert (np.diff(positions) == 1).all()
     assert np.concatenate([digests for _, digests in parts]).tolist() == key_digests(map(str, range(10_000))).tolist()
-    assert [part.keys for part in Pack.joined([pack for pack, _ in parts]).in_parts()][2] == parts[2][0].keys
+    assert [list(part.keys) for part in Pack.joined([pack for pack, _ in parts]).in_parts()][2] == list(
+        parts[2][0].keys
+    )
 
 
 def test_the_sample_is_of_the_smallest_digests_of_each_split() -> None:
@@ -96,6 +105,36 @@ def test_the_sample_is_of_the_smallest_digests_of_each_split() -> None:
         split: set(sorted((item.key for item in items if item.split == split), key=key_digest)[:7])
         for split in ("train", "test")
     }
+
+
+@given(st.lists(NUMBERED | NEARLY, min_size=1, max_size=8) | st.lists(NUMBERED, min_size=1, max_size=8), st.data())
+def test_keys_come_back_from_heads_and_numbers(keys: list[str], data: st.DataObject) -> None:
+    packed_keys = PackedKeys.of(keys)
+    assert list(packed_keys) == keys
+    assert [packed_keys[row] for row in range(len(packed_keys))] == keys
+    rows = data.draw(st.lists(st.integers(0, len(keys) - 1), min_size=1))
+    assert list(packed_keys.take(np.array(rows))) == [keys[row] for row in rows]
+    cut = data.draw(st.integers(1, len(keys)))
+    parts = [PackedKeys.of(part) for part in (keys[:cut], keys[cut:]) if part]
+    assert list(PackedKeys.joined(parts)) == keys
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1))
+def test_narrow_integers_are_the_same_integers(numbers: list[int]) -> None:
+    assert narrow(numbers).tolist() == numbers
+    assert np.concatenate([narrow(numbers), narrow([-(2**63), 2**63 - 1])]).dtype == np.int64
+
+
+def test_lines_of_a_file_take_a_few_bytes_each() -> None:
+    lines = [Reference(f"a.txt:{35 * n}", "train", (), "/in/a.txt", 35 * n, 34, "plain") for n in range(40_000)]
+    tracemalloc.start()
+    inside = [pack for pack, _ in packs(iter(lines), Order(shuffle=True, seed=0), 0)]
+    joined = Pack.joined(inside)
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 2 * 18 * len(lines)
+    assert sum(len(pack.to_bytes()) for pack in inside) < 18 * len(lines)
+    assert list(joined.references()) == lines
 
 
 def test_a_pack_takes_few_bytes_a_reference() -> None:

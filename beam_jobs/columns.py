@@ -1,0 +1,38 @@
+"""Columns of a table in memory: lists in which one value may stand for all, and integers in as few bytes as they fit."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+def shortest(column: list[Any]) -> list[Any]:
+    """The column as one value where all are equal."""
+    return column[:1] if column.count(column[0]) == len(column) else column
+
+
+def spread(column: list[Any], count: int) -> Iterable[Any]:
+    """The column with a value for each of `count` rows."""
+    return itertools.repeat(column[0], count) if len(column) == 1 else column
+
+
+def joined_columns(columns: Sequence[list[Any]], lengths: Sequence[int]) -> list[Any]:
+    """The columns of tables of so many rows each, one behind the other; as one value where that stands for all."""
+    first = columns[0]
+    if all(len(column) == 1 and column[0] == first[0] for column in columns):
+        return first
+    return list(itertools.chain.from_iterable(map(spread, columns, lengths)))
+
+
+def narrow(numbers: Sequence[int] | npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.integer[Any]]:
+    """The numbers, one at least, in as few bytes each as they fit. Always signed: numpy makes floats of uint64 beside int64."""
+    array = np.asarray(numbers, np.int64)
+    low, high = array.min(), array.max()
+    for dtype in (np.int8, np.int16, np.int32):
+        if np.iinfo(dtype).min <= low and high <= np.iinfo(dtype).max:
+            return array.astype(dtype)
+    return array
