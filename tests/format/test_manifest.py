@@ -49,6 +49,15 @@ def test_round_trip() -> None:
     )
 
 
+def test_the_share_of_real_tokens_follows_from_the_counts() -> None:
+    manifest = make(counts={"documents": 3, "tokens": 97, "padding": 2})
+    assert json.loads(manifest.to_bytes())["real_token_share"] == 0.979798
+    assert Manifest.from_bytes(manifest.to_bytes()).real_token_share == pytest.approx(97 / 99)
+    for counts in ({}, {"documents": 3}, {"documents": 3, "tokens": 97}):
+        assert make(counts=counts).real_token_share is None
+        assert "real_token_share" not in json.loads(make(counts=counts).to_bytes())
+
+
 def test_what_later_versions_added_may_be_missing() -> None:
     value = json.loads(make().to_bytes())
     for name in ("converted", "appends", "keys", "rejects"):

@@ -30,7 +30,7 @@ def description_text(it: dict[str, Any]) -> str:
     if it["converted"]:
         parts.append(_reasons_text("re-encoded", it["converted"]))
     if it["counts"]:
-        parts.append(_counts_text(it["counts"]))
+        parts.append(_counts_text(it["counts"], it["real_token_share"]))
     parts += [_examples_text(name, split["examples"]) for name, split in it["splits"].items() if split["examples"]]
     return "\n\n".join(parts)
 
@@ -84,12 +84,11 @@ def _reasons_text(what: str, counts: dict[str, int]) -> str:
     return table(rows, right=[0])
 
 
-def _counts_text(counts: dict[str, int]) -> str:
+def _counts_text(counts: dict[str, int], real_token_share: float | None) -> str:
     """Documents and tokens, and how many of the places for tokens are real ones."""
     rows = [[name, count_text(count), ""] for name, count in counts.items()]
-    if counts.get("padding"):
-        real = counts["tokens"]
-        rows.append(["real tokens", f"{real / (real + counts['padding']):.2%}", ""])
+    if real_token_share is not None:
+        rows.append(["real tokens", f"{real_token_share:.2%}", ""])
     return table(rows, right=[1])
 
 

@@ -57,7 +57,8 @@ def describe(dataset: Dataset, records: int) -> dict[str, Any]:
         `path`, `layout`, `compression`, `format_version`, `created_by`, `records`, `bytes`, `splits` (per name: `records`, `bytes`,
         `decoded_bytes`, `shards`, `examples`), `features`, `labels` (class names or null), `rejected` (counts by reason),
         `rejects` (paths of the files that list them), `converted` (counts of re-encoded inputs by reason), `counts` (of
-        documents and tokens, where it was made from text), `options` and `source`.
+        documents and tokens, where it was made from text), `real_token_share` (of the places in sequences, or null), `options`
+        and `source`.
         Sizes are in bytes.
 
     Raises:
@@ -82,6 +83,7 @@ def describe(dataset: Dataset, records: int) -> dict[str, Any]:
         "rejects": _reject_files(dataset),
         "converted": dict(manifest.converted),
         "counts": dict(manifest.counts),
+        "real_token_share": manifest.real_token_share,
         "options": dict(manifest.options),
         "source": {
             "input": manifest.source.input,

@@ -16,6 +16,7 @@
     converted        {reason: count} of inputs that are stored in another encoding than they came in
     appends          int, how many times something was added
     counts           {what: count} of a conversion of text: documents, tokens, padding, dropped tokens, duplicates
+    real_token_share of the places for tokens in sequences, the share that is no padding: follows from counts; else missing
     keys             whether index/ has the keys of every shard, see tpudata.format.keys
     options          the conversion's options that decide the bytes
     source           {"input", "files", "bytes", "fingerprint", "ignored_files"}
@@ -106,6 +107,14 @@ class Manifest:
         return sum(split.records for split in self.splits.values())
 
     @property
+    def real_token_share(self) -> float | None:
+        """Of the places for tokens in sequences of one length, the share that is no padding; None where there are none."""
+        if "padding" not in self.counts:
+            return None
+        tokens = self.counts.get("tokens", 0)
+        return tokens / max(1, tokens + self.counts["padding"])
+
+    @property
     def is_one_to_one(self) -> bool:
         """Whether each input that was not refused has a record of its own."""
         return self.layout not in _MIXED_LAYOUTS
@@ -149,6 +158,8 @@ class Manifest:
             "options": dict(self.options),
             "source": dataclasses.asdict(self.source),
         }
+        if self.real_token_share is not None:
+            value["real_token_share"] = round(self.real_token_share, 6)
         data = (json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode(
             errors="backslashreplace"
         )

@@ -1,0 +1,59 @@
+"""Fields, broken UTF-8 and the share of real tokens, through the whole job."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from beam_jobs.text import run
+from tpudata.cli import main
+from tpudata.errors import BadRecordError
+from tpudata.format import open_dataset, verify
+
+
+def test_source_and_target(tmp_path: Path) -> None:
+    pairs = [(f"one {number}", f"eins {number}é" * (number % 3)) for number in range(40)]
+    lines = "".join(json.dumps({"source": one, "target": two, "id": f"x{one}"}) + "\n" for one, two in pairs)
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    flags = [f"--input={tmp_path}/a.jsonl.gz", f"--output={tmp_path}/out", "--num-shards=3", "--tokenizer=bytes"]
+    assert run([*flags, "--field", "source", "--field", "target", "--field", "id:str"]) == 0
+    assert not list(verify(f"{tmp_path}/out"))
+    records = list(open_dataset(f"{tmp_path}/out").examples("train"))
+    assert {name for record in records for name in record} == {"source_ids", "target_ids", "id"}
+    found = {
+        (bytes(map(int, one["source_ids"])).decode(), bytes(map(int, one["target_ids"])).decode()) for one in records
+    }
+    assert found == set(pairs)
+    assert all(record["id"] == [b"x" + bytes(map(int, record["source_ids"]))] for record in records)
+
+
+def test_broken_utf8_is_refused_or_replaced(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"good\nbr\xffken\ncut \xe6\x97\n")
+    flags = [f"--input={tmp_path}/a.txt", f"--output={tmp_path}/out", "--no-shuffle"]
+    with pytest.raises(BadRecordError, match=r"a\.txt at byte 7: refused: not UTF-8: byte 0xff"):
+        run(flags)
+    assert run([*flags, "--resume", "--invalid-utf8=replace"]) == 0
+    texts = [record["text"] for record in open_dataset(f"{tmp_path}/out").examples("train")]
+    assert texts == [[b"good"], ["br\ufffdken".encode()], ["cut \ufffd".encode()]]
+
+
+def test_the_share_of_real_tokens_is_in_the_manifest_and_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # 3 + 1 tokens and 11 + 1, the last of which begins a second row of 8: 16 places.
+    (tmp_path / "a.txt").write_text("abc\nabcdefghijk\n")
+    flags = [f"--input={tmp_path}/a.txt", f"--output={tmp_path}/out", "--tokenizer=bytes", "--sequence-length=8"]
+    assert run([*flags, "--pack"]) == 0
+    assert json.loads((tmp_path / "out/manifest.json").read_text())["real_token_share"] == 1
+    assert run([*flags, "--pack", "--no-eos", "--overwrite"]) == 0
+    manifest = json.loads((tmp_path / "out/manifest.json").read_text())
+    assert (manifest["counts"]["tokens"], manifest["counts"]["padding"]) == (14, 2)
+    assert manifest["real_token_share"] == 0.875
+    capsys.readouterr()
+    assert main(["inspect", f"{tmp_path}/out"]) == 0
+    assert "real tokens 87.50%" in " ".join(capsys.readouterr().out.split())
+    assert main(["inspect", f"{tmp_path}/out", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["real_token_share"] == 0.875
