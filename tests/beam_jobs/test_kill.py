@@ -25,8 +25,8 @@ CHAINS = 5
 # a run does. A line of JSON in: {"argv", "kill_after" (seconds or null), "shards", "output", "group"}; a line out: {"pid",
 # "status", "seconds"}. The kill comes when the seconds are over and the output has that many shards.
 SERVER = """
-import json, os, pathlib, signal, sys, time
-import beam_jobs.images
+import importlib, json, os, pathlib, signal, sys, time
+job_module = importlib.import_module(sys.argv[1])
 from tpudata.process import run_command
 for line in sys.stdin:
     job = json.loads(line)
@@ -35,7 +35,7 @@ for line in sys.stdin:
     if pid == 0:
         os.setpgid(0, 0)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        os._exit(run_command(beam_jobs.images.run, job["argv"]))
+        os._exit(run_command(job_module.run, job["argv"]))
     try:
         os.setpgid(pid, pid)
     except OSError:
@@ -51,20 +51,19 @@ for line in sys.stdin:
 
 
 class Jobs:
-    """Runs the image job, whole or killed."""
+    """Runs the job of a module with some flags, whole or killed."""
 
-    def __init__(self, source: Path) -> None:
-        self._source = source
+    def __init__(self, module: str, source: Path, *flags: str) -> None:
+        self._flags = ["--input", str(source), *flags]
         self._server = subprocess.Popen(
-            [sys.executable, "-c", SERVER], cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, "-c", SERVER, module], cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
 
     def run(
         self, output: Path, *flags: str, kill_after: float | None = None, shards: int = 0, group: bool = True
     ) -> tuple[dict[str, Any], bool]:
         """What became of the job, and whether it was killed."""
-        argv = ["--input", str(self._source), "--output", str(output), "--num-shards", "40", "--on-bad-record", "skip"]
-        argv += ["--max-bad-records", "5", *flags]
+        argv = [*self._flags, "--output", str(output), *flags]
         job = {"argv": argv, "kill_after": kill_after, "shards": shards, "output": str(output), "group": group}
         assert self._server.stdin is not None
         assert self._server.stdout is not None
@@ -86,7 +85,8 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
     source = make_pictures(tmp_path_factory.mktemp("killed") / "in", 240)
     for name in ("cat/x.jpg", "dog/y.png", "eel/z.jpg"):
         (source / name).write_bytes(b"no picture")
-    started = Jobs(source)
+    bad = ("--on-bad-record", "skip", "--max-bad-records", "5")
+    started = Jobs("beam_jobs.images", source, "--num-shards", "40", *bad)
     yield started
     started.close()
 
