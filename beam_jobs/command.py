@@ -38,6 +38,8 @@ def run_conversion(conversion: Conversion, beam_options: PipelineOptions, *, dry
     """Runs a conversion, or plans it where `dry_run`, and prints what came of it; returns the exit code 0."""
     if dry_run:
         print(plan_table(conversion.plan(), conversion.unit))
+        if conversion.leave_out is not None:
+            print("with duplicates: which documents --dedup leaves out, the run finds when it has read them all")
         return 0
     started = time.monotonic()
     added = conversion.run(beam_options)
