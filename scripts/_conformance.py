@@ -10,11 +10,27 @@ import subprocess
 import sys
 import tempfile
 import venv
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
+Record = dict[str, Any]
 ROOT = Path(__file__).resolve().parent.parent
 READERS = ROOT / "scripts" / "_conformance_readers.py"
 IMAGE = "image/encoded"
+KINDS = ("images", "text", "tokens", "packed", "packed_int64")
+# What a record is known by.
+KEYS = {"images": IMAGE, "text": "n", "tokens": "n", "packed": "text", "packed_int64": "text"}
+_ROWS = ["--form", "jsonl", "--field", "text", "--field", "n:int"]
+_PACKED = ["--form", "jsonl", "--tokenizer", "bytes", "--sequence-length", "64", "--pack"]
+# By kind of dataset: the module that makes it, and its flags.
+CONVERSIONS = {
+    "images": ("images", ["--shard-size=20kB"]),
+    "text": ("text", [*_ROWS, "--num-shards=3"]),
+    "tokens": ("text", [*_ROWS, "--tokenizer=bytes", "--num-shards=3"]),
+    "packed": ("text", [*_PACKED, "--num-shards=3"]),
+    "packed_int64": ("text", [*_PACKED, "--int64-lists", "--num-shards=3"]),
+}
 
 # By reader: the package whose version is shown, and what pip installs into the reader's own environment.
 ENVIRONMENTS = {
@@ -27,11 +43,14 @@ ENVIRONMENTS = {
     "seqio": ("seqio", ["seqio", "sentencepiece<0.2.1"]),
     "tf_models": ("tf-models-official", ["tf-models-official", "tensorflow==2.20.*"]),
 }
-PICTURES = 60
+# Readers of some kinds only.
+KNOWS = {"tf_models": ("images",)}
+# Pictures, or documents.
+INPUTS = 60
 
 
 def main() -> int:
-    """Converts pictures that it draws, reads them with every reader, prints a table; 1 where any record differs."""
+    """Converts pictures and text that it draws, reads them with every reader, prints a table; 1 where any record differs."""
     parser = argparse.ArgumentParser(prog="scripts/conformance", description=main.__doc__)
     parser.add_argument(
         "readers", nargs="*", metavar="READER", help=f"some of {', '.join(ENVIRONMENTS)} (default: all)"
@@ -44,26 +63,21 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="tpudata-conformance-") as temporary:
         venvs = Path(flags.venvs or f"{temporary}/venvs").resolve()
         writer = environment(venvs / "tpudata", ["--editable", str(ROOT)])
-        inputs, output = Path(temporary, "pictures"), Path(temporary, "dataset")
-        subprocess.run([writer, __file__, "--draw", str(inputs)], check=True)
-        expected = {record[IMAGE]: record for record in map(json.loads, inputs.with_suffix(".jsonl").open())}
-        convert = [
-            writer,
-            "-m",
-            "beam_jobs.images",
-            "--input",
-            str(inputs),
-            "--output",
-            str(output),
-            "--shard-size=20kB",
-        ]
-        subprocess.run(convert, check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
-        subprocess.run([writer, "-m", "tpudata", "verify", str(output)], check=True, cwd=ROOT)
-        rows = [compare(name, venvs, output, expected) for name in flags.readers or ENVIRONMENTS]
-    print(f"\n| reader | package | version | records of {len(expected)} | equal |\n|---|---|---|---|---|")
-    for row in rows:
+        pictures, rows = Path(temporary, "pictures"), Path(temporary, "rows.jsonl")
+        subprocess.run([writer, __file__, "--draw", str(pictures)], check=True)
+        draw_rows(rows)
+        for kind in KINDS:
+            module, options = CONVERSIONS[kind]
+            source, output = (pictures if kind == "images" else rows), f"{temporary}/{kind}"
+            command = [writer, "-m", f"beam_jobs.{module}", "--input", str(source), "--output", output, *options]
+            subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
+            subprocess.run([writer, "-m", "tpudata", "verify", output], check=True, cwd=ROOT)
+        due = {kind: expected(kind, pictures.with_suffix(".jsonl") if kind == "images" else rows) for kind in KINDS}
+        found = [compare(name, venvs, temporary, due) for name in flags.readers or ENVIRONMENTS]
+    print(f"\n| reader | package | version | {' | '.join(KINDS)} |\n|{'---|' * (3 + len(KINDS))}")
+    for row in found:
         print("| " + " | ".join(row) + " |")
-    return int(any(row[-1] != "yes" for row in rows))
+    return int(any(cell.startswith("no") for row in found for cell in row[3:]))
 
 
 def environment(folder: Path, packages: list[str]) -> str:
@@ -80,37 +94,97 @@ def environment(folder: Path, packages: list[str]) -> str:
     return python
 
 
-def compare(name: str, venvs: Path, dataset: Path, expected: dict[str, dict[str, object]]) -> tuple[str, ...]:
-    """The row of one reader: its version, how many records it gave, and whether they are those that were drawn."""
+def compare(name: str, venvs: Path, datasets: str, due: dict[str, dict[object, Record]]) -> tuple[str, ...]:
+    """The row of one reader: its version, and of each kind of dataset how many records it gave, where they are as due."""
     package, packages = ENVIRONMENTS[name]
     python = environment(venvs / name, packages)
     version = f"import importlib.metadata as m; print(m.version({package!r}))"
     shown = subprocess.run([python, "-c", version], check=True, capture_output=True, text=True).stdout.strip()
-    read = subprocess.run([python, str(READERS), name, str(dataset)], capture_output=True, text=True)
-    if read.returncode:
-        print(f"{name}:\n{read.stderr}", file=sys.stderr)
-        return name, package, shown, "0", f"failed with exit code {read.returncode}"
-    records = [json.loads(line) for line in read.stdout.splitlines()]
-    different = differences(records, expected)
-    for difference in different:
-        print(f"{name}: {difference}", file=sys.stderr)
-    return name, package, shown, str(len(records)), "no" if different else "yes"
+    cells = []
+    for kind in KINDS:
+        if kind not in KNOWS.get(name, KINDS):
+            cells.append("-")
+            continue
+        command = [python, str(READERS), name, f"{datasets}/{kind}", kind]
+        read = subprocess.run(command, capture_output=True, text=True)
+        if read.returncode:
+            print(f"{name}, {kind}:\n{read.stderr}", file=sys.stderr)
+            cells.append(f"no: failed with exit code {read.returncode}")
+            continue
+        records = as_drawn(kind, map(json.loads, read.stdout.splitlines()))
+        different = differences(records, due[kind], KEYS[kind])
+        for difference in different:
+            print(f"{name}, {kind}: {difference}", file=sys.stderr)
+        cells.append("no" if different else str(len(records)))
+    return name, package, shown, *cells
 
 
-def differences(records: list[dict[str, object]], expected: dict[str, dict[str, object]]) -> list[str]:
-    """What is different, in words; a reader may know only some features, but the image is one of them."""
-    out = [f"unknown image {record[IMAGE]}" for record in records if record[IMAGE] not in expected]
-    for image, due in expected.items():
-        found = [record for record in records if record[IMAGE] == image]
+def expected(kind: str, drawn: Path) -> dict[object, Record]:
+    """What is due of a kind of dataset, by what a record is known by, from the file of JSON objects that was drawn."""
+    rows = list(map(json.loads, drawn.read_text().splitlines()))
+    if kind == "tokens":
+        rows = [{"n": row["n"], "input_ids": list(row["text"].encode())} for row in rows]
+    elif kind.startswith("packed"):
+        rows = [{"text": row["text"]} for row in rows]
+    return {row[KEYS[kind]]: row for row in rows}
+
+
+def as_drawn(kind: str, records: Iterable[Record]) -> list[Record]:
+    """Records as they were drawn: where documents were packed into rows, these documents."""
+    if not kind.startswith("packed"):
+        return list(records)
+    return [{"text": text} for record in records for text in documents(record)]
+
+
+def documents(record: Record) -> list[str]:
+    """The documents of a packed row of bytes; ValueError where its three lists do not say the same."""
+    found: list[list[int]] = []
+    last = 0
+    for token, segment, position in zip(record["input_ids"], record["segment_ids"], record["positions"], strict=True):
+        if segment == 0:
+            if (token, position) != (257, 0):
+                raise ValueError(f"padding is {token} at {position}")
+            last = -1
+            continue
+        if segment == last + 1:
+            found.append([])
+        elif segment != last:
+            raise ValueError(f"segment {segment} behind {last}")
+        if position != len(found[-1]):
+            raise ValueError(f"position {position} of a token that is number {len(found[-1])}")
+        found[-1].append(token)
+        last = segment
+    if any(ids[-1] != 256 for ids in found):
+        raise ValueError("a document without its end")
+    return [bytes(ids[:-1]).decode() for ids in found]
+
+
+def differences(records: list[Record], expected: dict[object, Record], key: str = IMAGE) -> list[str]:
+    """What is different, in words; a reader may know only some features, but `key` is one of them."""
+    out = [f"unknown {key} {record[key]!r}" for record in records if record[key] not in expected]
+    for value, due in expected.items():
+        name = due.get("image/filename", repr(value))
+        found = [record for record in records if record[key] == value]
         if len(found) != 1:
-            out.append(f"{due['image/filename']} comes {len(found)} times")
+            out.append(f"{name} comes {len(found)} times")
         out += [
-            f"{due['image/filename']}: {key} is {value!r}, not {due[key]!r}"
+            f"{name}: {feature} is {given!r}, not {due[feature]!r}"
             for record in found
-            for key, value in record.items()
-            if value != due[key]
+            for feature, given in record.items()
+            if given != due[feature]
         ]
     return out
+
+
+def draw_rows(path: Path) -> None:
+    """Draws documents with numbers, a JSON object a line: of ASCII and not, none twice."""
+    dice = random.Random(0)
+    words = ("speak", "grüne Ente", "日本", "😀", "line\nbreak", '"quoted"', "a\tb")
+    rows = [
+        {"n": number * 2**40, "text": f"{number}: {' '.join(dice.choices(words, k=dice.randrange(4)))}"}
+        for number in range(INPUTS)
+    ]
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
 
 
 def draw(folder: Path) -> None:
@@ -119,7 +193,7 @@ def draw(folder: Path) -> None:
 
     dice, lines = random.Random(0), []
     classes = ("cat", "dog", "eel", "grüne Ente")
-    for number in range(PICTURES):
+    for number in range(INPUTS):
         label, mode, name = number % 4, ("RGB", "L")[number % 5 == 0], ("JPEG", "PNG")[number % 3 == 0]
         path = folder / classes[label] / f"{number:03d}.{name.lower()}"
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -6,12 +6,13 @@ import importlib.util
 import json
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from beam_jobs.images import run
+from beam_jobs import images, text
 
 SCRIPTS = Path(__file__).parent.parent / "scripts"
 # tensorflow_datasets 4.9 asks protobuf for a field's label, which protobuf 5 deprecates.
@@ -31,37 +32,51 @@ CONFORMANCE, READERS = script("_conformance"), script("_conformance_readers")
 
 
 @pytest.fixture(scope="module")
-def drawn(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any]]:
+def datasets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The folders of a dataset of each kind."""
     folder = tmp_path_factory.mktemp("conformance")
     CONFORMANCE.draw(folder / "pictures")
-    records = map(json.loads, (folder / "pictures.jsonl").read_text().splitlines())
-    assert run([f"--input={folder / 'pictures'}", f"--output={folder / 'out'}", "--shard-size=20kB"]) == 0
-    assert len(list((folder / "out").glob("train-*"))) > 2
-    return str(folder / "out"), {record["image/encoded"]: record for record in records}
+    CONFORMANCE.draw_rows(folder / "rows.jsonl")
+    for kind, (module, flags) in CONFORMANCE.CONVERSIONS.items():
+        source = folder / ("pictures" if kind == "images" else "rows.jsonl")
+        run = {"images": images.run, "text": text.run}[module]
+        assert run([f"--input={source}", f"--output={folder / kind}", *flags]) == 0
+        assert len(list((folder / kind).glob("train-*"))) > 2
+    return {kind: str(folder / kind) for kind in CONFORMANCE.KINDS}
 
 
+def due(datasets: dict[str, str], kind: str) -> dict[object, Any]:
+    drawn = Path(datasets[kind]).parent / ("pictures.jsonl" if kind == "images" else "rows.jsonl")
+    found: dict[object, Any] = CONFORMANCE.expected(kind, drawn)
+    assert len(found) == CONFORMANCE.INPUTS
+    return found
+
+
+def assert_equal(kind: str, records: Iterable[Any], expected: dict[object, Any]) -> None:
+    found = CONFORMANCE.as_drawn(kind, records)
+    assert len(found) == CONFORMANCE.INPUTS
+    key = CONFORMANCE.KEYS[kind]
+    assert all(record.keys() == expected[record[key]].keys() for record in found)
+    assert CONFORMANCE.differences(found, expected, key) == []
+
+
+@pytest.mark.parametrize("kind", CONFORMANCE.KINDS)
 @pytest.mark.parametrize("name", ["tf_data", "tfds", "beam", "grain"])
-def test_every_record_is_read_back_equal(name: str, drawn: tuple[str, dict[str, Any]]) -> None:
-    folder, expected = drawn
-    records = list(READERS.READERS[name](folder))
-    assert len(records) == CONFORMANCE.PICTURES
-    assert all(record.keys() == expected[record["image/encoded"]].keys() for record in records)
-    assert CONFORMANCE.differences(records, expected) == []
+def test_every_record_is_read_back_equal(name: str, kind: str, datasets: dict[str, str]) -> None:
+    assert_equal(kind, READERS.READERS[name](datasets[kind], kind), due(datasets, kind))
 
 
-def test_the_tfrecord_package_in_a_process_of_its_own(drawn: tuple[str, dict[str, Any]]) -> None:
+def test_the_tfrecord_package_in_a_process_of_its_own(datasets: dict[str, str]) -> None:
     # Its protobuf classes have the names of TensorFlow's.
-    folder, expected = drawn
-    command = [sys.executable, str(SCRIPTS / "_conformance_readers.py"), "tfrecord", folder]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    records = [json.loads(line) for line in done.stdout.splitlines()]
-    assert CONFORMANCE.differences(records, expected) == []
-    assert [record.keys() for record in records] == [record.keys() for record in expected.values()]
+    for kind, folder in datasets.items():
+        command = [sys.executable, str(SCRIPTS / "_conformance_readers.py"), "tfrecord", folder, kind]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert_equal(kind, map(json.loads, done.stdout.splitlines()), due(datasets, kind))
 
 
-def test_differences_are_seen(drawn: tuple[str, dict[str, Any]]) -> None:
-    _, expected = drawn
+def test_differences_are_seen(datasets: dict[str, str]) -> None:
+    expected = due(datasets, "images")
     first, second, *rest = expected.values()
     assert CONFORMANCE.differences([first, second, *rest], expected) == []
     assert CONFORMANCE.differences([first, first, *rest], expected) == [
@@ -69,3 +84,14 @@ def test_differences_are_seen(drawn: tuple[str, dict[str, Any]]) -> None:
         f"{second['image/filename']} comes 0 times",
     ]
     assert len(CONFORMANCE.differences([{**first, "image/height": 0}, second, *rest], expected)) == 1
+
+
+def test_differences_of_packed_rows_are_seen(datasets: dict[str, str]) -> None:
+    expected = due(datasets, "packed")
+    records = list(READERS.READERS["grain"](datasets["packed"], "packed"))
+    row = records[0]
+    assert CONFORMANCE.differences(CONFORMANCE.as_drawn("packed", [row, *records[2:]]), expected, "text") != []
+    for name, place, value in (("positions", 1, 0), ("segment_ids", 1, 2), ("input_ids", 0, 256)):
+        wrong = {**row, name: [*row[name][:place], value, *row[name][place + 1 :]]}
+        with pytest.raises(ValueError, match=r"position|segment|end|byte"):
+            CONFORMANCE.documents(wrong)
