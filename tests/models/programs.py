@@ -26,10 +26,10 @@ def run_graph(
     with tf.Graph().as_default(), v1.Session() as session:
         v1.set_random_seed(seed)
         outputs = build()
-        session.run(v1.global_variables_initializer())
-        for variable in v1.global_variables():
-            if values is not None and variable.op.name in values:
-                variable.load(values[variable.op.name], session)
+        known = values or {}
+        # Initial values that are given are not computed.
+        given = {v.initial_value: known[v.op.name] for v in v1.global_variables() if v.op.name in known}
+        session.run(v1.global_variables_initializer(), given)
         found, _ = session.run((outputs, v1.get_collection(v1.GraphKeys.UPDATE_OPS) if updates else []))
         return found, {variable.op.name: session.run(variable) for variable in v1.global_variables()}
 
@@ -37,6 +37,14 @@ def run_graph(
 def first_values(build: Callable[[], Any], seed: int = 1) -> dict[str, Any]:
     """The variables' first values by name."""
     return run_graph(build, seed=seed)[1]
+
+
+def random_values(build: Callable[[], Any], seed: int = 0, scale: float = 0.3) -> dict[str, Any]:
+    """Values for the variables that `build` makes, as of random_like."""
+    with tf.Graph().as_default():
+        build()
+        shapes = {variable.op.name: np.empty(variable.shape.as_list()) for variable in v1.global_variables()}
+    return random_like(shapes, seed, scale)
 
 
 def random_like(values: Mapping[str, Any], seed: int = 0, scale: float = 0.3) -> dict[str, Any]:

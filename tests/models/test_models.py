@@ -1,6 +1,11 @@
+import dataclasses
+import importlib
+import re
 import subprocess
 import sys
 import types
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,3 +59,41 @@ def test_the_names_load_no_tensorflow() -> None:
     code = "import sys, tpudata.models as m; m.model_names(); print('tensorflow' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize(
+    ("name", "params_class"),
+    [
+        ("char_lstm", "CharLstmParams"),
+        ("iris_mlp", "IrisMlpParams"),
+        ("mnist_cnn", "MnistCnnParams"),
+        ("resnet", "ResNetParams"),
+        ("tiny_lm", "TinyLmParams"),
+    ],
+)
+def test_the_documentation_has_every_parameter_with_its_default(name: str, params_class: str) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
+    common, own = _documented(text, "Params of training"), _documented(text, name)
+    fields = dataclasses.fields(getattr(importlib.import_module(f"tpudata.models.{name}"), params_class))
+    assert {**common, **own} == {field.name: _default_text(field.default) for field in fields}
+
+
+def _documented(text: str, heading: str) -> dict[str, str]:
+    """The defaults of a section's table, by parameter."""
+    section = text.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    found: dict[str, str] = {}
+    for line in section.splitlines():
+        if line.startswith("| `"):
+            keys, defaults, _ = line[2:].split(" | ", 2)
+            found |= zip(re.findall(r"`(\w+)`", keys), defaults.split(", "), strict=True)
+    return found
+
+
+def _default_text(value: Any) -> str:
+    if value is dataclasses.MISSING:
+        return "needed"
+    if isinstance(value, str):
+        return f'`"{value}"`'
+    if isinstance(value, tuple):
+        return str([*value]) if value else "none"
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)

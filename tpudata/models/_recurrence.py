@@ -82,6 +82,8 @@ def _backward(output_gradients: tf.Tensor, cells: tf.Tensor, gates: tf.Tensor, k
     )
     previous_in = tf.TensorArray(tf.float32, steps).unstack(tf.concat([zeros[None], cells[:-1]], axis=0))
     found = tf.TensorArray(tf.float32, steps, element_shape=[cells.shape[1], 4 * units])
+    # Once: as part of the product it would be done in each step, and takes longer than the product.
+    transposed = tf.transpose(kernel)
 
     def step(done: Any, d_output: Any, d_cell: Any, found: Any) -> Any:
         t = steps - 1 - done
@@ -98,7 +100,7 @@ def _backward(output_gradients: tf.Tensor, cells: tf.Tensor, gates: tf.Tensor, k
             ],
             axis=1,
         )
-        return done + 1, tf.matmul(d_gates, kernel, transpose_b=True), d_cell * f, found.write(t, d_gates)
+        return done + 1, tf.matmul(d_gates, transposed), d_cell * f, found.write(t, d_gates)
 
     *_, found = tf.while_loop(
         lambda done, *_: done < steps, step, (tf.constant(0), zeros, zeros, found), maximum_iterations=steps
