@@ -50,11 +50,12 @@ GCP = ["apache-beam[gcp]>=2.76,<3"]
 # Tokenizers with a file of their own.
 TEXT = ["sentencepiece>=0.2.3,<0.3", "tokenizers>=0.23,<0.24"]
 
-# scikit-learn brings the 1,797 digits that scripts/quickstart learns.
-QUICKSTART = [*TENSORFLOW, "scikit-learn>=1.4,<2"]
+# scikit-learn brings the 1,797 digits that scripts/quickstart learns; cryptography the certificate of scripts/gcs_emulator.
+QUICKSTART = [*TENSORFLOW, "cryptography>=42", "scikit-learn>=1.4,<2"]
 
 TEST = [
     *TEXT,
+    "cryptography>=42",
     # Grain, like tfrecord below, is here to read what is written: both are a few MB.
     "grain>=0.2.12,<0.3",
     "hypothesis>=6.100,<7",

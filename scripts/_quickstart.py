@@ -15,6 +15,7 @@ import os
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -22,8 +23,10 @@ import numpy as np
 from PIL import Image
 
 from tpudata.format import open_dataset
+from tpudata.storage import storage_for
 from tpudata.tables import bytes_text, count_text, table
 
+ROOT = Path(__file__).resolve().parent.parent
 ASKED_ACCURACY = 0.97
 TRAIN_STEPS = 600
 PREDICTIONS = 8
@@ -38,13 +41,19 @@ def main() -> int:
     parser.add_argument(
         "folder", nargs="?", default="quickstart", help="where everything is made (default: %(default)s)"
     )
-    folder = Path(parser.parse_args().folder)
+    parser.add_argument(
+        "--gcs",
+        action="store_true",
+        help="convert from gs:// to gs:// and train there: on a small store of this machine, whose objects end with it",
+    )
+    flags = parser.parse_args()
+    folder = Path(flags.folder)
     try:
         with locked(folder) as lock:
             if lock is None:
                 print(f"quickstart: another quickstart is running in {folder}", file=sys.stderr)
                 return 1
-            return run_steps(folder, lock)
+            return run_on_gcs(folder, lock) if flags.gcs else run_steps(folder, lock)
     except KeyboardInterrupt:
         print("\nquickstart: interrupted; run again to carry on", file=sys.stderr)
         return INTERRUPTED
@@ -63,6 +72,30 @@ def locked(folder: Path) -> Iterator[int | None]:
             yield file.fileno()
 
 
+def run_on_gcs(folder: Path, lock: int) -> int:
+    """Runs the steps on gs://, as served by scripts/gcs_emulator."""
+    print(f"== Pictures: {folder / 'digits'}")
+    print(f"{write_digits(folder / 'digits')} PNG files written")
+    file = folder / ".gcs"
+    file.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "tests.fake_gcs", f"--environment={file.absolute()}"]
+    command += [f"--bucket=digits={folder.absolute() / 'digits'}", "--bucket=work"]
+    print("\n== A store on this machine: gs://digits holds the pictures; scripts/gcs_emulator starts one for you")
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, pass_fds=[lock]) as process:
+        try:
+            while not file.exists():
+                if process.poll() is not None:
+                    return process.returncode
+                time.sleep(0.05)
+            for line in file.read_text().splitlines():
+                name, value = shlex.split(line)[1].split("=", 1)
+                os.environ[name] = value
+            return run_steps_at("gs://digits", "gs://work/dataset", "gs://work/model", lock)
+        finally:
+            process.terminate()
+            file.unlink(missing_ok=True)
+
+
 def run_steps(folder: Path, lock: int) -> int:
     """Runs the steps and prints what was made; 0 where the model is as good as it should be.
 
@@ -70,13 +103,16 @@ def run_steps(folder: Path, lock: int) -> int:
         folder: where everything is made.
         lock: file descriptor of the folder's lock.
     """
-    digits, dataset, model = folder / "digits", folder / "dataset", folder / "model"
+    print(f"== Pictures: {folder / 'digits'}")
+    print(f"{write_digits(folder / 'digits')} PNG files written")
+    return run_steps_at(str(folder / "digits"), str(folder / "dataset"), str(folder / "model"), lock)
 
-    print(f"== Pictures: {digits}")
-    print(f"{write_digits(digits)} PNG files written")
+
+def run_steps_at(digits: str, dataset: str, model: str, lock: int) -> int:
+    """Converts the pictures to the dataset and trains the model, in local folders or on gs://."""
     tpudata = os.path.relpath(Path(sys.executable).with_name("tpudata"))
-    train = [tpudata, "train", "--model", "mnist_cnn", "--data", str(dataset), "--model-dir", str(model)]
-    convert = [tpudata, "convert", "images", "--input", str(digits), "--output", str(dataset)]
+    train = [tpudata, "train", "--model", "mnist_cnn", "--data", dataset, "--model-dir", model]
+    convert = [tpudata, "convert", "images", "--input", digits, "--output", dataset]
     # --resume: an interrupted conversion is carried on, and a complete one stays as it is.
     convert += ["--split", "train=0.8,validation=0.2", "--resume"]
     commands = {
@@ -146,10 +182,11 @@ def write_digits(folder: Path) -> int:
     return written
 
 
-def report(digits: Path, dataset: Path, model: Path) -> float:
+def report(digits: str, dataset: str, model: str) -> float:
     """Prints what was made and how good it is; returns the accuracy on the held-out split."""
-    manifest = open_dataset(str(dataset)).manifest
-    metrics = json.loads((model / "evaluation.json").read_bytes())
+    manifest = open_dataset(dataset).manifest
+    storage = storage_for(model)
+    metrics = json.loads(storage.read(storage.join(model, "evaluation.json")))
     accuracy = float(metrics["accuracy"])
     shards = [shard for split in manifest.splits.values() for shard in split.shards]
     splits = ", ".join(f"{name} {count_text(split.records)}" for name, split in manifest.splits.items())
@@ -157,12 +194,12 @@ def report(digits: Path, dataset: Path, model: Path) -> float:
     rows = [
         (
             "pictures",
-            str(digits),
+            digits,
             f"{count_text(manifest.source.files)} PNG files, {bytes_text(manifest.source.bytes)}",
         ),
-        ("records", str(dataset), f"{count_text(manifest.records)} ({splits})"),
+        ("records", dataset, f"{count_text(manifest.records)} ({splits})"),
         ("shards", "", f"{len(shards)} TFRecord files, {bytes_text(sum(shard.bytes for shard in shards))}"),
-        ("model", str(model), f"mnist_cnn after {count_text(metrics['global_step'])} steps of training"),
+        ("model", model, f"mnist_cnn after {count_text(metrics['global_step'])} steps of training"),
         (
             "held out",
             "",
@@ -170,7 +207,7 @@ def report(digits: Path, dataset: Path, model: Path) -> float:
         ),
     ]
     print(table(rows))
-    lines = [json.loads(line) for line in (model / "predictions.jsonl").read_bytes().splitlines()]
+    lines = [json.loads(line) for line in storage.read(storage.join(model, "predictions.jsonl")).splitlines()]
     predictions = [("picture", "is a", "predicted", "probability")]
     for line in lines:
         best = max(line["predictions"]["probabilities"])

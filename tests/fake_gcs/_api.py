@@ -135,7 +135,12 @@ def _compose(store: Objects, request: Request) -> Answer:
 
 
 def _bucket(store: Objects, request: Request) -> Answer:
-    store.opened(request.bucket)
+    objects = store.opened(request.bucket)
+    if request.method == "DELETE":
+        if objects:
+            raise RefusedError(409, "The bucket you tried to delete is not empty.")
+        del store.buckets[request.bucket]
+        return Answer(204, b"", {})
     return json_answer(_bucket_resource(request.bucket))
 
 
@@ -212,7 +217,7 @@ _ROUTES: list[tuple[tuple[str, ...], re.Pattern[str], str, Action]] = [
         (("PATCH", "PUT"), rf"{_JSON}/b/{_B}/o/{_O}", "copy", _change),
         (("GET",), rf"{_JSON}/b/{_B}/o", "list", _list),
         (("GET",), rf"{_JSON}/b/{_B}/storageLayout", "bucket", _layout),
-        (("GET",), rf"{_JSON}/b/{_B}", "bucket", _bucket),
+        (("GET", "DELETE"), rf"{_JSON}/b/{_B}", "bucket", _bucket),
         (("GET", "POST"), rf"{_JSON}/b", "bucket", _buckets),
         (("POST",), rf"/(?:resumable/)?upload/storage/v1/b/{_B}/o", "upload", uploads.start),
         (("PUT", "POST"), rf"/resume/(?P<number>[^/]+)/{_B}/{_O}", "part", uploads.go_on),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import socket
 import struct
 import time
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _RESET = struct.pack("ii", 1, 0)
 _PIECES = 20
+_OF_ONE_CONNECTION = ("connection", "content-length", "date", "expect", "server", "transfer-encoding")
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -52,6 +54,12 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection = False
         return None
 
+    def handle_expect_100(self) -> bool:
+        """Lets the body come; a client waits for a second before it sends it unasked."""
+        answered = super().handle_expect_100()
+        self.wfile.flush()
+        return answered
+
     def finish(self) -> None:
         """Closes the connection; that of TLS is one that the server does not know."""
         with contextlib.suppress(OSError, ValueError):
@@ -74,6 +82,8 @@ class Handler(BaseHTTPRequestHandler):
                     return self._reset()
                 request.is_cut = fault is not None and fault.kind == "cut"
                 request.body = self._body(request)
+                if store.forward and request.operation != "token":
+                    return self._send(self._forward(request), None)
                 self._refuse_by(fault)
                 self._check_token(request)
                 request.spoils = fault is not None and fault.kind == "corrupt" and request.method in ("POST", "PUT")
@@ -113,6 +123,19 @@ class Handler(BaseHTTPRequestHandler):
         data = self.rfile.read(size)
         self.rfile.readline()
         return data
+
+    def _forward(self, request: Request) -> Answer:
+        """The answer of another store."""
+        connection = http.client.HTTPConnection(str(self._store.forward), timeout=60)
+        headers = {name: value for name, value in self.headers.items() if name.lower() not in _OF_ONE_CONNECTION}
+        try:
+            connection.request(self.command, self.path, request.body or None, headers)
+            response = connection.getresponse()
+            data = response.read()
+        finally:
+            connection.close()
+        kept = {name: value for name, value in response.headers.items() if name.lower() not in _OF_ONE_CONNECTION}
+        return Answer(response.status, data, kept)
 
     def _refuse_by(self, fault: Fault | None) -> None:
         if fault is not None and fault.kind.isdigit():

@@ -8,7 +8,7 @@ import functools
 import hashlib
 import itertools
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import google_crc32c
@@ -189,13 +189,12 @@ class Objects:
             self.uploads[number] = upload
             return number
 
-    def finish_upload(self, number: str, spoil: Callable[[bytes], bytes]) -> Object:
-        """Makes an upload's bytes an object; `spoil` is what happens to them on the way."""
+    def finish_upload(self, number: str, data: bytes) -> Object:
+        """Ends an upload with an object, where its preconditions hold; `data` is what came of its bytes."""
         with self.lock:
-            upload = self.uploads[number]
-            data = spoil(bytes(upload.data))
+            upload = self.uploads.pop(number)
             upload.result = self.put(upload.bucket, upload.name, data, upload.encoding, upload.kind, upload.said)
-            self.finished[number] = self.uploads.pop(number)
+            self.finished[number] = upload
             return upload.result
 
     def new_token(self) -> str:

@@ -31,9 +31,9 @@ class FakeGcs(Objects):
         requests: how many there were, by what they were for.
         seen_authorization: the headers of this name, of every kind that came.
         latency: seconds that every request waits before anything is done.
+        forward: HOST:PORT of another store, which answers in place of this one all but questions for tokens.
         bandwidth: bytes per second of each answer's body, None for as many as there can be.
         in_flight, most_in_flight: requests at the same time, now and ever.
-        certificate: file of the authority that signs for the hosts it stands in for, in PEM; made when it is first asked for.
     """
 
     def __init__(self, page: int = PAGE, port: int = 0) -> None:
@@ -43,6 +43,7 @@ class FakeGcs(Objects):
         self.seen_authorization: set[str] = set()
         self.latency = 0.0
         self.bandwidth: float | None = None
+        self.forward: str | None = None
         self.page = page
         self.in_flight = self.most_in_flight = 0
         self._tls: tuple[ssl.SSLContext, bytes] | None = None

@@ -105,7 +105,7 @@ def _finished(store: Objects, request: Request, number: str) -> Answer:
     if due is not None and base64.b64decode(due) != google_crc32c.value(data).to_bytes(4, "big"):
         del store.uploads[number]
         raise RefusedError(400, f"Provided CRC32C {due!r} doesn't match the bytes that came.")
-    stored = store.finish_upload(number, lambda _: data)
+    stored = store.finish_upload(number, data)
     return json_answer(stored.resource(upload.bucket, upload.name))
 
 

@@ -48,10 +48,10 @@ def _reason(error: BaseException, path: str) -> str:
     bucket, _ = split_path(path)
     if isinstance(error, api.RetryError):
         return f"{_failure(error.cause)}, until the time for tries was over. {_AGAIN}"
-    if isinstance(error, google.auth.exceptions.DefaultCredentialsError):
-        return f"there are no credentials. {_LOGIN} What everybody may read needs none: set {ANONYMOUS}=true."
     if isinstance(error, google.auth.exceptions.InvalidOperation):
         return _denied("the store wants credentials (401)")
+    if isinstance(error, google.auth.exceptions.DefaultCredentialsError):
+        return f"there are no credentials. {_LOGIN} What everybody may read needs none: set {ANONYMOUS}=true."
     if isinstance(error, google.auth.exceptions.GoogleAuthError):
         # What stands behind the first words is the whole answer.
         words = str(error.args[0]) if error.args else type(error).__name__

@@ -25,6 +25,11 @@ _INCOMPLETE, _BAD_REQUEST, _GONE = 308, 400, 410
 _FORGOTTEN = (404, _GONE)
 
 
+def object_url(bucket: str, name: str) -> str:
+    """Where the JSON API has an object."""
+    return f"/storage/v1/b/{quote(bucket, safe='')}/o/{quote(name, safe='')}"
+
+
 class UploadLostError(Exception):
     """The store has forgotten a part that it had, or the upload."""
 
@@ -121,7 +126,7 @@ class ObjectWriter(io.RawIOBase):
             return
         if made is not None and made.get("crc32c", self.crc32c) != self.crc32c:
             query = urlencode({"ifGenerationMatch": made["generation"]})
-            self._session.request("DELETE", f"{self._object_url()}?{query}")
+            self._session.request("DELETE", f"{object_url(self._bucket, self._name)}?{query}")
             raise DamagedError
 
     def _deliver(self, size: int, *, is_last: bool = False) -> dict[str, Any] | None:
@@ -179,13 +184,10 @@ class ObjectWriter(io.RawIOBase):
         """Whether the object has the bytes that were written."""
 
         def look() -> bool:
-            found = self._session.request("GET", f"{self._object_url()}?fields=size,crc32c").json()
+            found = self._session.request("GET", f"{object_url(self._bucket, self._name)}?fields=size,crc32c").json()
             return (int(found["size"]), found.get("crc32c")) == (self.tell(), self.crc32c)
 
         try:
             return self._session.patiently(look)
         except api.NotFound:
             return False
-
-    def _object_url(self) -> str:
-        return f"/storage/v1/b/{quote(self._bucket, safe='')}/o/{quote(self._name, safe='')}"

@@ -1,0 +1,193 @@
+"""How fast gs:// is read and converted where every request takes its time: our ways beside the plain ones.
+
+    python scripts/bench/gcs.py [CASE ...] [--latency MS] [--bandwidth MB] [--objects N] [--megabytes MB]
+
+Cases, by default both:
+
+    convert   many small objects to shards by `tpudata convert images`, beside reading them one after the other with Google's client
+    read      records of 16 shards through make_input_fn, beside tf.data.TFRecordDataset on TensorFlow's own client for gs://
+
+The store is the small one of the tests, in a process of its own on loopback, where every request waits for --latency and every
+answer is sent at --bandwidth. What is measured is how requests overlap; how fast Google's is, this cannot say. All is measured by
+the clock, in one run; nothing here passes or fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+SHARDS = 16
+RECORD_BYTES = 20_000
+OBJECT_BYTES = 10_000
+# One after the other, a part of the objects tells how long all of them take.
+ONE_BY_ONE = 60
+
+
+def main() -> None:
+    """Starts the store, and measures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cases", nargs="*", metavar="CASE", help="out of convert, read")
+    parser.add_argument(
+        "--latency", type=float, default=50.0, metavar="MS", help="of each request (default %(default)g)"
+    )
+    parser.add_argument(
+        "--bandwidth", type=float, default=25.0, metavar="MB", help="MB/s of each answer (default %(default)g)"
+    )
+    parser.add_argument("--objects", type=int, default=8000, help="small ones (default %(default)s)")
+    parser.add_argument("--megabytes", type=int, default=96, help="in the shards (default %(default)s)")
+    flags = parser.parse_args()
+    for case in flags.cases or CASES:
+        if case not in CASES:
+            parser.error(f"no case {case!r}; there are {', '.join(CASES)}")
+        with tempfile.TemporaryDirectory(prefix="tpudata-bench-") as folder:
+            CASES[case](Path(folder), flags)
+
+
+def convert(folder: Path, flags: argparse.Namespace) -> None:
+    """Objects per second, of all that a conversion does, and of reading alone."""
+    data = folder / "data"
+    write_pictures(data / "in", flags.objects)
+    with store(data, flags):
+        from tpudata.storage import storage_for
+
+        gcs = storage_for("gs://data/in")
+        paths = [entry.path for part in gcs.list("gs://data/in") for entry in gcs.list(part.path)]
+        begin = time.perf_counter()
+        from google.cloud import storage
+
+        bucket = storage.Client(project="test").bucket("data")
+        bucket.blob(paths[0].removeprefix("gs://data/")).download_as_bytes()
+        begin = time.perf_counter()
+        for path in paths[:ONE_BY_ONE]:
+            bucket.blob(path.removeprefix("gs://data/")).download_as_bytes()
+        single = ONE_BY_ONE / (time.perf_counter() - begin)
+        command = [sys.executable, "-m", "beam_jobs.images", "--input", "gs://data/in", "--output", "gs://data/out"]
+        begin = time.perf_counter()
+        done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+        whole = len(paths) / (time.perf_counter() - begin)
+        said = re.search(r"in ([\d.]+) s", done.stdout)
+        job = len(paths) / float(said[1]) if said else whole
+    print(
+        f"convert: {len(paths):,} objects of {OBJECT_BYTES / 1000:g} kB, {flags.latency:g} ms a request; objects a second"
+    )
+    for name, value in (
+        ("one by one, Google's client, read alone", single),
+        ("tpudata convert images, as it says", job),
+        ("the same with the start of its process", whole),
+    ):
+        print(f"    {name:42} {value:8.0f} {value / single:8.1f}")
+
+
+def read(folder: Path, flags: argparse.Namespace) -> None:
+    """MB per second of records, of one pass."""
+    data = folder / "data"
+    size = write_shards(str(data / "set"), flags.megabytes)
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    with store(data, flags):
+        # TensorFlow reads the environment when it is loaded.
+        import tensorflow as tf
+
+        import tpudata
+
+        files = tf.io.gfile.glob("gs://data/set/train-*")
+        input_fn = tpudata.make_input_fn("gs://data/set", "train", training=False)
+
+        def plain() -> tf.data.Dataset:
+            return tf.data.TFRecordDataset(files).batch(64).prefetch(2)
+
+        def interleaved() -> tf.data.Dataset:
+            return tf.data.TFRecordDataset(files, buffer_size=8 << 20, num_parallel_reads=SHARDS).batch(64).prefetch(2)
+
+        def ours() -> tf.data.Dataset:
+            return input_fn({"batch_size": 64})
+
+        print(
+            f"read: {SHARDS} shards, {size / 1e6:.0f} MB, {flags.latency:g} ms a request, {flags.bandwidth:g} MB/s each; MB/s"
+        )
+        rates = {}
+        for name, made in (
+            ("TFRecordDataset", plain),
+            ("the same, num_parallel_reads=16, 8 MiB", interleaved),
+            ("make_input_fn", ours),
+        ):
+            begin = time.perf_counter()
+            for _ in made():
+                pass
+            rates[name] = size / 1e6 / (time.perf_counter() - begin)
+        base = next(iter(rates.values()))
+        for name, value in rates.items():
+            print(f"    {name:42} {value:8.1f} {value / base:8.1f}")
+
+
+CASES = {"convert": convert, "read": read}
+
+
+@contextlib.contextmanager
+def store(data: Path, flags: argparse.Namespace) -> Iterator[None]:
+    """Runs the store with a folder's files in the bucket data, and leads this process to it."""
+    file = data.parent / "environment"
+    file.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "tests.fake_gcs", f"--bucket=data={data}", f"--environment={file}"]
+    command += [f"--latency={flags.latency}", f"--bandwidth={flags.bandwidth}"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL) as process:
+        try:
+            while not file.exists():
+                time.sleep(0.05)
+            for line in file.read_text().splitlines():
+                name, _, value = line.removeprefix("export ").partition("=")
+                os.environ[name] = value.strip("'")
+            yield
+        finally:
+            process.terminate()
+
+
+def write_pictures(folder: Path, count: int) -> None:
+    """Small pictures in ten class folders; padded, since their bytes are passed through."""
+    from PIL import Image
+
+    for number in range(count):
+        path = folder / str(number % 10) / f"{number:06d}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        encoded = io.BytesIO()
+        Image.fromarray(np.full((8, 8), number % 256, np.uint8)).save(encoded, "PNG")
+        path.write_bytes(encoded.getvalue() + bytes(OBJECT_BYTES - encoded.tell()))
+
+
+def write_shards(folder: str, megabytes: int) -> int:
+    """Records of random bytes in shards; returns how many bytes the shards have."""
+    from tpudata.format import Feature, Manifest, Source, Split, encode_example, shard_name, write_metadata, write_shard
+
+    random = np.random.default_rng(0)
+    each = megabytes * 10**6 // RECORD_BYTES // SHARDS
+
+    def part() -> Iterator[bytes]:
+        for number in range(each):
+            yield encode_example({"image_raw": random.bytes(RECORD_BYTES), "label": number % 10})
+
+    shards = [write_shard(folder, shard_name("train", number, SHARDS), part()) for number in range(SHARDS)]
+    features = (
+        Feature("image_raw", "bytes", "uint8", (RECORD_BYTES, 1, 1), "raw"),
+        Feature("label", "int64", "int64", num_classes=10),
+    )
+    source = Source("random", each * SHARDS, 0, "0")
+    manifest = Manifest("raw", {"train": Split(tuple(shards))}, features, source, "bench", labels=10)
+    write_metadata(folder, manifest, [str(number) for number in range(10)])
+    return sum(shard.bytes for shard in shards)
+
+
+if __name__ == "__main__":
+    main()

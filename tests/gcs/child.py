@@ -1,0 +1,195 @@
+"""A process that does with gs:// what it is told: TensorFlow reads the environment when it first meets gs://, and never again.
+
+`Child` starts it and passes calls on; what stands below `CALLS` runs there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).parents[2]
+
+
+class ChildError(Exception):
+    """What a call raised: its class and its text."""
+
+
+class Child:
+    """The process; end it with `close`."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-m", "tests.gcs.child"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            cwd=ROOT,
+            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **environment},
+        )
+
+    def __call__(self, name: str, *arguments: Any) -> Any:
+        """Runs one of `CALLS` there; ChildError where it raises."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(json.dumps([name, *arguments]), file=self._process.stdin, flush=True)
+        answer = json.loads(self._process.stdout.readline())
+        if "error" in answer:
+            raise ChildError(answer["error"])
+        return answer["result"]
+
+    def close(self) -> None:
+        """Ends it."""
+        self._process.communicate(timeout=60)
+
+
+def noise(size: int, seed: int) -> bytes:
+    """The same bytes for the same seed."""
+    return np.random.default_rng(seed).bytes(size)
+
+
+def digest(data: bytes) -> str:
+    """Of bytes, to compare."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def tf_write(path: str, size: int, seed: int) -> None:
+    """TensorFlow writes a file."""
+    with _gfile().GFile(path, "wb") as file:
+        file.write(noise(size, seed))
+
+
+def tf_read(path: str) -> str:
+    """TensorFlow reads a file; its digest."""
+    return digest(_gfile().GFile(path, "rb").read())
+
+
+def tf_list(path: str) -> list[str]:
+    """TensorFlow lists a folder."""
+    return sorted(_gfile().listdir(path))
+
+
+def tf_rename(path: str, other: str) -> None:
+    """TensorFlow renames a file."""
+    _gfile().rename(path, other, overwrite=True)
+
+
+def tf_remove(path: str) -> None:
+    """TensorFlow removes a file."""
+    _gfile().remove(path)
+
+
+def tf_checkpoint(prefix: str, size: int, seed: int) -> str:
+    """TensorFlow writes a checkpoint and reads it; digest of what it read."""
+    import tensorflow as tf
+
+    values = np.frombuffer(noise(4 * size, seed), np.int32)
+    tf.raw_ops.SaveV2(prefix=prefix, tensor_names=["a"], shape_and_slices=[""], tensors=[tf.constant(values)])
+    return digest(tf.train.load_checkpoint(prefix).get_tensor("a").tobytes())
+
+
+def tf_records(folder: str) -> str:
+    """TensorFlow reads every shard of a folder; digest of the records."""
+    import tensorflow as tf
+
+    files = sorted(_gfile().glob(f"{folder}/*.tfrecord"))
+    return digest(b"".join(tf.data.TFRecordDataset(files).as_numpy_iterator()))
+
+
+def beam_files(path: str, size: int, seed: int) -> str:
+    """Beam writes, renames, lists, reads and deletes a file; digest of what it read."""
+    from apache_beam.io.filesystems import FileSystems
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    FileSystems.set_options(PipelineOptions(["--project=test"]))
+    with FileSystems.create(path) as file:
+        file.write(noise(size, seed))
+    FileSystems.rename([path], [f"{path}.2"])
+    (match,) = FileSystems.match([f"{path}*"])
+    (found,) = (item.path for item in match.metadata_list)
+    with FileSystems.open(found) as file:
+        data = file.read()
+    FileSystems.delete([found])
+    return digest(data)
+
+
+def feed(folder: str) -> str:
+    """The reader feeds an epoch in order; digest of the images."""
+    import tpudata
+
+    input_fn = tpudata.make_input_fn(folder, "train", training=False)
+    batches = input_fn({"batch_size": 16}).as_numpy_iterator()
+    return digest(b"".join(features["image"].tobytes() for features, *_ in batches))
+
+
+def command(*argv: str) -> list[Any]:
+    """The command tpudata; its exit code and what it printed, on both."""
+    from tpudata.cli import main
+
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+        code = main(argv)
+    return [code, printed.getvalue()]
+
+
+def _gfile() -> Any:
+    import tensorflow as tf
+
+    return tf.io.gfile
+
+
+CALLS: dict[str, Callable[..., Any]] = {
+    function.__name__: function
+    for function in (
+        tf_write,
+        tf_read,
+        tf_list,
+        tf_rename,
+        tf_remove,
+        tf_checkpoint,
+        tf_records,
+        beam_files,
+        feed,
+        command,
+    )
+}
+
+
+def main() -> None:
+    """Reads calls from stdin, a line each, and writes what came of them."""
+    from google.cloud.storage.retry import DEFAULT_RETRY
+
+    import tpudata.storage._select as select
+    from tpudata.storage._gcs_session import Patience
+    from tpudata.storage.gcs import GcsStorage
+
+    # Shorter waits than for a real store.
+    storage = GcsStorage(Patience(first_wait=0.02, longest_wait=0.2, limit=30))
+    select._google = lambda: storage  # type: ignore[assignment]
+    # Beam's are those of Google's client.
+    DEFAULT_RETRY._initial = 0.02
+    with os.fdopen(os.dup(1), "w") as answers:
+        # What libraries print goes elsewhere.
+        os.dup2(2, 1)
+        for line in sys.stdin:
+            name, *arguments = json.loads(line)
+            try:
+                answer = {"result": CALLS[name](*arguments)}
+            except Exception as error:
+                answer = {"error": f"{type(error).__name__}: {error}"}
+            print(json.dumps(answer), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,223 @@
+"""TensorFlow, Beam and the commands on gs://, also where it fails for a while."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.fake_gcs import FakeGcs, Fault
+from tests.gcs.child import Child, ChildError, digest, noise
+
+SIZE = 700_000
+# TensorFlow takes an expired token for a wrong one; it asks for another in time.
+OF_TENSORFLOW = ("429", "500", "503", "reset", "lost", "truncated", "slow", "cut")
+FAST = {"none", "503", "reset", "truncated", "cut"}
+
+
+def whole(*kinds: str) -> list[object]:
+    """Parameters of which scripts/test takes the fast part, and scripts/test_gcs all."""
+    return [kind if kind in FAST else pytest.param(kind, marks=pytest.mark.whole) for kind in kinds]
+
+
+def break_all(store: FakeGcs, kind: str, *operations: str) -> None:
+    """Lets the first two requests of each operation meet a fault."""
+    given = {"cut": ("part",), "truncated": ("read",)}.get(kind, operations)
+    store.faults.add(*(Fault(kind, operation, count=2, seconds=0.3) for operation in given))
+
+
+@pytest.mark.parametrize("kind", whole("none", *OF_TENSORFLOW))
+def test_tensorflow_keeps_files(store: FakeGcs, child: Child, kind: str) -> None:
+    if kind != "none":
+        break_all(store, kind, "upload", "part", "read", "stat", "list", "copy", "delete")
+    child("tf_write", "gs://data/d/x", SIZE, 7)
+    assert store.buckets["data"]["d/x"].data == noise(SIZE, 7)
+    assert child("tf_read", "gs://data/d/x") == digest(noise(SIZE, 7))
+    child("tf_rename", "gs://data/d/x", "gs://data/d/y")
+    assert child("tf_list", "gs://data/d") == ["y"]
+    child("tf_remove", "gs://data/d/y")
+    assert not [name for name in store.buckets["data"] if not name.endswith("/")]
+    assert child("tf_checkpoint", "gs://data/model/c-1", SIZE, 8) == digest(noise(4 * SIZE, 8))
+    assert bool(store.faults.met) == (kind != "none")
+
+
+@pytest.mark.parametrize("kind", whole("none", "429", "500", "503", "reset", "slow"))
+def test_beam_keeps_files(store: FakeGcs, child: Child, kind: str) -> None:
+    if kind != "none":
+        break_all(store, kind, "upload", "part", "read", "list")
+    assert child("beam_files", "gs://data/beam/x", SIZE, 9) == digest(noise(SIZE, 9))
+    assert bool(store.faults.met) == (kind != "none")
+
+
+@pytest.mark.parametrize("path", ["gs://none/x", "gs://secret/x"])
+def test_tensorflow_says_which_file_it_is(store: FakeGcs, child: Child, path: str) -> None:
+    store.bucket("secret")
+    store.denied.add("secret")
+    with pytest.raises(ChildError, match=path):
+        child("tf_read", path)
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """Some digits as files of a bucket, and a text."""
+    from PIL import Image
+    from sklearn.datasets import load_digits
+
+    folder: Path = tmp_path_factory.mktemp("pictures")
+    data = load_digits()
+    for number in range(60):
+        path = folder / "in" / str(data.target[number]) / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray((data.images[number] * 15).astype("uint8")).save(path)
+    text = folder / "text" / "a.txt"
+    text.parent.mkdir()
+    text.write_text("".join(f"line {number} of some words\n" for number in range(500)))
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*.*")}
+
+
+def fill(store: FakeGcs, files: dict[str, bytes]) -> None:
+    for name, data in files.items():
+        store.put("data", name, data)
+
+
+def output(store: FakeGcs, prefix: str) -> dict[str, bytes]:
+    """What lies below a prefix, by the rest of its name."""
+    objects = store.buckets["data"]
+    return {name.removeprefix(prefix): objects[name].data for name in sorted(objects) if name.startswith(prefix)}
+
+
+CONVERSIONS = {
+    "images": ["convert", "images", "--input", "gs://data/in", "--shard-size", "3kB", "--split", "train=0.8,validation=0.2"],
+    "text": [
+        *("convert", "text", "--input", "gs://data/text", "--shard-size", "5kB"),
+        *("--tokenizer", "bytes", "--sequence-length", "32", "--pack"),
+    ],
+}  # fmt: skip
+OF_COMMANDS = ("429", "500", "503", "reset", "lost", "truncated", "slow", "cut", "expired", "corrupt")
+
+
+FEED = ("read", "stat", "list")
+
+
+@pytest.mark.parametrize("kind", whole(*OF_COMMANDS))
+@pytest.mark.parametrize("what", CONVERSIONS)
+def test_a_conversion_loses_nothing(
+    store: FakeGcs, child: Child, pictures: dict[str, bytes], what: str, kind: str
+) -> None:
+    fill(store, pictures)
+    convert(child, what, "gs://data/whole")
+    store.needs_token = True
+    break_all(store, kind, "list", "stat", "read", "upload", "part", "delete")
+    convert(child, what, "gs://data/broken")
+    assert store.faults.met >= 2
+    assert output(store, "broken/") == output(store, "whole/")
+    # What is left of it is whole, and all of it.
+    assert child("command", "verify", "gs://data/broken")[0] == 0
+
+
+@pytest.mark.parametrize("kind", whole("429", "500", "503", "reset", "truncated", "slow", "expired", "corrupt"))
+def test_reading_loses_nothing(store: FakeGcs, child: Child, pictures: dict[str, bytes], kind: str) -> None:
+    fill(store, pictures)
+    convert(child, "images", "gs://data/out")
+    due = child("feed", "gs://data/out"), child("command", "inspect", "gs://data/out", "--json")
+    break_all(store, kind, *FEED)
+    assert (child("feed", "gs://data/out"), child("command", "inspect", "gs://data/out", "--json")) == due
+    assert store.faults.met >= 2
+
+
+@pytest.mark.parametrize("passing", range(3))
+def test_a_wrong_bit_on_the_way_is_asked_for_again(
+    store: FakeGcs, child: Child, pictures: dict[str, bytes], passing: int
+) -> None:
+    fill(store, pictures)
+    convert(child, "images", "gs://data/out")
+    due = child("feed", "gs://data/out")
+    store.faults.add(Fault("corrupt", "read", "data/out/train-*", passing=passing))
+    assert child("feed", "gs://data/out") == due
+    assert store.faults.met == 1
+
+
+def test_every_command(store: FakeGcs, child: Child, pictures: dict[str, bytes]) -> None:
+    fill(store, pictures)
+    done(child, *CONVERSIONS["images"], "--output", "gs://data/out")
+    due = output(store, "out/")
+    shards = [name for name in due if name.endswith(".tfrecord")]
+    assert len(shards) > 4
+    for name in ("manifest.json", shards[1]):
+        del store.buckets["data"][f"out/{name}"]
+    done(child, *CONVERSIONS["images"], "--output", "gs://data/out", "--resume")
+    assert output(store, "out/") == due
+    store.put("data", "in/3/new.png", pictures["in/3/3.png"])
+    assert "1 record" in done(child, *CONVERSIONS["images"], "--output", "gs://data/out", "--append")
+    assert json.loads(done(child, "inspect", "gs://data/out", "--json"))["records"] == 61
+    assert "no defects" in done(child, "verify", "gs://data/out")
+    name = f"out/{shards[2]}"
+    data = store.buckets["data"][name].data
+    store.put("data", name, data[:100] + b"?" + data[101:])
+    code, words = child("command", "verify", "gs://data/out")
+    assert (code, f"gs://data/{name}" in words) == (1, True)
+    store.put("data", name, data)
+    report = json.loads(done(child, "bench", "gs://data/out", "--batch-size", "8", "--seconds", "0.1", "--json"))
+    assert report["stages"][0]["records_per_second"] > 0
+    train = [
+        "train",
+        "--model",
+        "mnist_cnn",
+        "--data",
+        "gs://data/out",
+        "--model-dir",
+        "gs://data/model",
+        "--batch-size",
+        "16",
+    ]
+    done(child, *train, "--train-steps", "4", "--save-checkpoints-steps", "2")
+    done(child, *train, "--train-steps", "6", "--mode", "train")
+    assert '"global_step": 6' in done(child, *train, "--mode", "eval") + read_text(store, "model/evaluation.json")
+    done(child, *train, "--mode", "predict", "--num-predictions", "3")
+    assert len(read_text(store, "model/predictions.jsonl").splitlines()) == 3
+    assert [n for n in output(store, "model/") if n.startswith("events") or "/events" in n]
+    assert not [n for n in output(store, "model/") if n.endswith(".tmp") or "temp" in n]
+
+
+@pytest.mark.parametrize("kind", whole(*OF_TENSORFLOW))
+def test_training_loses_nothing(store: FakeGcs, child: Child, pictures: dict[str, bytes], kind: str) -> None:
+    fill(store, pictures)
+    convert(child, "images", "gs://data/out")
+    train = ["train", "--model", "mnist_cnn", "--data", "gs://data/out", "--batch-size", "16"]
+    train += ["--train-steps", "2", "--mode", "train"]
+    done(child, *train, "--model-dir", "gs://data/whole")
+    break_all(store, kind, "list", "stat", "read", "upload", "part", "copy", "delete")
+    done(child, *train, "--model-dir", "gs://data/broken")
+    assert store.faults.met >= 2
+    name = "model.ckpt-2.data-00000-of-00001"
+    assert output(store, f"broken/{name}") == output(store, f"whole/{name}") != {}
+
+
+def test_a_conversion_that_cannot_be_ends_in_one_line(store: FakeGcs, child: Child, pictures: dict[str, bytes]) -> None:
+    fill(store, pictures)
+    store.bucket("secret")
+    store.denied.add("secret")
+    for where, words in (
+        ("gs://none/out", "could not be written: it is not there (404), or bucket none is not"),
+        ("gs://secret/out", "no permission (403). Grant the account roles/storage.objectUser on bucket secret"),
+    ):
+        code, printed = child("command", *CONVERSIONS["images"], "--output", where)
+        (line,) = [line for line in printed.splitlines() if "error" in line]
+        assert (code, words in line) == (1, True), line
+        assert "Traceback" not in printed
+
+
+def convert(child: Child, what: str, folder: str) -> None:
+    done(child, *CONVERSIONS[what], "--output", folder)
+
+
+def done(child: Child, *argv: str) -> str:
+    """What a command prints that succeeds."""
+    code, printed = child("command", *argv)
+    assert code == 0, printed
+    return str(printed)
+
+
+def read_text(store: FakeGcs, name: str) -> str:
+    return store.buckets["data"][name].data.decode()

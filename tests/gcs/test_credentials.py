@@ -1,0 +1,136 @@
+"""Whose credentials are shown to the store, and to nobody else."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.fake_gcs import FakeGcs, Fault
+from tests.gcs.child import ROOT
+from tpudata.errors import StorageError
+from tpudata.storage._gcs_session import ANONYMOUS, IMPERSONATED
+from tpudata.storage.gcs import GcsStorage
+
+
+def key(as_google: FakeGcs) -> dict[str, str]:
+    """The account's key file."""
+    found: dict[str, str] = json.loads(Path(os.environ["GOOGLE_APPLICATION_CREDENTIALS"]).read_bytes())
+    return found
+
+
+@pytest.fixture
+def described(as_google: FakeGcs) -> FakeGcs:
+    """A store with one object, that counts anew."""
+    as_google.put("data", "a", b"data")
+    as_google.seen_authorization.clear()
+    return as_google
+
+
+def test_a_service_account(described: FakeGcs) -> None:
+    assert GcsStorage().read("gs://data/a") == b"data"
+    assert described.requests["token"] == 1
+    assert all(seen.startswith("Bearer secret-token-") for seen in described.seen_authorization)
+
+
+def test_application_default_credentials_of_a_person(
+    described: FakeGcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "gcloud" / "application_default_credentials.json"
+    file.parent.mkdir()
+    person = {"type": "authorized_user", "client_id": "c", "client_secret": "s", "refresh_token": "r"}
+    file.write_text(json.dumps(person))
+    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS")
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(file.parent))
+    assert GcsStorage().read("gs://data/a") == b"data"
+    assert described.requests["token"] == 1
+
+
+def test_another_account_s_by_the_way_of_one_s_own(described: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(IMPERSONATED, "other@test.iam.gserviceaccount.com")
+    assert GcsStorage().read("gs://data/a") == b"data"
+    # One's own, and with it the other's.
+    assert described.requests["token"] == 2
+    assert len(described.seen_authorization) == 1
+
+
+def test_none(described: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ANONYMOUS, "true")
+    with pytest.raises(StorageError, match=rf"gs://data/a .*401.*{ANONYMOUS} says to show none"):
+        GcsStorage().read("gs://data/a")
+    described.needs_token = False
+    assert GcsStorage().read("gs://data/a") == b"data"
+    assert (described.requests["token"], described.seen_authorization) == (0, {""})
+
+
+def test_where_there_are_none_it_says_how_to_get_them(
+    described: FakeGcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS")
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
+    # The machine's own are not there either.
+    monkeypatch.setenv("NO_GCE_CHECK", "true")
+    with pytest.raises(StorageError, match=r"no credentials\. Run `gcloud auth application-default login`"):
+        GcsStorage().read("gs://data/a")
+
+
+def test_a_token_that_expires_is_replaced(described: FakeGcs) -> None:
+    gcs = GcsStorage()
+    for _ in range(3):
+        assert gcs.read("gs://data/a") == b"data"
+        described.expire_tokens()
+    assert described.requests["token"] == 3
+
+
+def test_a_store_of_tokens_that_fails_for_a_while(described: FakeGcs) -> None:
+    described.faults.add(Fault("503", "token", count=2))
+    assert GcsStorage().read("gs://data/a") == b"data"
+
+
+def test_nothing_secret_is_logged_or_said(
+    described: FakeGcs, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    gcs = GcsStorage()
+    gcs.read("gs://data/a")
+    with gcs.create("gs://data/new") as file:
+        file.write(b"x" * 1000)
+    said = []
+    for kind, where in (("403", "data/a"), ("401", "data/a"), ("404", "data/a")):
+        described.faults.clear()
+        described.faults.add(Fault(kind, "read", where, count=None))
+        with pytest.raises(StorageError) as found:
+            gcs.read("gs://data/a")
+        said.append(str(found.value))
+    described.faults.add(Fault("403", "token", count=None))
+    with pytest.raises(StorageError) as found:
+        GcsStorage().read("gs://data/a")
+    said.append(str(found.value))
+    check_quiet(described, caplog.text + "".join(said))
+
+
+def test_no_secret_is_printed_by_a_command_or_kept_in_a_dataset(described: FakeGcs, tmp_path: Path) -> None:
+    described.put("data", "text/a.txt", b"a line\n" * 100)
+    program = (
+        "import logging, sys; logging.basicConfig(level=logging.DEBUG); from tpudata.cli import main; sys.exit(main())"
+    )
+    argv = ["convert", "text", "--input", "gs://data/text", "--output", "gs://data/out"]
+    done = subprocess.run([sys.executable, "-c", program, *argv], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "DEBUG" in done.stderr
+    stored = b"".join(item.data for name, item in described.buckets["data"].items() if name.startswith("out/"))
+    check_quiet(described, done.stdout + done.stderr + stored.decode(errors="replace"))
+
+
+def check_quiet(store: FakeGcs, text: str) -> None:
+    """That neither tokens nor the account's key are in a text."""
+    shown = {seen.removeprefix("Bearer ") for seen in store.seen_authorization}
+    assert shown >= {next(iter(shown))}
+    lines = key(store)["private_key"].splitlines()
+    for secret in (*shown, "secret-token", lines[1], lines[-2]):
+        assert secret not in text

@@ -1,0 +1,201 @@
+"""What our own storage does where gs:// fails: every operation by every fault."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import tpudata.storage._gcs_upload as upload
+from tests.fake_gcs import FakeGcs, Fault
+from tests.gcs.child import noise
+from tpudata.errors import StorageError
+from tpudata.storage._gcs_session import Patience
+from tpudata.storage.gcs import GcsStorage
+
+SMALL, LARGE = noise(1000, 1), noise(3 * upload.PART_BYTES // 8 + 12345, 2)
+PATIENCE = Patience(first_wait=0.01, longest_wait=0.1, limit=20, answer_within=10)
+
+
+@pytest.fixture
+def gcs(as_google: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> GcsStorage:
+    # Three parts and a rest, and no 24 MiB of them.
+    monkeypatch.setattr(upload, "PART_BYTES", upload.PART_BYTES // 8)
+    for name in ("a", "in/x", "in/y", "in/z/1"):
+        as_google.put("data", name, SMALL)
+    as_google.put("data", "large", LARGE)
+    return GcsStorage(PATIENCE)
+
+
+def listed(gcs: GcsStorage) -> Any:
+    return [(entry.name, entry.size) for entry in gcs.list("gs://data/in")]
+
+
+def looked_up(gcs: GcsStorage) -> Any:
+    return gcs.stat("gs://data/a"), gcs.stat("gs://data/in"), gcs.stat("gs://data/none")
+
+
+def read(gcs: GcsStorage) -> Any:
+    return gcs.read("gs://data/large")
+
+
+def read_part(gcs: GcsStorage) -> Any:
+    return gcs.read_range("gs://data/large", 1000, 300_000), gcs.read_range("gs://data/large", len(LARGE), 5)
+
+
+def read_on(gcs: GcsStorage) -> Any:
+    with gcs.open("gs://data/large") as file:
+        return file.read(5), file.read()
+
+
+def write_small(gcs: GcsStorage) -> Any:
+    with gcs.create("gs://data/new/small") as file:
+        file.write(SMALL)
+    return gcs.read("gs://data/new/small")
+
+
+def write_large(gcs: GcsStorage) -> Any:
+    with gcs.create("gs://data/new/large") as file:
+        for begin in range(0, len(LARGE), 200_000):
+            file.write(LARGE[begin : begin + 200_000])
+    return gcs.read("gs://data/new/large")
+
+
+def replace(gcs: GcsStorage) -> Any:
+    with gcs.create("gs://data/a") as file:
+        file.write(b"another")
+    return gcs.read("gs://data/a")
+
+
+def delete(gcs: GcsStorage) -> Any:
+    gcs.delete("gs://data/a")
+    return gcs.stat("gs://data/a")
+
+
+OPERATIONS: dict[Callable[[GcsStorage], Any], tuple[str, ...]] = {
+    listed: ("list",),
+    looked_up: ("stat", "list"),
+    read: ("read",),
+    read_part: ("read",),
+    read_on: ("stat", "read"),
+    write_small: ("stat", "upload", "part", "read"),
+    write_large: ("stat", "upload", "part", "status", "read"),
+    replace: ("stat", "upload", "part", "read"),
+    delete: ("delete", "stat"),
+}
+TRANSIENT = ("429", "500", "503", "reset", "lost", "truncated", "slow", "expired")
+OF_BYTES = {"corrupt": (read, write_small, replace), "cut": (write_small, write_large, replace)}
+CELLS = [(kind, operation) for kind in TRANSIENT for operation in OPERATIONS]
+CELLS += [(kind, operation) for kind, operations in OF_BYTES.items() for operation in operations]
+
+
+@pytest.mark.parametrize(("kind", "operation"), CELLS, ids=lambda part: getattr(part, "__name__", part))
+def test_what_passes_is_tried_again_and_nothing_is_lost(
+    as_google: FakeGcs, gcs: GcsStorage, kind: str, operation: Callable[[GcsStorage], Any]
+) -> None:
+    due = operation(gcs)
+    for name in [name for name in as_google.buckets["data"] if name.startswith("new/")]:
+        del as_google.buckets["data"][name]
+    as_google.put("data", "a", SMALL)
+    of = ("part", "read") if kind in OF_BYTES else OPERATIONS[operation]
+    as_google.faults.add(
+        *(Fault(kind, which, count=2, seconds=0.2) for which in of if not (kind == "cut" and which == "read"))
+    )
+    assert operation(gcs) == due
+    assert as_google.faults.met >= (1 if kind == "slow" else 2)
+    # An upload whose number was lost on the way cannot be ended; the store forgets it after a week.
+    assert not as_google.uploads or kind == "lost"
+
+
+@pytest.mark.parametrize("passing", range(4))
+def test_a_large_upload_survives_losing_any_part(as_google: FakeGcs, gcs: GcsStorage, passing: int) -> None:
+    for kind in ("cut", "lost", "503"):
+        as_google.faults.clear()
+        as_google.faults.add(Fault(kind, "part", passing=passing))
+        assert write_large(gcs) == LARGE
+    assert as_google.faults.met == 3
+
+
+def test_a_large_object_whose_bytes_changed_on_the_way_is_not_made(as_google: FakeGcs, gcs: GcsStorage) -> None:
+    as_google.faults.add(Fault("corrupt", "part", passing=3))
+    with pytest.raises(StorageError, match="gs://data/new/large could not be written: the store got other bytes"):
+        write_large(gcs)
+    assert "new/large" not in as_google.buckets["data"]
+    assert write_large(gcs) == LARGE
+
+
+def test_a_stalled_answer_is_given_up_and_asked_for_again(as_google: FakeGcs, gcs: GcsStorage) -> None:
+    as_google.faults.add(Fault("slow", "read", seconds=30))
+    impatient = GcsStorage(Patience(first_wait=0.01, limit=20, answer_within=0.5))
+    assert impatient.read("gs://data/large") == LARGE
+
+
+@pytest.mark.parametrize("kind", ["429", "503", "reset", "truncated", "corrupt"])
+def test_what_does_not_pass_ends_when_the_time_is_over(as_google: FakeGcs, gcs: GcsStorage, kind: str) -> None:
+    as_google.faults.add(Fault(kind, "read", count=None))
+    started = time.monotonic()
+    with pytest.raises(StorageError) as found:
+        GcsStorage(Patience(first_wait=0.05, limit=0.5)).read("gs://data/a")
+    assert time.monotonic() - started < 60
+    assert "gs://data/a could not be read: " in str(found.value)
+    assert "until the time for tries was over. Run again" in str(found.value)
+    # The waits grow: 0.5 s are spent on few tries.
+    assert 2 <= as_google.faults.met < 30
+
+
+PERMANENT = {
+    "no such bucket": ("gs://none/in/x", r"it is not there \(404\), or bucket none is not\. Look with `gcloud storage ls"),
+    "no permission": ("gs://secret/in/x", r"no permission \(403\)\. Grant the account roles/storage\.objectUser on bucket secret"),
+    "no credentials": ("gs://data/in/x", r"(credentials are not valid|wants credentials) ?\(401\).*Run `gcloud auth application"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("action", ["list", "read", "open", "create", "delete", "stat"])
+@pytest.mark.parametrize("cause", PERMANENT)
+def test_what_cannot_pass_ends_at_once_and_says_what_to_do(
+    as_google: FakeGcs, gcs: GcsStorage, action: str, cause: str
+) -> None:
+    path, words = PERMANENT[cause]
+    if cause == "no such bucket" and action in ("stat", "delete"):
+        # Nothing is there, which is what they are asked.
+        assert getattr(gcs, action)(path) is None
+        return
+    as_google.bucket("secret")
+    as_google.denied.add("secret")
+    if cause == "no credentials":
+        as_google.faults.add(Fault("401", "[!t]*", count=None))
+
+    def act() -> None:
+        if action == "create":
+            with gcs.create(path) as file:
+                file.write(b"x")
+        else:
+            getattr(gcs, action)(path)
+
+    started = time.monotonic()
+    with pytest.raises(StorageError, match=words) as found:
+        act()
+    # The tries of what may pass would take all of the 20 s.
+    assert time.monotonic() - started < 15
+    assert str(found.value).startswith(f"{path} could not be ")
+
+
+def test_two_writers_at_once_leave_one_whole_object(as_google: FakeGcs, gcs: GcsStorage) -> None:
+    def write_both() -> None:
+        with gcs.create("gs://data/new") as one:
+            one.write(LARGE)
+            with gcs.create("gs://data/new") as other:
+                other.write(LARGE[::-1])
+
+    with pytest.raises(
+        StorageError, match=r"gs://data/new could not be written: somebody else wrote it meanwhile \(412\)"
+    ):
+        write_both()
+    assert gcs.read("gs://data/new") == LARGE[::-1]
+    with gcs.create("gs://data/same") as one, gcs.create("gs://data/same") as other:
+        one.write(LARGE)
+        other.write(LARGE)
+    assert gcs.read("gs://data/same") == LARGE
+    assert not as_google.uploads
