@@ -48,7 +48,7 @@ def main() -> None:
         "--bandwidth", type=float, default=25.0, metavar="MB", help="MB/s of each answer (default %(default)g)"
     )
     parser.add_argument("--objects", type=int, default=8000, help="small ones (default %(default)s)")
-    parser.add_argument("--megabytes", type=int, default=96, help="in the shards (default %(default)s)")
+    parser.add_argument("--megabytes", type=int, default=192, help="in the shards (default %(default)s)")
     flags = parser.parse_args()
     for case in flags.cases or CASES:
         if case not in CASES:

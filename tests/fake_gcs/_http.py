@@ -21,8 +21,12 @@ if TYPE_CHECKING:
     from tests.fake_gcs._server import FakeGcs
 
 _RESET = struct.pack("ii", 1, 0)
-_PIECES = 20
+_PIECES, _PIECE_SECONDS = 20, 0.01
 _OF_ONE_CONNECTION = ("connection", "content-length", "date", "expect", "server", "transfer-encoding")
+
+
+def _is_for_token(request: Request) -> bool:
+    return request.path.endswith(("/token", ":generateAccessToken"))
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -74,6 +78,9 @@ class Handler(BaseHTTPRequestHandler):
             request = self._request()
             fault = None
             try:
+                if store.forward and not _is_for_token(request):
+                    request.body = self._body(request)
+                    return self._send(self._forward(request), None)
                 action = route(request)
                 fault = store.faults.take(request.operation, f"{request.bucket}/{request.name}")
                 with store.lock:
@@ -82,8 +89,6 @@ class Handler(BaseHTTPRequestHandler):
                     return self._reset()
                 request.is_cut = fault is not None and fault.kind == "cut"
                 request.body = self._body(request)
-                if store.forward and request.operation != "token":
-                    return self._send(self._forward(request), None)
                 self._refuse_by(fault)
                 self._check_token(request)
                 request.spoils = fault is not None and fault.kind == "corrupt" and request.method in ("POST", "PUT")
@@ -135,6 +140,11 @@ class Handler(BaseHTTPRequestHandler):
         finally:
             connection.close()
         kept = {name: value for name, value in response.headers.items() if name.lower() not in _OF_ONE_CONNECTION}
+        if self._host and "Location" in kept:
+            # It does not know that it was asked by TLS.
+            kept["Location"] = kept["Location"].replace("http://", "https://", 1)
+        if self._host:
+            data = data.replace(b'"mediaLink":"http://', b'"mediaLink":"https://')
         return Answer(response.status, data, kept)
 
     def _refuse_by(self, fault: Fault | None) -> None:
@@ -185,7 +195,7 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.flush()
             return
         view, begin = memoryview(body), time.monotonic()
-        pieces = max(1, min(_PIECES, len(body)))
+        pieces = max(1, min(_PIECES, len(body), round(seconds / _PIECE_SECONDS)))
         for number in range(pieces):
             self.wfile.write(view[len(body) * number // pieces : len(body) * (number + 1) // pieces])
             self.wfile.flush()
