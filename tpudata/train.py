@@ -216,7 +216,7 @@ def _check_model(estimator: TPUEstimator, options: TrainOptions) -> None:
 def _rehearse(estimator: TPUEstimator, options: TrainOptions) -> None:
     """Lists what a TPU would refuse of all that the mode runs; RehearsalError where that is anything."""
     from tpudata.estimator import ModeKeys
-    from tpudata.estimator._rehearsal import require_none_refused
+    from tpudata.estimator._rehearsal_result import require_none_refused
 
     modes: dict[str, Callable[..., Any]] = {}
     if options.trains:

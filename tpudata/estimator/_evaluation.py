@@ -9,12 +9,12 @@ import numpy as np
 from tpudata.estimator import _checkpoint
 from tpudata.estimator._events import EventWriter
 from tpudata.estimator._hooks import Monitor, check_hooks
+from tpudata.estimator._limits import require_steps
 from tpudata.estimator._metrics import EvalProgram
 from tpudata.estimator._mode_keys import ModeKeys
 from tpudata.estimator._runtime import Runtime
 from tpudata.estimator._scaffold import ScaffoldLoader, has_scaffold, make_scaffold
 from tpudata.estimator._signature import split_element
-from tpudata.estimator._training import require_steps
 
 _log = logging.getLogger("tpudata")
 

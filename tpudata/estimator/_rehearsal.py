@@ -8,8 +8,7 @@ have is cut out of the graph, and so on. Nothing is run: no data is read, and no
 
 import contextlib
 import dataclasses
-import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -17,7 +16,7 @@ from tensorflow.python.ops import control_flow_ops
 
 from tpudata.estimator._config import InputPipelineConfig
 from tpudata.estimator._deployment import check_batch_size
-from tpudata.estimator._errors import ModelFnError, RehearsalError
+from tpudata.estimator._errors import ModelFnError
 from tpudata.estimator._findings import Finding
 from tpudata.estimator._keras_state import fresh_keras_state
 from tpudata.estimator._metrics import metric_updates
@@ -28,28 +27,15 @@ from tpudata.estimator._rehearsal_compile import compile_step
 from tpudata.estimator._rehearsal_graph import Graph, Roots, look_at_operations
 from tpudata.estimator._rehearsal_input import look_at_input
 from tpudata.estimator._rehearsal_memory import look_at_memory
+from tpudata.estimator._rehearsal_result import Rehearsal
 from tpudata.estimator._rehearsal_variables import look_at_variables
 from tpudata.estimator._runtime import Runtime
 from tpudata.estimator._spec import EstimatorSpec, TPUEstimatorSpec
 from tpudata.estimator._topology import Topology
 from tpudata.estimator._variables import Blueprint, discover
 
-_log = logging.getLogger("tpudata")
 CORES = 8
 _WRITER_SCOPE = "tpudata_summary"
-
-
-@dataclasses.dataclass(frozen=True)
-class Rehearsal:
-    """What a rehearsal found out.
-
-    Attributes:
-        findings: what a TPU would refuse, or be slow at.
-        metrics: the names of what evaluation measures.
-    """
-
-    findings: tuple[Finding, ...]
-    metrics: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,23 +58,6 @@ def rehearse(runtime: Runtime, input_fns: Mapping[str, Any]) -> Rehearsal:
         findings += dict.fromkeys(found.findings)
         metrics += tuple(found.metrics)
     return Rehearsal(tuple(findings), metrics)
-
-
-def require_none_refused(findings: Sequence[Finding], modes: Sequence[str]) -> None:
-    """Log what was found.
-
-    Raises:
-        RehearsalError: a TPU would refuse something; names all of it.
-    """
-    refused = [item for item in findings if item.is_refused]
-    slow = [item for item in findings if not item.is_refused]
-    for item in slow:
-        _log.warning("%s", item)
-    if refused:
-        things = "thing" if len(refused) == 1 else "things"
-        lines = "".join(f"\n  {item}" for item in refused)
-        raise RehearsalError(f"A TPU would refuse {len(refused)} {things}:{lines}", tuple(findings))
-    _log.info("Rehearsal of %s: nothing that a TPU would refuse.", ", ".join(modes))
 
 
 class _Rehearsal:

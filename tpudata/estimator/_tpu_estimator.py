@@ -3,24 +3,23 @@
 import copy
 import dataclasses
 import functools
-import logging
-import math
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tpudata.errors import UsageError
-from tpudata.estimator import _checkpoint
+from tpudata.estimator._arguments import checked_batch_axis, checked_batch_size, checked_params, found_model_dir
 from tpudata.estimator._check import check_model
-from tpudata.estimator._config import InputPipelineConfig, RunConfig, TPUConfig
-from tpudata.estimator._errors import CheckpointError
+from tpudata.estimator._config import RunConfig, TPUConfig
 from tpudata.estimator._evaluation import evaluate
 from tpudata.estimator._findings import Finding
+from tpudata.estimator._limits import check_steps
 from tpudata.estimator._mode_keys import ModeKeys
+from tpudata.estimator._model_dir import ModelDir
 from tpudata.estimator._prediction import predict
-from tpudata.estimator._rehearsal import Rehearsal, rehearse, require_none_refused
+from tpudata.estimator._rehearsal import rehearse
+from tpudata.estimator._rehearsal_result import Rehearsal, stand_in
 from tpudata.estimator._runtime import Runtime
 from tpudata.estimator._saved_model import export_saved_model
 from tpudata.estimator._saving import AfterSave
@@ -29,14 +28,11 @@ from tpudata.estimator._session_config import apply_session_config
 from tpudata.estimator._signature import check_model_fn
 from tpudata.estimator._topology import local_topology
 from tpudata.estimator._tpu_system import tpu_topology
-from tpudata.estimator._training import check_steps, train
+from tpudata.estimator._training import train
 from tpudata.estimator._warm_start import WarmStartSettings, warm_start_settings
 
-_log = logging.getLogger("tpudata")
-_RESERVED_PARAMS = ("batch_size", "context")
 
-
-class TPUEstimator:
+class TPUEstimator(ModelDir):
     """Trains, evaluates and applies a model that a model_fn describes, on a CPU, on GPUs or on a TPU.
 
     model_fn takes `features` and any of `labels`, `mode`, `params`, `config` and returns a TPUEstimatorSpec (or an
@@ -102,9 +98,9 @@ class TPUEstimator:
         if not isinstance(config, RunConfig) or not isinstance(config.tpu_config, TPUConfig):
             raise ValueError(f"TPUEstimator(config=...) must be a tpudata RunConfig, got {type(config).__name__}.")
         sizes = {
-            ModeKeys.TRAIN: _batch_size("train_batch_size", train_batch_size),
-            ModeKeys.EVAL: _batch_size("eval_batch_size", eval_batch_size),
-            ModeKeys.PREDICT: _batch_size("predict_batch_size", predict_batch_size),
+            ModeKeys.TRAIN: checked_batch_size("train_batch_size", train_batch_size),
+            ModeKeys.EVAL: checked_batch_size("eval_batch_size", eval_batch_size),
+            ModeKeys.PREDICT: checked_batch_size("predict_batch_size", predict_batch_size),
         }
         if use_tpu and train_batch_size is None:
             raise ValueError("TPUEstimator(use_tpu=True) needs a train_batch_size.")
@@ -120,8 +116,9 @@ class TPUEstimator:
                 "model_fn work without them."
             )
         warm_start = warm_start_settings(warm_start_from)
-        self._params = _checked_params(params)
-        folder = _model_dir(model_dir, config)
+        self._params = checked_params(params)
+        folder = found_model_dir(model_dir, config)
+        super().__init__(folder)
         apply_session_config(config.session_config)
         self._config = config.replace(model_dir=folder)
         self._last_loss: float | None = None
@@ -138,18 +135,13 @@ class TPUEstimator:
             sizes,
             find_topology=lambda: local or tpu_topology(config),
             warm_start=warm_start,
-            batch_axis=_checked_batch_axis(batch_axis, config.tpu_config),
+            batch_axis=checked_batch_axis(batch_axis, config.tpu_config),
         )
         self._evaluation_runtime = (
             self._runtime
             if eval_on_tpu
             else dataclasses.replace(self._runtime, find_topology=functools.partial(local_topology, None))
         )
-
-    @property
-    def model_dir(self) -> str:
-        """Folder of checkpoints and event files."""
-        return self._runtime.model_dir
 
     @property
     def config(self) -> RunConfig:
@@ -286,13 +278,7 @@ class TPUEstimator:
         Raises:
             RehearsalError: a TPU would refuse something.
         """
-        found = self._rehearsal(input_fns)
-        findings = found.findings
-        if not has_limit:
-            what = "it has neither steps nor max_steps: a TPU runs whole loops, so their end must be known"
-            findings = (Finding(ModeKeys.TRAIN, "train", what, "give one of them"), *findings)
-        require_none_refused(findings, list(input_fns))
-        return {**dict.fromkeys((*found.metrics, "loss"), math.nan), "global_step": 0}
+        return stand_in(self._rehearsal(input_fns), list(input_fns), has_limit=has_limit)
 
     def evaluate(
         self,
@@ -409,87 +395,3 @@ class TPUEstimator:
 
     # The name of tf.contrib's time.
     export_savedmodel = export_saved_model
-
-    def eval_dir(self, name: str | None = None) -> str:
-        """Return the folder of the summaries of the evaluation `name`."""
-        return str(tf.io.gfile.join(self.model_dir, f"eval_{name}" if name else "eval"))
-
-    def latest_checkpoint(self) -> str | None:
-        """Return the path of the newest checkpoint, or None."""
-        newest = _checkpoint.latest(self.model_dir)
-        return None if newest is None else newest.prefix
-
-    def get_variable_names(self) -> list[str]:
-        """Return the names of the variables in the newest checkpoint, sorted.
-
-        Raises:
-            CheckpointError: there is no checkpoint.
-        """
-        return sorted(self._reader().get_variable_to_shape_map())
-
-    def get_variable_value(self, name: str) -> Any:
-        """Return the value (NumPy) of a variable in the newest checkpoint.
-
-        Raises:
-            CheckpointError: there is no checkpoint, or it has no such variable.
-        """
-        reader = self._reader()
-        if not reader.has_tensor(name):
-            raise CheckpointError(f"{self.latest_checkpoint()} has no variable {name!r}: see get_variable_names().")
-        return reader.get_tensor(name)
-
-    def _reader(self) -> Any:
-        newest = _checkpoint.latest(self.model_dir)
-        if newest is None:
-            raise CheckpointError(f"There is no checkpoint in {self.model_dir} yet: train first.")
-        return newest.reader()
-
-
-def _batch_size(name: str, value: Any) -> int | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"TPUEstimator({name}=...) must be an int or None, got {value!r} ({type(value).__name__}).")
-    if value < 1:
-        raise ValueError(f"TPUEstimator({name}=...) must be positive, got {value}.")
-    return value
-
-
-def _checked_batch_axis(batch_axis: Any, config: TPUConfig) -> tuple[int, ...] | None:
-    if batch_axis is None:
-        return None
-    if not isinstance(batch_axis, tuple | list) or not all(type(axis) is int for axis in batch_axis):
-        raise TypeError(f"TPUEstimator(batch_axis=...) must be a tuple of ints or None, got {batch_axis!r}.")
-    pipeline = InputPipelineConfig(config.per_host_input_for_training)
-    if pipeline is not InputPipelineConfig.PER_HOST_V1:
-        raise ValueError(
-            f"TPUEstimator(batch_axis={batch_axis!r}) is for PER_HOST_V1: in the mode {pipeline.name} no batch is split."
-        )
-    return tuple(batch_axis)
-
-
-def _checked_params(params: Mapping[str, Any] | None) -> dict[str, Any]:
-    if params is None:
-        return {}
-    if not isinstance(params, Mapping):
-        raise TypeError(f"TPUEstimator(params=...) must be a dict or None, got {type(params).__name__}.")
-    for key in _RESERVED_PARAMS:
-        if key in params:
-            raise ValueError(
-                f"TPUEstimator(params=...) holds {key!r}, which the estimator fills itself: rename it, or give "
-                "train_batch_size, eval_batch_size and predict_batch_size."
-            )
-    return copy.deepcopy(dict(params))
-
-
-def _model_dir(model_dir: str | None, config: RunConfig) -> str:
-    given = None if model_dir is None else str(model_dir)
-    if given is not None and config.model_dir is not None and given != config.model_dir:
-        raise ValueError(
-            f"TPUEstimator(model_dir={given!r}) differs from RunConfig(model_dir={config.model_dir!r}): give one."
-        )
-    folder = given or config.model_dir
-    if folder is None:
-        folder = tempfile.mkdtemp(prefix="tpudata-")
-        _log.warning("No model_dir was given: using the temporary folder %s.", folder)
-    return folder

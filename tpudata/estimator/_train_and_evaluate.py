@@ -11,9 +11,9 @@ import tensorflow as tf
 from tpudata.estimator._checkpoint import Checkpoint, latest
 from tpudata.estimator._exporters import Exporter
 from tpudata.estimator._hooks import check_hooks, check_listeners
+from tpudata.estimator._limits import require_steps
 from tpudata.estimator._mode_keys import ModeKeys
 from tpudata.estimator._tpu_estimator import TPUEstimator
-from tpudata.estimator._training import require_steps
 
 _log = logging.getLogger("tpudata")
 

@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tpudata.estimator import _checkpoint
@@ -12,9 +12,11 @@ from tpudata.estimator._errors import ModelFnValueError, NonFiniteError
 from tpudata.estimator._events import EventWriter
 from tpudata.estimator._hooks import Monitor, check_hooks, check_listeners
 from tpudata.estimator._iteration import Iteration
+from tpudata.estimator._limits import check_steps
 from tpudata.estimator._mode_keys import ModeKeys
 from tpudata.estimator._model_summaries import ModelSummaries
 from tpudata.estimator._pace import Cadence, LoopSize
+from tpudata.estimator._progress import Progress
 from tpudata.estimator._runtime import Runtime
 from tpudata.estimator._saving import AfterSave, Saving, hand_over
 from tpudata.estimator._scaffold import ScaffoldLoader, has_scaffold, make_scaffold
@@ -23,34 +25,6 @@ from tpudata.estimator._termination import Termination, ended_by_sigterm
 from tpudata.estimator._train_program import TrainProgram
 
 _log = logging.getLogger("tpudata")
-
-
-def check_steps(steps: int | None, max_steps: int | None) -> None:
-    """Check train's limits.
-
-    Raises:
-        TypeError: not an int.
-        ValueError: both are given, or one is not positive.
-    """
-    if steps is not None and max_steps is not None:
-        raise ValueError(f"train takes steps or max_steps, not both: got steps={steps}, max_steps={max_steps}.")
-    for name, value in (("steps", steps), ("max_steps", max_steps)):
-        require_steps("train", name, value)
-
-
-def require_steps(owner: str, name: str, value: Any) -> None:
-    """Check a number of steps: a positive int, or None.
-
-    Raises:
-        TypeError: not an int.
-        ValueError: not positive.
-    """
-    if value is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{owner}({name}=...) must be an int or None, got {value!r} ({type(value).__name__}).")
-    if value <= 0:
-        raise ValueError(f"{owner}({name}=...) must be positive, got {value}.")
 
 
 def train(
@@ -139,7 +113,6 @@ class _Run:
             self._saving = Saving(
                 runtime.model_dir, program.variables, keep_max, session, listeners, scaffold.saver, start_step
             )
-        self._logged_step: int | None = None
         # Without a TPU, hooks see every step.
         self._loop = LoopSize(TPUConfig(1) if hooks and not runtime.topology.is_tpu else config.tpu_config)
 
@@ -151,7 +124,6 @@ class _Run:
         """
         self._begin()
         last = self.step + steps if steps is not None else max_steps
-        first = True
         last_loss = None
         while (last is None or self.step < last) and not self._termination.requested:
             begin = time.monotonic()
@@ -162,8 +134,7 @@ class _Run:
             stop = False
             if done:
                 last_loss = loss
-                self._report(loss, first, fetched)
-                first = False
+                self._progress.report(self.step, loss, fetched)
                 if self._save_cadence.due(self.step):
                     stop = self._save()
                 self._monitor.after_run(fetched)
@@ -173,8 +144,8 @@ class _Run:
             if stop or self._monitor.should_stop:
                 _log.info("A hook stopped training at step %d.", self.step)
                 break
-        if last_loss is not None and self._logged_step != self.step:
-            self._write_log(last_loss, {})  # A short run, too, tells its loss.
+        if last_loss is not None:
+            self._progress.end(self.step, last_loss)
         self._save()
         if self._saving is not None:
             self._saving.end(self.step)
@@ -195,8 +166,7 @@ class _Run:
         self._save_cadence = Cadence(
             self.step, config.save_checkpoints_steps, seconds if isinstance(seconds, int | float) else None
         )
-        self._logging = Cadence(self.step, config.log_step_count_steps)
-        self._summaries = Cadence(self.step, config.save_summary_steps)
+        self._progress = Progress(self.events, self._model_summaries, config, self._examples, self.step)
         self._save(at_start=True)
         self._monitor.after_create_session()
 
@@ -205,7 +175,7 @@ class _Run:
     ) -> tuple[int, bool, float, dict[str, Any]]:
         summaries, wanted = self._model_summaries, {item.name for item in asked}
         self._program.fetch((*asked, *summaries.step))
-        is_due = self._summaries.due(self.step + size)
+        is_due = self._progress.summarises(self.step + size)
         if is_due:
             summaries.begin()
             wanted |= {item.name for item in summaries.step}
@@ -237,28 +207,6 @@ class _Run:
             f"Training stopped at step {self.step}: {', '.join(what)}. Lower the learning rate, or look at the input "
             f"for values that are not finite.{kept}"
         )
-
-    def _report(self, loss: float, first: bool, fetched: Mapping[str, Any]) -> None:
-        """Log and write summaries where due. The first loop's speed tells of compiling, so it is left out."""
-        for cadence, is_log in ((self._logging, True), (self._summaries, False)):
-            if cadence.due(self.step):
-                speed = cadence.steps_per_second(self.step)
-                rates = {"global_step/sec": speed}
-                if self._examples is not None:
-                    rates["examples/sec"] = speed * self._examples
-                if is_log:
-                    self._write_log(loss, {} if first else rates)
-                else:
-                    self.events.scalars(self.step, {"loss": loss, **({} if first else rates)})
-                    self._model_summaries.write(self.step, fetched, self.events)
-                cadence.restart(self.step)
-            elif first:
-                cadence.restart(self.step)
-
-    def _write_log(self, loss: float, rates: dict[str, float]) -> None:
-        speeds = "".join(f", {name}: {value:.4g}" for name, value in rates.items())
-        _log.info("step %d: loss = %.6g%s", self.step, loss, speeds)
-        self._logged_step = self.step
 
     def _save(self, *, at_start: bool = False) -> bool:
         """Write a checkpoint, unless this step's is there; returns whether a listener wants training to stop."""
