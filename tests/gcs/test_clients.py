@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,9 @@ OF_TENSORFLOW = ("429", "500", "503", "reset", "lost", "truncated", "slow", "cut
 FAST = {"none", "503", "reset", "truncated", "cut"}
 
 
-def whole(*kinds: str) -> list[object]:
+def whole(*kinds: str, fast: Collection[str] = FAST) -> list[object]:
     """Parameters of which scripts/test takes the fast part, and scripts/test_gcs all."""
-    return [kind if kind in FAST else pytest.param(kind, marks=pytest.mark.whole) for kind in kinds]
+    return [kind if kind in fast else pytest.param(kind, marks=pytest.mark.whole) for kind in kinds]
 
 
 def break_all(store: FakeGcs, kind: str, *operations: str) -> None:
@@ -97,11 +98,18 @@ CONVERSIONS = {
 OF_COMMANDS = ("429", "500", "503", "reset", "lost", "truncated", "slow", "cut", "expired", "corrupt")
 
 
+FAST_CONVERSIONS = {("images", "503"), ("images", "reset"), ("images", "cut"), ("text", "503")}
 FEED = ("read", "stat", "list")
 
 
-@pytest.mark.parametrize("kind", whole(*OF_COMMANDS))
-@pytest.mark.parametrize("what", CONVERSIONS)
+CONVERTED = [
+    pytest.param(what, kind, marks=[] if (what, kind) in FAST_CONVERSIONS else pytest.mark.whole)
+    for what in CONVERSIONS
+    for kind in OF_COMMANDS
+]
+
+
+@pytest.mark.parametrize(("what", "kind"), CONVERTED)
 def test_a_conversion_loses_nothing(
     store: FakeGcs, child: Child, pictures: dict[str, bytes], what: str, kind: str
 ) -> None:
@@ -116,7 +124,9 @@ def test_a_conversion_loses_nothing(
     assert child("command", "verify", "gs://data/broken")[0] == 0
 
 
-@pytest.mark.parametrize("kind", whole("429", "500", "503", "reset", "truncated", "slow", "expired", "corrupt"))
+@pytest.mark.parametrize(
+    "kind", whole("429", "500", "503", "reset", "truncated", "slow", "expired", "corrupt", fast=("503", "truncated"))
+)
 def test_reading_loses_nothing(store: FakeGcs, child: Child, pictures: dict[str, bytes], kind: str) -> None:
     fill(store, pictures)
     convert(child, "images", "gs://data/out")
@@ -180,7 +190,7 @@ def test_every_command(store: FakeGcs, child: Child, pictures: dict[str, bytes])
     assert not [n for n in output(store, "model/") if n.endswith(".tmp") or "temp" in n]
 
 
-@pytest.mark.parametrize("kind", whole(*OF_TENSORFLOW))
+@pytest.mark.parametrize("kind", whole(*OF_TENSORFLOW, fast=("503",)))
 def test_training_loses_nothing(store: FakeGcs, child: Child, pictures: dict[str, bytes], kind: str) -> None:
     fill(store, pictures)
     convert(child, "images", "gs://data/out")
