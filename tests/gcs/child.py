@@ -133,6 +133,32 @@ def feed(folder: str) -> str:
     return digest(b"".join(features["image"].tobytes() for features, *_ in batches))
 
 
+def export(model_dir: str, base: str) -> list[int]:
+    """Exports the trained model, loads what was written, and asks it; shape of what it answers."""
+    import tensorflow as tf
+
+    from tpudata.estimator import RunConfig, TPUEstimator
+    from tpudata.estimator.export import ServingInputReceiver
+    from tpudata.models import get_model
+
+    def receiver() -> ServingInputReceiver:
+        images = tf.compat.v1.placeholder(tf.uint8, [None, 8, 8, 1])
+        return ServingInputReceiver({"image": images}, {"image": images})
+
+    estimator = TPUEstimator(
+        model_fn=get_model("mnist_cnn"),
+        model_dir=model_dir,
+        config=RunConfig(),
+        params={"num_classes": 10, "seed": 0},
+        use_tpu=False,
+        train_batch_size=16,
+        predict_batch_size=16,
+    )
+    path = estimator.export_saved_model(base, receiver)
+    signature = tf.saved_model.load(path.decode()).signatures["serving_default"]
+    return list(signature(image=tf.zeros([3, 8, 8, 1], tf.uint8))["probabilities"].shape)
+
+
 def command(*argv: str) -> list[Any]:
     """The command tpudata; its exit code and what it printed, on both."""
     from tpudata.cli import main
@@ -161,6 +187,7 @@ CALLS: dict[str, Callable[..., Any]] = {
         tf_records,
         beam_files,
         feed,
+        export,
         command,
     )
 }

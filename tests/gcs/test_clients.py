@@ -186,8 +186,10 @@ def test_every_command(store: FakeGcs, child: Child, pictures: dict[str, bytes])
     assert '"global_step": 6' in done(child, *train, "--mode", "eval") + read_text(store, "model/evaluation.json")
     done(child, *train, "--mode", "predict", "--num-predictions", "3")
     assert len(read_text(store, "model/predictions.jsonl").splitlines()) == 3
+    assert child("export", "gs://data/model", "gs://data/export") == [3, 10]
     assert [n for n in output(store, "model/") if n.startswith("events") or "/events" in n]
-    assert not [n for n in output(store, "model/") if n.endswith(".tmp") or "temp" in n]
+    left = [*output(store, "model/"), *output(store, "export/")]
+    assert not [name for name in left if name.endswith(".tmp") or "temp" in name]
 
 
 @pytest.mark.parametrize("kind", whole(*OF_TENSORFLOW, fast=("503",)))
