@@ -98,14 +98,16 @@ def estimator_rows(folder: str, images: Any, labels: Any) -> Iterator[Row]:
 def context_rows(folder: str, labels: Any) -> Iterator[Row]:
     """Calls input_fn with the original's TPUContext, as its calls on 1, 2 and 3 hosts and for each of 4 cores do."""
     test = tpudata.make_input_fn(folder, "train", training=False)
-    for name, hosts, per_core, calls in (
-        ("1 host", 1, False, 1),
-        ("2 hosts", 2, False, 2),
-        ("3 hosts", 3, False, 3),
-        ("4 cores", 2, True, 4),
+    for name, hosts, mode, calls in (
+        ("1 host", 1, "PER_HOST_V1", 1),
+        ("2 hosts", 2, "PER_HOST_V1", 2),
+        ("3 hosts", 3, "PER_HOST_V1", 3),
+        ("4 cores", 2, "PER_SHARD_V1", 4),
+        ("2 hosts, a batch for each of 4 cores", 2, "PER_HOST_V2", 2),
     ):
         internal = types.SimpleNamespace(
-            is_input_sharded_per_core=lambda per_core=per_core: per_core,
+            is_input_sharded_per_core=lambda mode=mode: mode == "PER_SHARD_V1",
+            is_input_per_host_with_iterators=lambda mode=mode: mode == "PER_HOST_V2",
             is_input_broadcast_with_iterators=lambda: False,
             is_replica_across_hosts=lambda: False,
             num_hosts=hosts,

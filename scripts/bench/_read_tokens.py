@@ -35,8 +35,11 @@ def pipelines(folder: Path, batch: int) -> Iterator[tuple[str, dict[str, tuple[t
             batches = _FEW // batch
             raw = tf.data.TFRecordDataset(files).batch(batch)
             parsed = raw.map(_parser(kind), num_parallel_calls=tf.data.AUTOTUNE)
+            # What training does: a window of as many rows as ours.
+            shuffled = tf.data.TFRecordDataset(files).repeat().shuffle(_FEW).batch(batch)
             found = {
                 "raw: TFRecordDataset, batch": (raw.prefetch(2), batches),
+                "raw, shuffled": (shuffled.prefetch(2), batches),
                 "batch, parse_example": (parsed.prefetch(2), batches),
             }
             for name, training, targets in (

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -107,6 +109,45 @@ def test_on_disk_a_missing_file_is_named(digits: Written, tmp_path: Path) -> Non
     note.write_bytes(b"[1")
     with pytest.raises(DatasetError, match=rf"{note} cannot be read\. Delete the folder"):
         make_input_fn(digits.path, "test", training=True, cache=tmp_path)
+
+
+@pytest.mark.parametrize("change", [(b"\x93NUMPY", b"xNUMPYx"), (b"(101,", b"(1e2,"), (b"(101,", b"(99,) ")])
+def test_on_disk_an_array_that_is_none_is_named(digits: Written, tmp_path: Path, change: tuple[bytes, bytes]) -> None:
+    labels(make_input_fn(digits.path, "test", training=False, cache=tmp_path)({"batch_size": 50}))
+    (path,) = tmp_path.glob("*.1.npy")
+    path.write_bytes(path.read_bytes().replace(*change)[: path.stat().st_size])
+    with pytest.raises(
+        DatasetError, match=rf"cache='{tmp_path}': an array cannot be read.*Delete the folder {tmp_path};"
+    ):
+        make_input_fn(digits.path, "test", training=True, cache=tmp_path)
+
+
+_FULL_DISK = """
+import sys
+import numpy as np
+from tpudata import StorageError
+from tpudata.input.cache import CachePlan
+
+images = np.zeros((100, 1000), np.uint8)
+strings = np.array([b"x" * 1000] * 100, object)
+for column in (images, strings):
+    try:
+        CachePlan(sys.argv[1], "train", 1000).fill({"a": column} for _ in range(10))
+    except StorageError as error:
+        print(error)
+"""
+
+
+def test_a_disk_that_becomes_full_is_an_error(tmp_path: Path) -> None:
+    mounted = "mount -t tmpfs -o size=300k tmpfs"
+    unshared = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+    if not shutil.which("unshare") or subprocess.run([*unshared, f"{mounted} {tmp_path}"], check=False).returncode:
+        pytest.skip("this system does not let its users mount a small disk of their own")
+    line = f'{mounted} {tmp_path} && "$0" -c "$1" {tmp_path} && ls {tmp_path}'
+    done = subprocess.run(
+        [*unshared, line, sys.executable, _FULL_DISK], stdout=subprocess.PIPE, text=True, timeout=300, check=True
+    )
+    assert done.stdout.splitlines() == [f"cache='{tmp_path}' could not be written: No space left on device."] * 2
 
 
 def test_on_disk_a_cache_without_its_note_is_made_again(copy: str, digits: Written, tmp_path: Path) -> None:

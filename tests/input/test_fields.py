@@ -69,6 +69,11 @@ def test_a_dataset_without_the_features_of_its_layout() -> None:
         select_fields(manifest(HEIGHT))
 
 
+def test_a_label_alone_is_nothing_to_feed() -> None:
+    with pytest.raises(FeatureError, match="The only feature is the label, 'label', and a model is fed others"):
+        select_fields(manifest(Feature("label", "int64", "int64"), layout=""))
+
+
 def test_two_features_of_one_name_are_refused() -> None:
     features = (Feature("a_raw", "bytes", "uint8", (1,), "raw"), Feature("a", "int64", "int64"))
     with pytest.raises(FeatureError, match="one name: a, a"):

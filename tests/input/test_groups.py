@@ -208,6 +208,15 @@ def test_a_start_is_a_number_of_steps(numbers: str, start: Any) -> None:
         make_input_fn(numbers, "train", training=True)({"batch_size": 2}, start_step=start)
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_a_start_beyond_all_counting_is_refused(numbers: str, training: bool) -> None:
+    input_fn = make_input_fn(numbers, "train", training=training)
+    for start in (2**53, 2**63, 10**30):
+        with pytest.raises(UsageError, match=rf"start_step={start}: with a global batch of 4 it is {2**51} at most"):
+            input_fn({"batch_size": 4}, start_step=start)
+    input_fn({"batch_size": 4}, start_step=2**51)
+
+
 def compressed(folder: str) -> Dataset:
     """300 records in compressed shards."""
     records = [{"image_raw": np.uint16(i).tobytes(), "label": i % 10} for i in range(300)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from typing import Any
 
 import pytest
@@ -25,6 +26,14 @@ class OriginalContext:
 def test_alone_a_batch_is_the_global_batch() -> None:
     assert find_rows(6, {}, None) == find_rows(6, {"context": None}, None) == Rows(6, 6, 0, 6)
     assert find_rows(6, {}, tf.distribute.InputContext()) == Rows(6, 6, 0, 6)
+
+
+def test_with_per_host_v2_a_call_feeds_a_batch_for_each_of_its_replicas() -> None:
+    context: Any = OriginalContext(1, 2)
+    context._internal_ctx = types.SimpleNamespace(is_input_per_host_with_iterators=lambda: True)
+    assert find_rows(6, {"context": context}, None) == Rows(6, 96, 48, 96)
+    context._internal_ctx = types.SimpleNamespace(is_input_per_host_with_iterators=lambda: False)
+    assert find_rows(6, {"context": context}, None) == Rows(6, 12, 6, 12)
 
 
 def test_an_input_context_shares_out_the_batches_of_the_replicas() -> None:

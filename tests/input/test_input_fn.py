@@ -210,6 +210,27 @@ def test_transform_that_returns_nothing_is_refused(raw_digits: Written) -> None:
         input_fn({"batch_size": 5})
 
 
+def test_what_transform_returns_is_refused_in_one_line(raw_digits: Written) -> None:
+    for wrong, message in (
+        (lambda _, __: None, "transform returned None. End it with `return features, labels`."),
+        (
+            lambda features, labels: [features["image"], labels],
+            "transform returned a list. End it with `return features, labels`, which is a tuple.",
+        ),
+    ):
+        input_fn = make_input_fn(raw_digits.path, "test", training=True, transform=wrong)
+        with pytest.raises(UsageError) as raised:
+            input_fn({"batch_size": 5})
+        assert str(raised.value) == message
+
+
+@pytest.mark.parametrize("context", ["x", 3, tf.distribute.InputContext(2, None, 2), tf.distribute.InputContext(2.5)])
+def test_an_input_context_is_tensorflow_s(raw_digits: Written, context: Any) -> None:
+    input_fn = make_input_fn(raw_digits.path, "test", training=True)
+    with pytest.raises(UsageError, match="input_context=.*pass a tf.distribute.InputContext, of which num_input"):
+        input_fn({"batch_size": 5}, context)
+
+
 def test_transform_may_return_python_and_numpy_values(raw_digits: Written) -> None:
     def transform(features: Any, labels: Any) -> Any:
         return {"one": 1, "two": np.arange(2)}, labels
@@ -367,6 +388,7 @@ def test_batch_sizes_that_cannot_be_used(raw_digits: Written, params: Any, messa
         ({"extra_features": ("image/encoded",)}, UsageError, "is read anyway"),
         ({"features": "image", "extra_features": ("image/filename",)}, UsageError, "no place for extra_features"),
         ({"image_size": (0, 4)}, UsageError, "1 or more"),
+        ({"image_size": (10**9, 4)}, UsageError, "16384 at most"),
         ({"image_size": 4}, UsageError, r"pass \(height, width\)"),
         ({"dtype": "int32"}, UsageError, "uint8, float32, bfloat16, float16"),
         ({"dtype": "floaty"}, UsageError, "dtype='floaty'"),

@@ -14,7 +14,7 @@ import tensorflow as tf
 import tf_keras as keras
 
 from beam_jobs.text_sequences import Documents, packed_rows, stream_rows
-from tests.datasets import write_dataset
+from tests.datasets import Written, write_dataset
 from tpudata import FeatureError, UsageError, make_input_fn
 from tpudata.format import Feature, Manifest, write_metadata
 
@@ -169,6 +169,35 @@ def test_several_texts_have_a_mask_each(tmp_path: Path) -> None:
     assert batch["source_ids"].tolist() == [[1, 2, 0], [0, 0, 0]]
     assert batch["source_mask"].tolist() == [[1, 1, 0], [0, 0, 0]]
     assert batch["target_mask"].tolist() == [[1, 0, 0], [1, 1, 1]]
+
+
+def test_only_tokens_are_padded_with_pad_id(tmp_path: Path) -> None:
+    names = ("input_ids", "attention_mask", "token_type_ids")
+    features = [Feature(name, "int64", "int64", (None,)) for name in names]
+    records = [dict(zip(names, values, strict=True)) for values in (([5, 6], [0, 1], [0, 1]), ([7], [1], [1]))]
+    path = write_dataset(str(tmp_path), {"train": records}, features, layout="table", shards=1)
+    (batch,) = evaluated(path, 2, sequence_length=3, pad_id=9)
+    assert {name: batch[name].tolist() for name in batch} == {
+        "input_ids": [[5, 6, 9], [7, 9, 9]],
+        "attention_mask": [[0, 1, 0], [1, 0, 0]],
+        "token_type_ids": [[0, 1, 0], [1, 0, 0]],
+        "weights": [1, 1],
+    }
+
+
+def test_targets_need_a_place_for_their_weights(tmp_path: Path) -> None:
+    features = [IDS, Feature("token_weights", "float", "float32")]
+    records = [{"input_ids": [1, 2], "token_weights": 0.5}]
+    path = write_dataset(str(tmp_path), {"train": records}, features, layout="table", shards=1)
+    with pytest.raises(FeatureError, match="Feature 'token_weights': targets put the weights of tokens there"):
+        evaluated(path, 1, sequence_length=3, targets=True)
+
+
+@pytest.mark.parametrize("layout", ["packed", "image"])
+def test_a_pad_id_is_for_what_is_padded(tmp_path: Path, raw_digits: Written, layout: str) -> None:
+    path = raw_digits.path if layout == "image" else write_rows(tmp_path, "packed", "int64")[0]
+    with pytest.raises(UsageError, match="pad_id=0: nothing is padded with it"):
+        make_input_fn(path, "train", training=True, pad_id=0)
 
 
 def test_text_is_fed_with_labels_for_transform_to_tokenize(tmp_path: Path) -> None:

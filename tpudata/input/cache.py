@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 
@@ -102,7 +102,11 @@ class CachePlan:
                     min(found, size),
                     f"the cached records are damaged: the file has {found} bytes and had {size} when it was complete. {mend}",
                 )
-        return {name: self._opened(number) for number, name in enumerate(names)}
+        try:
+            columns = {name: self._opened(number) for number, name in enumerate(names)}
+        except (OSError, ValueError) as error:
+            raise DatasetError(f"cache={self.folder!r}: an array cannot be read: {error}. {mend}") from None
+        return columns
 
     def fill(self, parts: Iterable[Columns]) -> Mapping[str, Column]:
         """Keeps the columns of all records, which come in parts, in order; returns them as they are kept.
@@ -129,7 +133,10 @@ class CachePlan:
         return Path(self.folder or "", f"{self.name}.{number}.{kind}")
 
     def _opened(self, number: int) -> Column:
-        values = np.load(self._path(number, "npy"), mmap_mode="r")
+        path = self._path(number, "npy")
+        values = np.load(path, mmap_mode="r")
+        if len(values) != self.records:
+            raise ValueError(f"{path} has {len(values)} rows, and there are {self.records} records")
         strings = self._path(number, "strings")
         if not strings.exists():
             return cast(Column, values)
@@ -152,44 +159,60 @@ class CachePlan:
         """Writes files under temporary names, as another process may do the same; then gives them theirs, and notes them."""
         Path(self.folder or "").mkdir(parents=True, exist_ok=True)
         suffix = f".{uuid.uuid4().hex}"
-        arrays: dict[str, npt.NDArray[Any]] = {}
+        files: dict[str, _ColumnFile] = {}
         made: list[Path] = []
-        place = 0
         with contextlib.ExitStack() as stack:
             stack.callback(_delete, made, suffix)
-            strings: dict[str, BinaryIO] = {}
             for part in parts:
-                count = len(next(iter(part.values())))
                 for name, values in part.items():
-                    if name not in arrays:
-                        number, is_string = len(arrays), values.dtype == object
-                        kinds = ("npy", "strings") if is_string else ("npy",)
-                        made += [self._path(number, kind) for kind in kinds]
-                        arrays[name] = np.lib.format.open_memmap(
-                            str(self._path(number, "npy")) + suffix,
-                            "w+",
-                            np.dtype(np.int64) if is_string else values.dtype,
-                            (self.records, *values.shape[1:]),
-                        )
-                        if is_string:
-                            strings[name] = stack.enter_context(open(str(self._path(number, "strings")) + suffix, "wb"))
-                    if name in strings:
-                        begin = strings[name].tell()
-                        strings[name].writelines(values)
-                        values = begin + np.cumsum([len(value) for value in values])
-                    arrays[name][place : place + count] = values
-                place += count
-            for file in strings.values():
+                    if name not in files:
+                        kinds = ("npy", "strings") if values.dtype == object else ("npy",)
+                        paths = [self._path(len(files), kind) for kind in kinds]
+                        made += paths
+                        opened = [stack.enter_context(open(f"{path}{suffix}", "wb")) for path in paths]
+                        files[name] = _ColumnFile(opened, self.records, values)
+                    files[name].add(values)
+            for file in files.values():
                 file.flush()
-            for array in arrays.values():
-                cast("np.memmap[Any, Any]", array).flush()
             sizes = {}
             for path in made:
                 path.with_name(path.name + suffix).replace(path)
                 sizes[path.name] = path.stat().st_size
             note = self._note.with_name(self._note.name + suffix)
-            note.write_text(json.dumps({"columns": list(arrays), "sizes": sizes}, sort_keys=True))
+            note.write_text(json.dumps({"columns": list(files), "sizes": sizes}, sort_keys=True))
             note.replace(self._note)
+
+
+class _ColumnFile:
+    """A column that is written, part by part: an array, and for strings it has their ends, and another file themselves.
+
+    Written and not mapped: where a disk is full, that would end the process with a signal.
+
+    Args:
+        files: the array's, and the strings'.
+        records: length of the column.
+        values: of the first part.
+    """
+
+    def __init__(self, files: Sequence[BinaryIO], records: int, values: npt.NDArray[Any]) -> None:
+        self._array, *self._strings = files
+        dtype = np.dtype(np.int64) if self._strings else values.dtype
+        shape = (records, *values.shape[1:])
+        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(self._array, header)
+
+    def add(self, values: npt.NDArray[Any]) -> None:
+        """Writes a part."""
+        for strings in self._strings:
+            begin = strings.tell()
+            strings.writelines(values)
+            values = begin + np.cumsum([len(value) for value in values], dtype=np.int64)
+        self._array.write(values.tobytes())
+
+    def flush(self) -> None:
+        """Writes what is not written yet."""
+        for file in (self._array, *self._strings):
+            file.flush()
 
 
 def _delete(paths: Iterable[Path], suffix: str) -> None:

@@ -56,7 +56,7 @@ class FixedColumns:
 
     def decode(self, data: bytes, bounds: npt.NDArray[np.int64], path: str, offset: int) -> Columns:
         """By feature, an array [n, *field.shape]; integers of a list are int64."""
-        sizes = np.diff(bounds)
+        sizes = bounds[1:] - bounds[:-1]
         columns: Columns = {}
         if (sizes == sizes[0]).all():
             # Almost always, once the first layout is learnt.

@@ -60,6 +60,8 @@ class Elements:
         result = self._options.transform(*arguments, **seed)
         if result is None:
             raise UsageError("transform returned None. End it with `return features, labels`.")
+        if isinstance(result, list):
+            raise UsageError("transform returned a list. End it with `return features, labels`, which is a tuple.")
         return map_named(_tensor, result, "the result of transform"), extras
 
     def check_row(self, spec: Any) -> None:
@@ -139,11 +141,13 @@ class Elements:
         assert options is not None
         assert label is not None
         labels = element[1]
-        if not isinstance(labels, tf.Tensor) or labels.shape.rank not in (1, 2):
+        is_classes = isinstance(labels, tf.Tensor) and labels.shape.rank == 1 and labels.dtype.is_integer
+        if not is_classes and not (isinstance(labels, tf.Tensor) and labels.shape.rank == 2):
             raise FeatureError(
-                "mix: labels are a tensor of classes or, [batch, classes], of shares. Let transform return one of these."
+                "mix: labels are a tensor of classes, integers [batch], or of shares, [batch, classes]. Let transform return one"
+                " of these."
             )
-        classes = label_classes(label) if labels.shape.rank == 1 else labels.shape[1]
+        classes = label_classes(label) if is_classes else labels.shape[1]
         seed = tf.bitwise.bitwise_xor(seed, tf.constant(MIX_SEED, tf.int32))
         images, labels = mix(self._image(element), labels, classes, options, seed)
         return self._with_image((element[0], labels), images)

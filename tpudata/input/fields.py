@@ -138,6 +138,8 @@ def select_fields(
     chosen = [f for f in manifest.features if (f is not label if fed is None else f.name in fed)]
     if manifest.layout == "tokens" and not chosen:
         chosen = [f for f in manifest.features if f.name.endswith(_IDS_SUFFIX) and _varies(f)]
+    if not chosen and label is not None and fed is None:
+        raise FeatureError(f"The only feature is the label, {label.name!r}, and a model is fed others. Name one more.")
     if not chosen:
         raise FeatureError(
             f"Layout {manifest.layout!r} feeds {', '.join(fed or ('any feature but the label',))}, and the dataset has"

@@ -39,7 +39,7 @@ def find_rows(batch_size: int, params: Mapping[str, Any], input_context: Any) ->
         batch_size: rows of one element of the dataset.
         params: `params["context"]`, where there is one, is the original estimator's TPUContext: its
             `current_input_fn_deployment()` is (device, number of this call, number of calls, replicas fed); or only has
-            `num_hosts`. Each call feeds one batch per step.
+            `num_hosts`. Each call feeds one batch per step, and with PER_HOST_V2 one for each of these replicas.
         input_context: a `tf.distribute.InputContext`, or None: a step takes a batch for each of `num_replicas_in_sync`, shared out
             among `num_input_pipelines`. It goes before `params["context"]`.
 
@@ -56,24 +56,27 @@ def find_rows(batch_size: int, params: Mapping[str, Any], input_context: Any) ->
             )
         per_step = replicas // pipelines
     else:
-        pipelines, number = _deployment(params.get("context"))
+        pipelines, number, per_step = _deployment(params.get("context"))
     if not 0 <= number < pipelines:
         raise UsageError(f"Input pipeline {number} of {pipelines}: they count from 0.")
     count = batch_size * per_step
     return Rows(batch_size, count * pipelines, count * number, count * (number + 1))
 
 
-def _deployment(context: Any) -> tuple[int, int]:
-    """(number of calls of input_fn, number of this one) by the original estimator's context."""
+def _deployment(context: Any) -> tuple[int, int, int]:
+    """(number of calls of input_fn, number of this one, batches that a step takes of it) by the original estimator's context."""
     if context is None:
-        return 1, 0
+        return 1, 0, 1
     if hasattr(context, "current_input_fn_deployment"):
-        _, number, calls, _ = context.current_input_fn_deployment()
-        return int(calls), int(number)
+        _, number, calls, replicas = context.current_input_fn_deployment()
+        # Only the original's inner context says it; TensorFlow 2.15 was its last release.
+        internal = getattr(context, "_internal_ctx", None)
+        by_replica = internal is not None and internal.is_input_per_host_with_iterators()
+        return int(calls), int(number), int(replicas) if by_replica else 1
     hosts = int(getattr(context, "num_hosts", 1))
     if hosts > 1:
         raise UsageError(
             f"params['context'] has {hosts} hosts and does not say which one this is: it needs current_input_fn_deployment()."
             " Pass a tf.distribute.InputContext."
         )
-    return 1, 0
+    return 1, 0, 1

@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 
 import tensorflow as tf
 
-from tpudata.errors import UsageError
+from tpudata.errors import TpudataError, UsageError
 from tpudata.input.augment import RandAugment
 from tpudata.input.bucket_pipeline import BucketPipeline
 from tpudata.input.cache import plan_cache
@@ -29,6 +29,10 @@ from tpudata.input.sequence import SequenceOptions
 
 # TensorFlow numbers the rows of a batch in int32.
 _MAX_BATCH = 2**31 - 1
+# Records that are fed before a step are counted in int64; buckets of short records have larger batches.
+_MAX_POSITION = 2**53
+# Pixels of a side.
+_MAX_SIZE = 16384
 _log = logging.getLogger("tpudata")
 
 
@@ -202,9 +206,13 @@ def make_input_fn(
         Raises:
             UsageError: no batch size or one that cannot be used, a start_step that is none, or hosts that do not fit each other.
         """
-        rows = find_rows(_batch_size(params), params, input_context)
+        rows = find_rows(_batch_size(params), params, _checked_context(input_context))
+        first = _checked_step(start_step, rows.total)
         keep_iterators()
-        return pipeline.batches(rows, _checked_step(start_step))
+        try:
+            return pipeline.batches(rows, first)
+        except TpudataError as error:
+            raise _without_traceback(error) from None
 
     return input_fn
 
@@ -223,8 +231,8 @@ def _checked_size(image_size: tuple[int, int] | None) -> tuple[int, int] | None:
         height, width = (operator.index(size) for size in image_size)
     except (TypeError, ValueError):
         raise UsageError(f"image_size={image_size!r}: pass (height, width).") from None
-    if height < 1 or width < 1:
-        raise UsageError(f"image_size={image_size!r}: height and width are 1 or more.")
+    if not 1 <= height <= _MAX_SIZE or not 1 <= width <= _MAX_SIZE:
+        raise UsageError(f"image_size={image_size!r}: height and width are 1 or more, and {_MAX_SIZE} at most.")
     return height, width
 
 
@@ -232,10 +240,36 @@ def _drawn_seed() -> int:
     return int.from_bytes(os.urandom(4), "little")
 
 
-def _checked_step(start_step: int) -> int:
-    if isinstance(start_step, bool) or not hasattr(start_step, "__index__") or operator.index(start_step) < 0:
+def _checked_step(start_step: int, batch_size: int) -> int:
+    if not _is_integer(start_step) or operator.index(start_step) < 0:
         raise UsageError(f"start_step={start_step!r}: pass the number of steps that are done, an integer of 0 or more.")
+    if operator.index(start_step) * batch_size > _MAX_POSITION:
+        raise UsageError(
+            f"start_step={start_step}: with a global batch of {batch_size} it is {_MAX_POSITION // batch_size} at most. Pass the"
+            " number of steps that are done."
+        )
     return operator.index(start_step)
+
+
+def _checked_context(input_context: Any) -> Any:
+    names = ("num_input_pipelines", "input_pipeline_id", "num_replicas_in_sync")
+    if input_context is not None and not all(_is_integer(getattr(input_context, name, None)) for name in names):
+        raise UsageError(
+            f"input_context={input_context!r}: pass a tf.distribute.InputContext, of which {', '.join(names)} are integers."
+        )
+    return input_context
+
+
+def _is_integer(value: Any) -> bool:
+    return hasattr(value, "__index__") and not isinstance(value, bool)
+
+
+def _without_traceback(error: TpudataError) -> TpudataError:
+    """The error in its one line: where transform and parse are converted, AutoGraph puts its own traceback before that."""
+    message = str(error)
+    if not message.startswith("in user code:"):
+        return error
+    return type(error)(message.rpartition(f"{type(error).__name__}: ")[2].strip())
 
 
 def _batch_size(params: Mapping[str, Any]) -> int:

@@ -17,6 +17,7 @@ from tpudata.input.fields import Fields
 from tpudata.input.hosts import Rows
 from tpudata.input.options import Options
 from tpudata.input.order import Order
+from tpudata.input.prefetch import prefetched
 from tpudata.input.records import Records
 
 # These steps have no Python control flow over tensors; converting them would cost the first dataset a second.
@@ -98,4 +99,4 @@ class Pipeline:
         count = tf.data.INFINITE_CARDINALITY
         if order.steps is not None:
             count = max(0, order.steps - start_step) * (rows.count // rows.batch_size)
-        return dataset.apply(tf.data.experimental.assert_cardinality(count)).prefetch(tf.data.AUTOTUNE)
+        return prefetched(dataset.apply(tf.data.experimental.assert_cardinality(count)))

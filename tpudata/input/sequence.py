@@ -15,6 +15,8 @@ from tpudata.input.fields import PADDING, Fields
 
 INPUT_IDS, SEGMENT_IDS = "input_ids", "segment_ids"
 TOKEN_WEIGHTS = "token_weights"
+# What stands beside the tokens of a record, and is 0 in padding, whatever stands for a token there. So are masks.
+_BESIDE_TOKENS = (SEGMENT_IDS, "positions", "token_type_ids", "position_ids")
 # Layouts of rows that are all real tokens, but for a little padding: they are made for language models.
 _TARGET_LAYOUTS = ("sequences", "packed")
 
@@ -80,8 +82,17 @@ class SequenceOptions:
             bare: whether features are one tensor, and no dict.
 
         Raises:
-            UsageError: targets without `input_ids` or beside labels.
+            UsageError: targets without `input_ids` or beside labels, or a pad_id where nothing is padding.
+            FeatureError: a feature has the name of the tokens' weights.
         """
+        found = self._sequences(manifest, fields, bare)
+        if self.pad_id is not None and found.targets not in ("pad", "eos") and not any(f.pads for f in fields.inputs):
+            raise UsageError(
+                f"pad_id={self.pad_id}: nothing is padded with it. Leave it out, or pass sequence_length=N or buckets=(...)."
+            )
+        return found
+
+    def _sequences(self, manifest: Manifest, fields: Fields, bare: bool) -> Sequences:
         named = manifest.options.get("tokenizer")
         tokenizer: Mapping[str, Any] = named if isinstance(named, Mapping) else {}
         pad_id = tokenizer.get("pad_id", 0) if self.pad_id is None else operator.index(self.pad_id)
@@ -96,6 +107,10 @@ class SequenceOptions:
         if INPUT_IDS not in inputs or len(inputs[INPUT_IDS].shape) != 1:
             raise UsageError(
                 f"targets: they are the next tokens of {INPUT_IDS!r}, and the features are {', '.join(inputs)}. Leave it out."
+            )
+        if TOKEN_WEIGHTS in inputs:
+            raise FeatureError(
+                f"Feature {TOKEN_WEIGHTS!r}: targets put the weights of tokens there. Leave it out, or targets."
             )
         if fields.label is not None:
             raise UsageError(f"targets: the dataset has labels of its own, {fields.label.name!r}. Leave it out.")
@@ -122,13 +137,15 @@ class Sequences:
 
     def fed(self, features: dict[str, tf.Tensor], fields: Fields) -> dict[str, tf.Tensor]:
         """Features of a record or of a batch of them, with `pad_id` for padding, and masks that say where that is."""
-        out = {}
+        out, names = {}, {field.name for field in fields.inputs}
         for field in fields.inputs:
             value = features[field.name]
             if field.pads:
-                is_real = tf.not_equal(value, PADDING)
-                out[mask_name(field.name)] = tf.cast(is_real, tf.int32)
-                value = tf.where(is_real, value, self.pad_id)
+                is_real, is_token = tf.not_equal(value, PADDING), _is_token(field.name)
+                # A mask that the records have themselves says more.
+                if is_token and mask_name(field.name) not in names:
+                    out[mask_name(field.name)] = tf.cast(is_real, tf.int32)
+                value = tf.where(is_real, value, self.pad_id if is_token else 0)
             out[field.name] = value
         return out
 
@@ -153,6 +170,11 @@ class Sequences:
         # Whether all behind a token, and it, are padding: a product from the end on.
         trailing = tf.math.cumprod(tf.cast(is_pad, tf.int32), axis=-1, reverse=True)
         return tf.equal(trailing[..., :-1] if self.targets == "eos" else trailing[..., 1:], 0)
+
+
+def _is_token(name: str) -> bool:
+    """Whether a feature's integers are tokens, and nothing that is said about those of another feature."""
+    return name not in _BESIDE_TOKENS and not name.endswith("_mask")
 
 
 def mask_name(name: str) -> str:

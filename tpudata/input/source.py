@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import copy
 import dataclasses
 import itertools
@@ -157,7 +158,7 @@ class Source:
         self._dataset = dataset
         self._shards = dataset.manifest.split(split).shards
         self._paths = [dataset.shard_path(shard) for shard in self._shards]
-        self._ends = np.cumsum([shard.records for shard in self._shards])
+        self._ends = list(itertools.accumulate(shard.records for shard in self._shards))
         self._decoder = decoder
         self._verify = verify
         self._damage = Damage(max_corrupt)
@@ -199,9 +200,9 @@ class Source:
             return self._read(first, last)
 
     def _read(self, first: int, last: int) -> Piece:
-        number = int(np.searchsorted(self._ends, first, "right"))
+        number = bisect.bisect_right(self._ends, first)
         shard, index = self._shards[number], self.index(number)
-        begin = first - (int(self._ends[number]) - shard.records)
+        begin = first - (self._ends[number] - shard.records)
         end = begin + last - first
         path = self._paths[number]
         bounds = index.offsets[begin : end + 1].astype(np.int64)
@@ -235,7 +236,7 @@ class Source:
 
     def first_whole(self) -> Piece:
         """The first record of the split that is not damaged, as a piece of its own."""
-        for record in range(int(self._ends[-1])):
+        for record in range(self._ends[-1]):
             piece = self.read(record, record + 1)
             if piece.columns is not None:
                 return piece

@@ -123,11 +123,11 @@ class WindowRows:
 
     def _read_piece(self, first: int, last: int, runs: list[_Run]) -> None:
         piece = self._source.read(first, last)
-        damaged = np.array(piece.damaged, np.int64)
         for here, part in _parts(runs):
-            good = self._room.good[here]
-            good[:] = True
-            good[damaged[(damaged >= part.start) & (damaged < part.stop)] - part.start] = False
+            self._room.good[here] = True
+            if piece.damaged:
+                damaged = np.array(piece.damaged)
+                self._room.good[here][damaged[(damaged >= part.start) & (damaged < part.stop)] - part.start] = False
             if piece.columns is not None:
                 for name, column in self._room.arrays(piece.columns).items():
                     column[here] = piece.columns[name][part]
