@@ -112,6 +112,7 @@ class Objects:
         self._generations = itertools.count(1001)
         self._numbers = itertools.count()
         self._tokens: set[str] = set()
+        self._expired: set[str] = set()
 
     def bucket(self, name: str) -> dict[str, Object]:
         """Makes a bucket, where it is not there; returns its objects."""
@@ -207,13 +208,18 @@ class Objects:
     def expire_tokens(self) -> None:
         """No token that was given out is good any more."""
         with self.lock:
-            self._tokens.clear()
+            self._expired |= self._tokens
+
+    def renew_tokens(self) -> None:
+        """Every token that was given out is good again; TensorFlow keeps one for an hour, whatever the store answers."""
+        with self.lock:
+            self._expired.clear()
 
     def check_token(self, header: str | None) -> None:
         """Refuses who shows a token that is not good, or none where one is due."""
         if header is None and not self.needs_token:
             return
-        if header is None or header.removeprefix("Bearer ") not in self._tokens:
+        if header is None or header.removeprefix("Bearer ") not in self._tokens - self._expired:
             raise RefusedError(401, "Invalid Credentials")
 
 

@@ -25,6 +25,7 @@ def store(shared_store: FakeGcs) -> FakeGcs:
     shared_store.uploads.clear()
     shared_store.denied.clear()
     shared_store.needs_token = False
+    shared_store.renew_tokens()
     shared_store.latency, shared_store.bandwidth = 0.0, None
     shared_store.faults.clear()
     shared_store.faults.met = 0

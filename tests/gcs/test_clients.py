@@ -116,7 +116,9 @@ def test_a_conversion_loses_nothing(
     fill(store, pictures)
     convert(child, what, "gs://data/whole")
     store.needs_token = True
-    break_all(store, kind, "list", "stat", "read", "upload", "part", "delete")
+    # Texts are read by parts of objects, of which the store has no checksum.
+    read = [] if (what, kind) == ("text", "corrupt") else ["read"]
+    break_all(store, kind, "list", "stat", *read, "upload", "part", "delete")
     convert(child, what, "gs://data/broken")
     assert store.faults.met >= 2
     assert output(store, "broken/") == output(store, "whole/")
