@@ -111,7 +111,9 @@ def test_on_disk_a_missing_file_is_named(digits: Written, tmp_path: Path) -> Non
         make_input_fn(digits.path, "test", training=True, cache=tmp_path)
 
 
-@pytest.mark.parametrize("change", [(b"\x93NUMPY", b"xNUMPYx"), (b"(101,", b"(1e2,"), (b"(101,", b"(99,) ")])
+@pytest.mark.parametrize(
+    "change", [(b"\x93NUMPY", b"xNUMPYx"), (b"(101,", b"(1e2,"), (b"(101,)", b"(99,) "), (b"(101,)", b"((101,")]
+)
 def test_on_disk_an_array_that_is_none_is_named(digits: Written, tmp_path: Path, change: tuple[bytes, bytes]) -> None:
     labels(make_input_fn(digits.path, "test", training=False, cache=tmp_path)({"batch_size": 50}))
     (path,) = tmp_path.glob("*.1.npy")

@@ -10,7 +10,17 @@ import pytest
 import tensorflow as tf
 
 from tests.datasets import Written, write_dataset, write_images
-from tpudata import CentreCrop, CutMix, MixUp, Normalize, RandAugment, TrainCrop, UsageError, make_input_fn
+from tpudata import (
+    CentreCrop,
+    CutMix,
+    FeatureError,
+    MixUp,
+    Normalize,
+    RandAugment,
+    TrainCrop,
+    UsageError,
+    make_input_fn,
+)
 from tpudata.format import Feature
 from tpudata.input.decode_crop import crop_image
 
@@ -246,3 +256,12 @@ def test_mixing_and_transposing_need_the_image_that_transform_leaves(raw_photos:
         input_fn = make_input_fn(raw_photos.path, "train", training=True, transform=flat, **options)
         with pytest.raises(Exception, match=r"'image': mix and transpose take images .*after transform"):
             input_fn({"batch_size": 4})
+
+
+def test_mixing_needs_classes_or_shares(raw_photos: Written) -> None:
+    def halves(features: Any, labels: Any) -> Any:
+        return features, tf.cast(labels, tf.float32) / 2
+
+    input_fn = make_input_fn(raw_photos.path, "train", training=True, mix=MixUp(), transform=halves)
+    with pytest.raises(FeatureError, match=r"mix: labels are a tensor of classes, integers \[batch\], or of shares"):
+        input_fn({"batch_size": 4})

@@ -227,7 +227,7 @@ def test_what_transform_returns_is_refused_in_one_line(raw_digits: Written) -> N
 @pytest.mark.parametrize("context", ["x", 3, tf.distribute.InputContext(2, None, 2), tf.distribute.InputContext(2.5)])
 def test_an_input_context_is_tensorflow_s(raw_digits: Written, context: Any) -> None:
     input_fn = make_input_fn(raw_digits.path, "test", training=True)
-    with pytest.raises(UsageError, match="input_context=.*pass a tf.distribute.InputContext, of which num_input"):
+    with pytest.raises(UsageError, match=r"input_context=.*pass a tf\.distribute\.InputContext, of which num_input"):
         input_fn({"batch_size": 5}, context)
 
 

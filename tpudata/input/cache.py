@@ -104,8 +104,10 @@ class CachePlan:
                 )
         try:
             columns = {name: self._opened(number) for number, name in enumerate(names)}
-        except (OSError, ValueError) as error:
-            raise DatasetError(f"cache={self.folder!r}: an array cannot be read: {error}. {mend}") from None
+        except Exception as error:  # numpy has an array's header parsed as Python, which fails in many ways.
+            raise DatasetError(
+                f"cache={self.folder!r}: an array cannot be read: {str(error).rstrip('.')}. {mend}"
+            ) from None
         return columns
 
     def fill(self, parts: Iterable[Columns]) -> Mapping[str, Column]:

@@ -112,12 +112,13 @@ def make_input_fn(
             anything. The model turns them back, and the batch is no longer the first axis.
         sequence_length: pads every record's token ids (layout tokens) to so many, int32 [B, sequence_length], with a mask,
             int32 of 1 for tokens and 0 for padding: `features["attention_mask"]` for `input_ids`, otherwise "NAME_mask" for
-            "NAME_ids". A longer record is an error, which names it.
+            "NAME_ids"; a mask that is stored stays. Masks, token_type_ids, segment_ids and positions have 0 for padding. A longer
+            record is an error, which names it.
         buckets: several such lengths, ascending, such as (64, 128, 256). All records of a batch are of one bucket, the smallest
             that takes them. B is the batch of the longest; one of L tokens has B times longest // L rows. The shapes in
             `element_spec` are None where batches differ. The first call of input_fn reads all records once, to learn their lengths.
         truncate: cut records that are longer, instead of an error.
-        pad_id: stands in padding; None takes the tokenizer's from the manifest, or else 0.
+        pad_id: stands for a token in padding; None takes the tokenizer's from the manifest, or else 0.
         targets: labels are the token behind each one of `input_ids`, int32 [B, L], and `features["token_weights"]`, float32
             [B, L], is 1 where there is one; 0 at the end of a row, a packed document or the text, in padding, and in
             evaluation's padded rows. By default for the layouts sequences and packed, unless `features` is given.
