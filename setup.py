@@ -37,12 +37,19 @@ BASE = [
 ]
 
 # TensorBoard is no dependency of TensorFlow any more, and reading the training curves needs it.
-TENSORFLOW = ["tensorflow>=2.20,<2.22", "tf_keras>=2.20,<2.22", "tensorboard>=2.20,<2.22"]
+# PyYAML reads the files of `tpudata train --config`.
+TENSORFLOW = ["tensorflow>=2.20,<2.22", "tf_keras>=2.20,<2.22", "tensorboard>=2.20,<2.22", "PyYAML>=6,<7"]
 
 # tensorflow-tpu is another distribution of the module `tensorflow`. tf_keras depends on the distribution called `tensorflow`,
 # which would be installed over it; where it is wanted on a TPU machine: pip install --no-deps "tf_keras==2.20.*"
 # The last two look up a TPU's name.
-TPU = ["tensorflow-tpu==2.20.*", "tensorboard==2.20.*", "google-api-python-client>=2,<3", "oauth2client>=4.1,<5"]
+TPU = [
+    "tensorflow-tpu==2.20.*",
+    "tensorboard==2.20.*",
+    "PyYAML>=6,<7",
+    "google-api-python-client>=2,<3",
+    "oauth2client>=4.1,<5",
+]
 
 # What Beam needs for Dataflow.
 GCP = ["apache-beam[gcp]>=2.76,<3"]

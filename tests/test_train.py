@@ -15,6 +15,7 @@ import pytest
 import tensorflow as tf
 
 from tests.digits import write_digits
+from tests.sequences import VOCAB_SIZE, write_sequences
 from tpudata.cli import main
 from tpudata.estimator._topology import Topology
 
@@ -50,6 +51,12 @@ def _json(path: Path) -> Any:
 
 def _step(model_dir: Path) -> int:
     return int(tf.train.load_variable(tf.train.latest_checkpoint(str(model_dir)), "global_step"))
+
+
+@pytest.fixture(scope="module")
+def sequences(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Token sequences; read only."""
+    return write_sequences(tmp_path_factory.mktemp("sequences"), {"train": 64, "validation": 20})
 
 
 @pytest.fixture(scope="module")
@@ -144,6 +151,70 @@ def test_a_model_of_ones_own(digits_dataset: Path, tmp_path: Path, monkeypatch: 
         "use_tpu": False,
     }
     assert set(_json(tmp_path / "m" / "evaluation.json")) == {"global_step", "loss", "records", "split"}
+
+
+# A class of one's own; its object is told the params, and another one is called itself.
+OWN_CLASSES = (
+    OWN_MODEL
+    + """
+class Linear:
+    def __init__(self, params):
+        self.units = params["units"]
+
+    def model_fn(self, features, labels, mode, params):
+        assert self.units == params["units"] == 3
+        return model_fn(features, labels, mode, params)
+
+class Called(Linear):
+    model_fn = property()
+
+    def __call__(self, features, labels, mode, params):
+        return Linear.model_fn(self, features, labels, mode, params)
+
+class Nothing:
+    def __init__(self, params):
+        pass
+"""
+)
+
+
+def test_a_class_of_ones_own(digits_dataset: Path, own_models: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (own_models / "own_classes.py").write_text(OWN_CLASSES)
+    flags = ["--mode=train", "--train-steps=2", "--image-size=6x4", "--param=units=3"]
+    for name in ("Linear", "Called"):
+        assert _train(digits_dataset, own_models / name, *flags, model=f"own_classes:{name}") == 0
+        assert _step(own_models / name) == 2
+    assert _train(digits_dataset, own_models / "m", *flags, model="own_classes:Nothing") == 2
+    assert "its objects need a method model_fn(features, labels, mode, params), or __call__" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("model", "params"),
+    [
+        ("char_lstm", {"hidden_units": 24, "learning_rate": 0.02, "schedule": "cosine", "warmup_steps": 2}),
+        ("tiny_lm", {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "learning_rate": 0.01}),
+    ],
+)
+def test_language_models_learn_what_the_dataset_tells_them(
+    model: str, params: dict[str, Any], sequences: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [f"--param={name}={value}" for name, value in params.items()]
+    assert _train(sequences, tmp_path, *words, "--train-steps=60", model=model) == 0
+    given = _json(tmp_path / "train_config.json")["params"]
+    assert given["vocab_size"] == VOCAB_SIZE
+    assert given.get("decay_steps") == (60 if "schedule" in params else None)
+    bits = "bits_per_character" if model == "char_lstm" else "bits_per_token"
+    # Evenly distributed, they would take 3.6 bits.
+    assert _json(tmp_path / "evaluation.json")[bits] < 2.5
+    assert re.search(rf"^also: cross_entropy \d\.\d{{4}}, {bits} \d", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_a_parameter_that_a_model_does_not_have(
+    digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _train(digits_dataset, tmp_path / "m", "--param=drop_out=0.3") == 2
+    assert "mnist_cnn has no parameter 'drop_out'. Did you mean 'dropout'?" in capsys.readouterr().err
+    assert not (tmp_path / "m").exists()
 
 
 @pytest.mark.parametrize("mode", ["train_and_eval", "train", "eval", "predict"])

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from tpudata.errors import UsageError
-from tpudata.train_options import TrainOptions, parse_options
+from tpudata.train_flags import parse_options
+from tpudata.train_options import TrainOptions
 
 REQUIRED = ["--model=mnist_cnn", "--data=d", "--model-dir=m"]
 
@@ -27,6 +28,7 @@ def test_every_option_has_a_flag() -> None:
         "batch_size": 8,
         "eval_batch_size": 9,
         "learning_rate": 0.5,
+        "params": {"units": 3},
         "iterations_per_loop": 3,
         "save_checkpoints_steps": 4,
         "seed": 5,
@@ -41,7 +43,9 @@ def test_every_option_has_a_flag() -> None:
         "output": "o.jsonl",
     }
     assert set(given) == {field.name for field in dataclasses.fields(TrainOptions)}
-    words = [f"--{name}={'6x11' if name == 'image_size' else value}" for name, value in given.items()]
+    texts = {**given, "image_size": "6x11"}
+    del texts["params"]
+    words = [*(f"--{name}={value}" for name, value in texts.items()), "--param=units=3"]
     assert parse_options(words) == TrainOptions(**given)
 
 

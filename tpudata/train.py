@@ -25,12 +25,14 @@ from tpudata._tensorflow import require_tensorflow
 from tpudata.error_text import own_error
 from tpudata.errors import DatasetError, TpudataError, UsageError
 from tpudata.format import Dataset, Feature, open_dataset
-from tpudata.models import check_model_name, get_model
+from tpudata.models import check_model_name, get_model, make_model_fn
 from tpudata.predictions import write_predictions
 from tpudata.process import run_command
 from tpudata.storage import storage_for
 from tpudata.tables import count_text, table
-from tpudata.train_options import TrainOptions, parse_options
+from tpudata.train_flags import parse_options
+from tpudata.train_model import evaluation_input_fn, make_estimator, model_params, training_input_fn
+from tpudata.train_options import TrainOptions
 from tpudata.train_record import record_run, write_json
 
 if TYPE_CHECKING:
@@ -99,10 +101,10 @@ def run_options(options: TrainOptions) -> dict[str, Any]:
         require_tensorflow("tpudata train")
     from tpudata.input.fields import select_fields
 
-    model_fn = get_model(options.model)
+    model = get_model(options.model)
     label = select_fields(dataset.manifest, image_size=options.image_size).label
-    params = _model_params(options, label.feature if label else None)
-    estimator = _make_estimator(options, model_fn, params)
+    params = model_params(options, dataset, label.feature if label else None)
+    estimator = make_estimator(options, make_model_fn(model, params), params)
     if options.rehearse:
         _rehearse(estimator, options)
         return {}
@@ -123,7 +125,9 @@ def run_options(options: TrainOptions) -> dict[str, Any]:
     if options.mode == "predict":
         predicted, row = _predict(estimator, options, dataset, label.feature if label else None)
         rows.append(row)
-    print(f"\n{table(rows, right=range(2, len(_HEADING)))}\n\nmodel: {options.model_dir}{predicted}")
+    print(
+        f"\n{table(rows, right=range(2, len(_HEADING)))}\n{_other_metrics(metrics)}\nmodel: {options.model_dir}{predicted}"
+    )
     return metrics
 
 
@@ -152,65 +156,15 @@ def _show_progress() -> None:
         logger.setLevel(logging.INFO)
 
 
-def _model_params(options: TrainOptions, label: Feature | None) -> dict[str, Any]:
-    """What model_fn gets in `params`, beside what the estimator adds."""
-    params: dict[str, Any] = {"seed": options.seed}
-    if label is not None and label.num_classes is not None:
-        # Labels are fed as stored, so with an offset of 1 there is one more than there are classes.
-        params["num_classes"] = label.num_classes + label.label_offset
-    if options.learning_rate is not None:
-        params["learning_rate"] = options.learning_rate
-    return params
-
-
-def _make_estimator(options: TrainOptions, model_fn: Callable[..., Any], params: dict[str, Any]) -> TPUEstimator:
-    from tpudata.estimator import RunConfig, TPUConfig, TPUEstimator
-
-    eval_batch_size = options.eval_batch_size or options.batch_size
-    return TPUEstimator(
-        model_fn=model_fn,
-        model_dir=options.model_dir,
-        config=RunConfig(
-            tpu_config=TPUConfig(iterations_per_loop=options.iterations_per_loop),
-            master=options.master,
-            tpu_name=options.tpu_name,
-            zone=options.tpu_zone,
-            project=options.gcp_project,
-            tf_random_seed=options.seed,
-            save_checkpoints_steps=options.save_checkpoints_steps,
-        ),
-        params=params,
-        use_tpu=options.use_tpu,
-        rehearse=options.rehearse,
-        train_batch_size=options.batch_size,
-        eval_batch_size=eval_batch_size,
-        predict_batch_size=eval_batch_size,
-    )
-
-
-def _training_input_fn(options: TrainOptions) -> Callable[..., Any]:
-    from tpudata.input import make_input_fn
-
-    return make_input_fn(
-        options.data, options.train_split, training=True, image_size=options.image_size, seed=options.seed, cache="auto"
-    )
-
-
-def _evaluation_input_fn(options: TrainOptions) -> Callable[..., Any]:
-    from tpudata.input import make_input_fn
-
-    return make_input_fn(options.data, options.eval_split, training=False, image_size=options.image_size, cache="auto")
-
-
 def _check_model(estimator: TPUEstimator, options: TrainOptions) -> None:
     """Finds out whether the model and its checkpoint fit before anything is recorded; what it builds is used afterwards."""
     from tpudata.estimator import ModeKeys
 
     if options.trains:
-        estimator.check_model(_training_input_fn(options), ModeKeys.TRAIN)
+        estimator.check_model(training_input_fn(options), ModeKeys.TRAIN)
     else:
         mode = ModeKeys.EVAL if options.evaluates else ModeKeys.PREDICT
-        estimator.check_model(_evaluation_input_fn(options), mode)
+        estimator.check_model(evaluation_input_fn(options), mode)
 
 
 def _rehearse(estimator: TPUEstimator, options: TrainOptions) -> None:
@@ -220,17 +174,17 @@ def _rehearse(estimator: TPUEstimator, options: TrainOptions) -> None:
 
     modes: dict[str, Callable[..., Any]] = {}
     if options.trains:
-        modes[ModeKeys.TRAIN] = _training_input_fn(options)
+        modes[ModeKeys.TRAIN] = training_input_fn(options)
     if options.evaluates:
-        modes[ModeKeys.EVAL] = _evaluation_input_fn(options)
+        modes[ModeKeys.EVAL] = evaluation_input_fn(options)
     if options.mode == "predict":
-        modes[ModeKeys.PREDICT] = _evaluation_input_fn(options)
+        modes[ModeKeys.PREDICT] = evaluation_input_fn(options)
     require_none_refused(estimator.rehearse(modes), list(modes))
 
 
 def _train(estimator: TPUEstimator, options: TrainOptions) -> _Row:
     before = _global_step(estimator) or 0
-    input_fn = _training_input_fn(options)
+    input_fn = training_input_fn(options)
     started = time.monotonic()
     estimator.train(input_fn, max_steps=options.train_steps)
     seconds = time.monotonic() - started
@@ -241,7 +195,7 @@ def _train(estimator: TPUEstimator, options: TrainOptions) -> _Row:
 
 def _evaluate(estimator: TPUEstimator, options: TrainOptions, dataset: Dataset) -> tuple[dict[str, Any], _Row]:
     records = dataset.manifest.split(options.eval_split).records
-    input_fn = _evaluation_input_fn(options)
+    input_fn = evaluation_input_fn(options)
     started = time.monotonic()
     metrics = {name: _number(value) for name, value in estimator.evaluate(input_fn).items()}
     seconds = time.monotonic() - started
@@ -262,7 +216,7 @@ def _predict(
     estimator: TPUEstimator, options: TrainOptions, dataset: Dataset, label: Feature | None
 ) -> tuple[str, _Row]:
     path = options.output or storage_for(options.model_dir).join(options.model_dir, PREDICTIONS_NAME)
-    predictions = estimator.predict(_evaluation_input_fn(options))
+    predictions = estimator.predict(evaluation_input_fn(options))
     started = time.monotonic()
     written, right = write_predictions(path, predictions, dataset, options.eval_split, label, options.num_predictions)
     seconds = time.monotonic() - started
@@ -274,6 +228,13 @@ def _predict(
 def _global_step(estimator: TPUEstimator) -> int | None:
     """The step of the latest checkpoint, or None where there is none."""
     return None if estimator.latest_checkpoint() is None else int(estimator.get_variable_value("global_step"))
+
+
+def _other_metrics(metrics: dict[str, Any]) -> str:
+    """A line of what the table has no column for, or nothing."""
+    others = {name: value for name, value in metrics.items() if name not in ("loss", "global_step", "accuracy")}
+    words = [f"{name} {value:.4f}" if isinstance(value, float) else f"{name} {value}" for name, value in others.items()]
+    return f"\nalso: {', '.join(words)}\n" if words else ""
 
 
 def _number(value: Any) -> Any:

@@ -3,18 +3,20 @@
 Importing this package loads no TensorFlow; getting a model does.
 """
 
+import dataclasses
 import difflib
 import importlib
 import importlib.util
+import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tpudata.errors import UsageError
 
 _MODULES = {name: f"tpudata.models.{name}" for name in ("char_lstm", "iris_mlp", "mnist_cnn", "resnet", "tiny_lm")}
 
-__all__ = ["check_model_name", "get_model", "model_names"]
+__all__ = ["check_model_name", "get_model", "make_model_fn", "model_names", "param_defaults"]
 
 
 def model_names() -> list[str]:
@@ -49,22 +51,66 @@ def check_model_name(name: str) -> None:
 
 
 def get_model(name: str) -> Callable[..., Any]:
-    """Return the model_fn of a bundled model, or one of the user's.
+    """Return the model_fn of a bundled model, or what a user's name stands for.
 
     Args:
         name: a bundled model's name, or "package.module:function".
 
     Returns:
-        The model_fn.
+        The model_fn; or the class that the name is of, for `make_model_fn`.
 
     Raises:
-        UsageError: there is no such model, module or function; the message names the nearest.
+        UsageError: there is no such model, module or name in it; the message names the nearest.
     """
     check_model_name(name)
     if ":" in name:
         return _user_model(name)
     model_fn: Callable[..., Any] = importlib.import_module(_MODULES[name]).model_fn
     return model_fn
+
+
+def make_model_fn(model: Callable[..., Any], params: Mapping[str, Any]) -> Callable[..., Any]:
+    """Return the model_fn that a class stands for; a function is one already.
+
+    Args:
+        model: what `get_model` returned. A class is called with `params`; the object's `model_fn`, or else the
+            object itself, is the model_fn.
+        params: the model's parameters, as model_fn gets them, but for what the estimator adds.
+
+    Raises:
+        UsageError: the class makes nothing that can be called.
+    """
+    if not inspect.isclass(model):
+        return model
+    make: Callable[..., Any] = model
+    made = make(dict(params))
+    model_fn = getattr(made, "model_fn", made)
+    if not callable(model_fn):
+        raise UsageError(
+            f"The model {model.__module__}:{model.__qualname__}: its objects need a method model_fn(features, labels, "
+            "mode, params), or __call__ with these."
+        )
+    result: Callable[..., Any] = model_fn
+    return result
+
+
+def param_defaults(name: str) -> dict[str, Any] | None:
+    """Return what a bundled model can be told, by name, with the default; None for a model of the user's.
+
+    Raises:
+        UsageError: there is no such model.
+    """
+    check_model_name(name)
+    if ":" in name:
+        return None
+    base = importlib.import_module("tpudata.models._params").ModelParams
+    module = importlib.import_module(_MODULES[name])
+    kinds: list[Any] = [
+        value
+        for value in vars(module).values()
+        if inspect.isclass(value) and issubclass(value, base) and value.__module__ == module.__name__
+    ]
+    return {field.name: field.default for field in dataclasses.fields(kinds[0])}
 
 
 def _user_model(name: str) -> Callable[..., Any]:
