@@ -211,3 +211,13 @@ def test_a_damaged_record_is_named(digits_dataset: Path, tmp_path: Path, capsys:
     shard.write_bytes(data)
     assert main(["bench", str(copy), "--batch-size=8", "--seconds=0.1"]) == 1
     assert f"{shard} at byte 0: the checksum" in capsys.readouterr().err
+
+
+def test_a_record_that_cannot_be_parsed_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    feature = Feature("input_ids", "int64", "int64", (2,))
+    records = [{"input_ids": [1, 2]}, {"input_ids": [1, 2, 3]}]
+    path = write_dataset(str(tmp_path), {"train": records}, [feature], layout="tokens", shards=1)
+    assert main(["bench", path, "--batch-size=2", "--seconds=0.1"]) == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith(f"tpudata: error: {path}/train-00000-of-00001.tfrecord at byte ")
+    assert "feature 'input_ids' has another number of values than the 2 of shape (2,)" in last

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 from tests.datasets import Written, write_dataset
-from tpudata import UsageError, as_numpy, make_input_fn
+from tpudata import CorruptionError, UsageError, as_numpy, make_input_fn
 from tpudata.format import Feature
 
 
@@ -105,6 +106,29 @@ def test_a_dataset_is_taken_as_it_is() -> None:
     for arguments in ({"batch_size": 4}, {"process_count": 2}, {"start_step": 1}):
         with pytest.raises(UsageError, match="a dataset's batches are taken as they are"):
             as_numpy(dataset, **arguments)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_damaged_record_is_an_error_of_one_line(raw_digits: Written, tmp_path: Path, training: bool) -> None:
+    path = shutil.copytree(raw_digits.path, tmp_path / "copy")
+    shard = sorted(path.glob("test-00001*"))[0]
+    data = bytearray(shard.read_bytes())
+    data[30] ^= 1
+    shard.write_bytes(data)
+    with pytest.raises(CorruptionError) as raised:
+        list(as_numpy(make_input_fn(path, "test", training=training), 101))
+    assert (raised.value.path, raised.value.offset) == (str(shard), 0)
+    assert str(raised.value).startswith(f"{shard} at byte 0: the checksum of a record of ")
+    assert len(str(raised.value).splitlines()) == 1
+
+
+def test_an_error_of_the_user_s_stays_tensorflow_s(raw_digits: Written) -> None:
+    def transform(features: Any, labels: Any) -> Any:
+        tf.debugging.assert_less(labels, 5, "too large")
+        return features, labels
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="too large"):
+        list(as_numpy(make_input_fn(raw_digits.path, "test", training=False, transform=transform), 10))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.error_text import own_error
 from tpudata.errors import UsageError
 from tpudata.input.input_fn import InputFn
 
@@ -37,6 +38,9 @@ def as_numpy(
 
     Raises:
         UsageError: an argument is out of range, or does not fit the others.
+        CorruptionError: while iterating, a record is damaged.
+        FeatureError: while iterating, a record is not as the dataset says.
+        StorageError: while iterating, a file cannot be read.
     """
     if isinstance(input_fn, tf.data.Dataset):
         if (batch_size, process_index, process_count, start_step) != (None, 0, 1, 0):
@@ -58,9 +62,15 @@ def as_numpy(
 
 
 def _arrays(dataset: tf.data.Dataset) -> Iterator[Any]:
-    # A tensor's numpy() is a copy: those of as_numpy_iterator cannot be written to, which PyTorch warns of.
-    for batch in dataset:
-        yield tf.nest.map_structure(lambda tensor: tensor.numpy(), batch)
+    try:
+        # A tensor's numpy() is a copy: those of as_numpy_iterator cannot be written to, which PyTorch warns of.
+        for batch in dataset:
+            yield tf.nest.map_structure(lambda tensor: tensor.numpy(), batch)
+    except tf.errors.OpError as error:
+        known = own_error(error)
+        if known is None:
+            raise
+        raise known from None
 
 
 def _integer(name: str, value: Any, least: int) -> int:
