@@ -120,6 +120,24 @@ def test_a_host_with_several_replicas_gets_their_batches_in_turn(numbers: str) -
             ]
 
 
+def test_evaluation_over_the_replicas_of_hosts_is_exact(numbers: str) -> None:
+    input_fn = make_input_fn(numbers, "train", training=False)
+    # 4 replicas on 2 hosts: a step is 4 batches of 72, and the fourth step is short.
+    found = [
+        list(input_fn({"batch_size": 72}, tf.distribute.InputContext(2, host, 4), 1).as_numpy_iterator())
+        for host in range(2)
+    ]
+    assert [len(batches) for batches in found] == [6, 6]
+    rows = [
+        n
+        for batches in found
+        for features, _ in batches
+        for n, weight in zip(number(features), features["weights"], strict=True)
+        if weight
+    ]
+    assert sorted(rows) == list(range(288, RECORDS))
+
+
 def noisy(features: Any, labels: Any, seed: Any) -> Any:
     """Random augmentation, from the seed alone."""
     return {"image": features["image"], "noise": tf.random.stateless_uniform([2], seed)}, labels

@@ -161,7 +161,7 @@ def select_fields(
         raise UsageError(f"image_size={image_size}: the dataset has no encoded images to resize. Leave it out.")
     if sequence_length is not None and not any(_varies(f) for f in chosen):
         raise UsageError(
-            f"sequence_length={sequence_length}: it is for sequences of tokens whose length varies, and the features"
+            f"sequence_length={sequence_length}: it, as buckets, is for sequences of tokens whose length varies, and the features"
             f" {', '.join(f.name for f in chosen)} are none. Leave it out."
         )
     # Extra features keep their full names: `image/filename` says more than `filename`.
