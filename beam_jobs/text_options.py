@@ -19,6 +19,9 @@ FORMS = (AUTO, LINES, PARAGRAPHS, FILES, JSONL, CSV, TSV, PARQUET)
 ROWS = (JSONL, CSV, TSV, PARQUET)
 TEXT, STR, INT, FLOAT = "text", "str", "int", "float"
 FIELD_KINDS = (TEXT, STR, INT, FLOAT)
+# Beyond, a row and the tables of packing would be as large as a shard.
+MOST_SEQUENCE_TOKENS = 1 << 20
+INPUT_IDS = "input_ids"
 # A worker holds a few documents of this size; a limit also keeps a file without line ends from being one.
 DEFAULT_DOCUMENT_BYTES = 1 << 26
 
@@ -32,7 +35,7 @@ class TextField:
         kind: `"text"` is what is tokenized where there is a tokenizer; `"str"`, `"int"` and `"float"` are stored as they are.
 
     Raises:
-        UsageError: the name is empty, or there is no such kind.
+        UsageError: the name is empty or not UTF-8, or there is no such kind.
     """
 
     name: str
@@ -41,6 +44,8 @@ class TextField:
     def __post_init__(self) -> None:
         if not self.name:
             raise UsageError("--field has no name; write --field text or --field label:int")
+        if self.name.encode(errors="ignore").decode() != self.name:
+            raise UsageError(f"--field {self.name!r} is not UTF-8, as names of features are; rename the field")
         if self.kind not in FIELD_KINDS:
             raise UsageError(f"--field {self.name}: kind {self.kind!r}; allowed are {', '.join(FIELD_KINDS)}")
 
@@ -62,7 +67,7 @@ class TextOptions:
         replace_invalid: bytes that are not UTF-8 become U+FFFD; otherwise their document is refused.
         document_bytes: a document of more bytes is refused.
         tokenizer: None stores text.
-        sequence_length: tokens of every record; None makes a record of each document.
+        sequence_length: tokens of every record, 1 to 1,048,576; None makes a record of each document.
         pack: sequences are packed from whole documents; otherwise they are cut from the stream of documents.
         long_documents: `"split"` or `"cut"`, what packing does with documents longer than a sequence.
         end_documents: in sequences, the tokenizer's end of document stands behind each document.
@@ -101,7 +106,20 @@ class TextOptions:
             )
         if self.long_documents not in (SPLIT, CUT):
             raise UsageError(f"--long-documents is {self.long_documents!r}; allowed are {SPLIT} and {CUT}")
+        self._check_ids()
         self._check_sequences(names)
+
+    def _check_ids(self) -> None:
+        """The ids of text have names of their own, which no other field of the records may have."""
+        if self.tokenizer is None:
+            return
+        ids = {self.ids_name(name): name for name in self.text_fields}
+        for field in self.fields:
+            if field.kind != TEXT and field.name in ids:
+                raise UsageError(
+                    f"--field {field.name}:{field.kind}: {field.name} is the name of the ids of {ids[field.name]} in the records."
+                    " Rename the field in the input, or leave it out"
+                )
 
     def _check_sequences(self, names: list[str]) -> None:
         if self.sequence_length is None:
@@ -114,8 +132,8 @@ class TextOptions:
             return
         if self.tokenizer is None:
             raise UsageError("--sequence-length counts tokens: say --tokenizer, such as --tokenizer bytes")
-        if self.sequence_length < 1:
-            raise UsageError(f"--sequence-length is {self.sequence_length}; it is 1 or more")
+        if not 1 <= self.sequence_length <= MOST_SEQUENCE_TOKENS:
+            raise UsageError(f"--sequence-length is {self.sequence_length:,}; it is 1 to {MOST_SEQUENCE_TOKENS:,}")
         if len(names) > 1:
             raise UsageError(
                 f"--sequence-length: a sequence holds several documents, or parts of one, so only one text field can go into"
@@ -126,6 +144,10 @@ class TextOptions:
     def text_fields(self) -> tuple[str, ...]:
         """Names of the fields that are text."""
         return tuple(field.name for field in self.fields if field.kind == TEXT)
+
+    def ids_name(self, name: str) -> str:
+        """Name of the feature with the ids of a text field."""
+        return INPUT_IDS if len(self.text_fields) == 1 else f"{name}_ids"
 
     def deciding(self) -> dict[str, Any]:
         """The options that decide what the shards hold, for the manifest; not the tokenizer's path: its identity counts."""

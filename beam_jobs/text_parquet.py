@@ -44,6 +44,7 @@ def row_groups(path: str, size: int, options: TextOptions) -> RowGroups:
 
     Raises:
         CorruptionError: the file is cut or damaged.
+        SourceError: it has such a field twice.
         UsageError: it has no such field.
     """
     with _opened(path, size) as file:
@@ -54,6 +55,8 @@ def row_groups(path: str, size: int, options: TextOptions) -> RowGroups:
                     f"{path} has no column {field.name!r}; it has {', '.join(map(repr, names))}"
                     f"{suggestion(field.name, names)}. Name columns with --field."
                 )
+            if names.count(field.name) > 1:
+                raise SourceError(f"{path}: column {field.name!r} comes twice. Give each its own name.")
         groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
         sizes = tuple(sum(group.column(n).total_compressed_size for n in range(group.num_columns)) for group in groups)
         return RowGroups(tuple(group.num_rows for group in groups), sizes)
@@ -75,7 +78,7 @@ def group_rows(path: str, size: int, group: int, options: TextOptions) -> Iterat
     names = [field.name for field in options.fields]
     with _opened(path, size) as file:
         for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=names, use_threads=False):
-            columns = [batch.column(name).to_pylist() for name in names]
+            columns = [_values(batch.column(name)) for name in names]
             for values in zip(*columns, strict=True):
                 yield json.dumps(dict(zip(names, values, strict=True)), ensure_ascii=False, default=_default).encode()
 
@@ -89,11 +92,22 @@ def _opened(path: str, size: int) -> Iterator[Any]:
         except _UnreadableError as error:
             raise SourceError(f"{path}: {error}") from None
         except (pyarrow.ArrowException, OSError) as error:
-            raise CorruptionError(path, 0, f"the Parquet file is cut or damaged: {error}") from None
+            # What pyarrow says may have several lines.
+            said = " ".join(str(error).split())
+            raise CorruptionError(path, 0, f"the Parquet file is cut or damaged: {said}") from None
 
 
 class _UnreadableError(TypeError):
     """A value of a type that is not read."""
+
+
+def _values(column: Any) -> list[Any]:
+    try:
+        values: list[Any] = column.to_pylist()
+    except (ValueError, OverflowError) as error:
+        # Such as a point in time that Python's have no place for.
+        raise _UnreadableError(f"a value cannot be read: {error}. Store it as a string or number.") from None
+    return values
 
 
 def _default(value: Any) -> Any:

@@ -23,8 +23,8 @@ import numpy as np
 
 from beam_jobs.reference import WHOLE_FILE, Reference
 from beam_jobs.text_examples import IntLists, encode_int_examples, encode_row_examples
-from beam_jobs.text_options import INT, TEXT, TextOptions
-from beam_jobs.text_schema import INPUT_IDS, POSITIONS, SEGMENT_IDS, ids_name
+from beam_jobs.text_options import INPUT_IDS, INT, TEXT, TextOptions
+from beam_jobs.text_schema import POSITIONS, SEGMENT_IDS
 from beam_jobs.text_sequences import Documents, Rows, packed_rows, stream_rows, windows
 from beam_jobs.text_summary import TextSummary
 from beam_jobs.text_values import PLAIN, DocumentError, RowForm, Value, document_values
@@ -74,7 +74,8 @@ class TextRecords:
             raise UsageError("a tokenizer and its identity go together")
         if self._ends_documents and self.tokenizer is not None and self.tokenizer.eos_id is None:
             raise UsageError(
-                f"the tokenizer {self.tokenizer.name} has no end of document. Name one of its tokens with --eos, or say --no-eos."
+                f"the tokenizer {self.tokenizer.name} has no end of document, or several that may be."
+                " Name one of its tokens with --eos, or say --no-eos."
             )
 
     @property
@@ -168,7 +169,7 @@ class TextRecords:
             others: dict[str, list[Value]] = {}
             for field, column in zip(self.options.fields, values, strict=True):
                 if field.kind == TEXT:
-                    lists[ids_name(field.name, self.options)] = IntLists.of_sizes(*text[field.name])
+                    lists[self.options.ids_name(field.name)] = IntLists.of_sizes(*text[field.name])
                 elif field.kind == INT:
                     lists[field.name] = IntLists(np.array(column, np.int64), range(count + 1))
                 else:

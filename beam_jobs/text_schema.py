@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from beam_jobs.text_options import INT, STR, TEXT, TextField, TextOptions
+from beam_jobs.text_options import INPUT_IDS, INT, STR, TEXT, TextField, TextOptions
 from tpudata.format import Feature
 
 LAYOUT_TEXT, LAYOUT_TOKENS, LAYOUT_SEQUENCES, LAYOUT_PACKED = "text", "tokens", "sequences", "packed"
-INPUT_IDS, SEGMENT_IDS, POSITIONS = "input_ids", "segment_ids", "positions"
+SEGMENT_IDS, POSITIONS = "segment_ids", "positions"
 
 
 def text_layout(options: TextOptions) -> str:
@@ -29,14 +29,9 @@ def text_features(options: TextOptions) -> tuple[Feature, ...]:
     return tuple(Feature(name, "bytes", "int32", (length,), encoding="raw") for name in names)
 
 
-def ids_name(name: str, options: TextOptions) -> str:
-    """Name of the feature with the ids of a text field."""
-    return INPUT_IDS if len(options.text_fields) == 1 else f"{name}_ids"
-
-
 def _feature(field: TextField, options: TextOptions) -> Feature:
     if field.kind == TEXT and options.tokenizer is not None:
-        return Feature(ids_name(field.name, options), "int64", "int64", (None,))
+        return Feature(options.ids_name(field.name), "int64", "int64", (None,))
     if field.kind in (TEXT, STR):
         return Feature(field.name, "bytes", "string", encoding="utf8")
     return Feature(field.name, "int64", "int64") if field.kind == INT else Feature(field.name, "float", "float32")

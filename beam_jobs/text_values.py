@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import re
+import struct
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, TypeAlias
 
@@ -148,9 +149,11 @@ def _number(field: TextField, value: Any, kind: type[int] | type[float]) -> int 
     try:
         # Python takes 1_000 for a number.
         number = kind(value) if isinstance(value, allowed) and "_" not in str(value) else None
+        if kind is float and number is not None:
+            struct.pack("<f", number)
     except (ValueError, OverflowError):
         number = None
     if number is None or (kind is int and not -(2**63) <= number < 2**63):
-        due = "no whole number that fits int64" if kind is int else "no number"
+        due = "no whole number that fits int64" if kind is int else "no number that fits float32"
         raise DocumentError(f"field {field.name!r} is {due}: {json.dumps(value)[:80]}")
     return number

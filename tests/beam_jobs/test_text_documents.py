@@ -214,6 +214,23 @@ def test_parquet_that_is_not_read(tmp_path: Path) -> None:
         pq.write_table(pa.table({"text": column}), path)
         with pytest.raises(SourceError, match=message):
             found(path)
+    pq.write_table(pa.table({"text": pa.array([2**62], pa.timestamp("us"))}), path)
+    with pytest.raises(SourceError, match=r"a\.parquet: a value cannot be read: date value out of range"):
+        found(path)
+    pq.write_table(pa.Table.from_arrays([pa.array(["a"])] * 2, names=["text", "text"]), path)
+    with pytest.raises(SourceError, match="column 'text' comes twice"):
+        found(path)
+
+
+def test_what_is_said_of_damaged_parquet_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": ["a", "b"]}), path)
+    data = bytearray(path.read_bytes())
+    data[6:30] = b"\xff" * 24
+    path.write_bytes(data)
+    with pytest.raises(CorruptionError, match="Parquet file is cut or damaged") as caught:
+        found(path)
+    assert "\n" not in str(caught.value)
 
 
 def test_parquet_of_dictionaries_and_bytes(tmp_path: Path) -> None:

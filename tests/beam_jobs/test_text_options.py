@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 import pytest
@@ -26,7 +27,16 @@ TWO = (TextField("text"), TextField("label", "int"))
         ({"long_documents": "drop"}, "allowed are split and cut"),
         ({"pack": True, "tokenizer": BYTES}, "--pack needs --sequence-length"),
         ({"sequence_length": 8}, "say --tokenizer"),
-        ({"sequence_length": 0, "tokenizer": BYTES}, "1 or more"),
+        ({"sequence_length": 2**20 + 1, "tokenizer": BYTES}, "--sequence-length is 1,048,577; it is 1 to 1,048,576"),
+        (
+            {"fields": (TextField("text"), TextField("input_ids", "int")), "tokenizer": BYTES},
+            "input_ids is the name of the ids of text",
+        ),
+        (
+            {"fields": (TextField("a"), TextField("b"), TextField("b_ids", "str")), "tokenizer": BYTES},
+            "b_ids is the name of the ids of b",
+        ),
+        ({"sequence_length": 0, "tokenizer": BYTES}, "it is 1 to"),
         ({"sequence_length": 8, "tokenizer": BYTES, "fields": TWO}, "only one text field"),
     ],
 )
@@ -41,6 +51,11 @@ def test_fields() -> None:
     assert TextField.parse("a:b:str") == TextField("a:b", "str")
     with pytest.raises(UsageError, match="no name"):
         TextField.parse("")
+    with pytest.raises(UsageError, match="is not UTF-8"):
+        # What Python makes of an argument in another encoding.
+        TextField.parse(os.fsdecode(b"caf\xe9"))
+    # Without a tokenizer the name is free.
+    assert TextOptions(fields=(TextField("text"), TextField("input_ids", "int"))).text_fields == ("text",)
     with pytest.raises(UsageError, match="allowed are text, str, int, float"):
         TextField("a", "bool")
 

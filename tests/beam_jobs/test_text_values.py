@@ -20,7 +20,11 @@ FIELDS = TextOptions(
 ONE = TextOptions()
 
 
-@given(st.text(st.characters(exclude_categories=["Cs"])), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False))
+@given(
+    st.text(st.characters(exclude_categories=["Cs"])),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(allow_nan=False, width=32),
+)
 def test_json_rows(text: str, number: int, x: float) -> None:
     for ascii_only in (True, False):
         data = json.dumps({"name": text, "more": [1], "x": x, "n": number, "text": text}, ensure_ascii=ascii_only)
@@ -64,8 +68,10 @@ def test_bytes_that_are_not_utf8(kind: str, data: bytes, at: int) -> None:
         ({"text": "", "n": 1.5}, "'n' is no whole number that fits int64: 1.5"),
         ({"text": "", "n": 2**63}, "no whole number that fits int64: 9223372036854775808"),
         ({"text": "", "n": "1_000"}, 'no whole number .*: "1_000"'),
-        ({"text": "", "n": 1, "x": "", "name": ""}, "'x' is no number: \"\""),
-        ({"text": "", "n": 1, "x": [], "name": ""}, "'x' is no number: \\[\\]"),
+        ({"text": "", "n": 1, "x": "", "name": ""}, "'x' is no number that fits float32: \"\""),
+        ({"text": "", "n": 1, "x": [], "name": ""}, "'x' is no number that fits float32: \\[\\]"),
+        ({"text": "", "n": 1, "x": 1e39, "name": ""}, "'x' is no number that fits float32: 1e\\+39"),
+        ({"text": "", "n": 1, "x": "-3.5e38", "name": ""}, "'x' is no number that fits float32"),
     ],
 )
 def test_json_refusals(values: Any, message: str) -> None:
