@@ -6,7 +6,7 @@ import dataclasses
 
 from beam_jobs.tokenizers import bytes as byte_tokens
 from beam_jobs.tokenizers import chars, hugging_face, sentencepiece
-from beam_jobs.tokenizers._tokenizer import Tokenizer, TokenizerIdentity
+from beam_jobs.tokenizers._tokenizer import Tokenizer, TokenizerIdentity, refuse_eos
 from tpudata.errors import DatasetError, SourceError, UsageError
 from tpudata.flags import suggestion
 from tpudata.format import open_dataset
@@ -45,6 +45,8 @@ class TokenizerSpec:
             raise UsageError(f"--tokenizer {self.kind} needs its file: write {self.kind}:FILE")
         if self.kind == byte_tokens.NAME and self.path:
             raise UsageError(f"--tokenizer bytes has no file, and got {self.path!r}")
+        if self.kind in (byte_tokens.NAME, chars.NAME):
+            refuse_eos(self.eos, self.kind)
         if self.replace_unknown and not (self.kind == chars.NAME and self.path):
             raise UsageError(
                 "unknown characters are replaced only with --tokenizer chars:FILE: a vocabulary that is collected from the"
@@ -110,6 +112,8 @@ def _opened(spec: TokenizerSpec, characters: str) -> Tokenizer:
     if spec.kind == byte_tokens.NAME:
         return byte_tokens.ByteTokenizer(spec.eos)
     if spec.collects_characters:
+        if not characters:
+            raise SourceError("--tokenizer chars: the text has no characters to make a vocabulary of.")
         return chars.CharTokenizer(characters, spec.eos)
     storage = storage_for(spec.path)
     found = storage.stat(spec.path)

@@ -23,8 +23,8 @@ class HuggingFaceTokenizer:
     name of a special token in a text becomes that token, as always with this package.
 
     The end of document is the token that `eos` names, or else the one among `</s>`, `<|endoftext|>`, `<|end_of_text|>`, `<eos>`
-    and `[SEP]` that it has. A sequence is filled up with `<pad>`, `[PAD]`, `<|pad|>` or `<|padding|>`, or else the end of
-    document, or else 0.
+    and `[SEP]` that it has, and none where it has several of them. A sequence is filled up with `<pad>`, `[PAD]`, `<|pad|>` or
+    `<|padding|>`, or else the end of document, or else 0.
 
     Args:
         data: content of the file.
@@ -34,7 +34,7 @@ class HuggingFaceTokenizer:
     Raises:
         MissingExtraError: the package is not installed.
         SourceError: it is no tokenizer.json.
-        UsageError: it has no token `eos`, or several of the usual ones.
+        UsageError: it has no token `eos`.
     """
 
     def __init__(self, data: bytes, path: str, eos: str | None = None) -> None:
@@ -51,8 +51,11 @@ class HuggingFaceTokenizer:
         self.identity = TokenizerIdentity(NAME, size, eos_id, pad_id, FILE, sha256(data))
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
-        """The ids of each text."""
-        encoded = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        """The ids of each text; ValueError for one that is not in a vocabulary without a token for what is unknown."""
+        try:
+            encoded = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        except Exception as error:  # The package raises nothing narrower.
+            raise ValueError(f"the tokenizer cannot encode it: {error}") from None
         return [np.array(one.ids, np.int32) for one in encoded]
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -66,11 +69,9 @@ class HuggingFaceTokenizer:
             if number is None:
                 raise UsageError(f"--eos is {eos!r}, and {path} has no such token.")
             return number
-        found = {token: self._tokenizer.token_to_id(token) for token in _USUAL_EOS}
-        found = {token: number for token, number in found.items() if number is not None}
-        if len(found) > 1:
-            raise UsageError(f"{path} has {' and '.join(found)}, of which one ends a document. Say which with --eos.")
-        return next(iter(found.values()), None)
+        found = [number for token in _USUAL_EOS if (number := self._tokenizer.token_to_id(token)) is not None]
+        # Which of several ends a document is for the person to say, where one is to end.
+        return found[0] if len(found) == 1 else None
 
 
 def _tokenizer(data: bytes, path: str) -> Any:

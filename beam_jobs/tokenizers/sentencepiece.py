@@ -64,6 +64,9 @@ def _processor(data: bytes, path: str) -> Any:
         if error.name != "sentencepiece":
             raise
         raise MissingExtraError("--tokenizer sentencepiece", "text") from error
+    if not data:
+        # The package would take it for no model at all, and say nothing.
+        raise SourceError(f"{path} is no SentencePiece model: it is empty.")
     try:
         return package.SentencePieceProcessor(model_proto=data)
     except (RuntimeError, ValueError) as error:

@@ -196,7 +196,9 @@ def test_tokenizers_that_do_not_fit() -> None:
 def test_sequences_need_an_end_of_document() -> None:
     identity = TokenizerIdentity("hf", 10, None, 0)
     said: dict[str, Any] = {"tokenizer": TokenizerSpec("hf", "a.json"), "sequence_length": 8}
-    with pytest.raises(UsageError, match=r"no end of document\. Name one of its tokens with --eos"):
+    with pytest.raises(
+        UsageError, match=r"no end of document, or several that may be\. Name one of its tokens with --eos"
+    ):
         TextRecords(TextOptions(**said), identity)
     TextRecords(TextOptions(**said, end_documents=False), identity)
 

@@ -46,6 +46,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_json(folder / "a.json", ["<|endoftext|>", "<pad>"])
     save_json(folder / "plain.json", [])
     save_json(folder / "two.json", ["<|endoftext|>", "</s>"])
+    (folder / "empty.model").write_bytes(b"")
+    words = hugging_face.Tokenizer(hugging_face.models.WordLevel({"resolved": 0}))
+    words.save(str(folder / "words.json"))
     (folder / "vocab.json").write_text(json.dumps({"kind": "chars", "characters": sorted(set("".join(CORPUS)))}))
     return folder
 
@@ -135,6 +138,8 @@ def test_hugging_face_is_the_package_itself(files: Path) -> None:
     assert identity.vocab_size == own.get_vocab_size()
     plain = open_tokenizer(TokenizerSpec.parse(f"hf:{files}/plain.json")).identity
     assert (plain.eos_id, plain.pad_id) == (None, 0)
+    several = open_tokenizer(TokenizerSpec.parse(f"hf:{files}/two.json")).identity
+    assert (several.eos_id, several.pad_id) == (None, 0)
     named = open_tokenizer(TokenizerSpec.parse(f"hf:{files}/two.json", eos="</s>")).identity
     assert named.eos_id == 1
 
@@ -145,12 +150,13 @@ def test_hugging_face_is_the_package_itself(files: Path) -> None:
         ("byte", None, UsageError, "did you mean bytes"),
         ("bytes:x", None, UsageError, "has no file"),
         ("bytes", "</s>", UsageError, "has its own, <eos>"),
+        ("chars", "</s>", UsageError, "the tokenizer chars has its own, <eos>"),
         ("sentencepiece", None, UsageError, "write sentencepiece:FILE"),
         ("hf:{}/none.json", None, SourceError, "there is no such file"),
         ("hf:{}/a.model", None, SourceError, "a.model is no tokenizer.json"),
-        ("hf:{}/two.json", None, UsageError, "has </s> and <|endoftext|>, of which one ends"),
         ("hf:{}/a.json", "<end>", UsageError, "no such token"),
         ("sentencepiece:{}/a.json", None, SourceError, "a.json is no SentencePiece model"),
+        ("sentencepiece:{}/empty.model", None, SourceError, "empty.model is no SentencePiece model: it is empty"),
         ("sentencepiece:{}/a.model", "<end>", UsageError, "no such piece"),
         ("chars:{}/a.json", None, SourceError, "a.json is no vocabulary of characters"),
         ("chars:{}/vocab.json", "</s>", UsageError, "has its own, <eos>"),
@@ -159,6 +165,13 @@ def test_hugging_face_is_the_package_itself(files: Path) -> None:
 def test_refusals(files: Path, text: str, eos: str | None, error: type[TpudataError], message: str) -> None:
     with pytest.raises(error, match=message.replace("|", r"\|")):
         open_tokenizer(TokenizerSpec.parse(text.format(files), eos))
+
+
+def test_a_text_that_hugging_face_cannot_encode_is_a_value_error(files: Path) -> None:
+    tokenizer = open_tokenizer(TokenizerSpec.parse(f"hf:{files}/words.json"))
+    assert tokenizer.encode_batch(["resolved"])[0].tolist() == [0]
+    with pytest.raises(ValueError, match=r"Missing \[UNK\] token"):
+        tokenizer.encode_batch(["resolved", "other"])
 
 
 def test_replacing_is_for_a_vocabulary_that_is_given(files: Path) -> None:
@@ -173,7 +186,7 @@ def test_collected_characters() -> None:
     spec = TokenizerSpec.parse("chars")
     assert spec.collects_characters
     assert open_tokenizer(spec, "ab").encode_batch(["ba"])[0].tolist() == [1, 0]
-    with pytest.raises(SourceError, match="one at least"):
+    with pytest.raises(SourceError, match="the text has no characters"):
         open_tokenizer(spec)
 
 
