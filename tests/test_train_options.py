@@ -41,11 +41,16 @@ def test_every_option_has_a_flag() -> None:
         "image_size": (6, 11),
         "num_predictions": 2,
         "output": "o.jsonl",
+        "continuous": False,
+        "continuous_timeout": 2.5,
+        "early_stop_metric": None,
+        "early_stop_patience": None,
+        "early_stop_goal": None,
     }
     assert set(given) == {field.name for field in dataclasses.fields(TrainOptions)}
     texts = {**given, "image_size": "6x11"}
     del texts["params"]
-    words = [*(f"--{name}={value}" for name, value in texts.items()), "--param=units=3"]
+    words = [*(f"--{name}={value}" for name, value in texts.items() if value is not None), "--param=units=3"]
     assert parse_options(words) == TrainOptions(**given)
 
 
@@ -72,7 +77,7 @@ def test_image_size(text: str, size: tuple[int, int]) -> None:
     ("words", "message"),
     [
         (["--mode=evaluate"], "--mode 'evaluate'; did you mean eval"),
-        (["--mode=test"], "allowed are train, eval, train_and_eval, predict"),
+        (["--mode=test"], "allowed are train, eval, train_and_eval, predict, export"),
         (["--batch-size=0"], "'0' is not a whole number of 1 or more"),
         (["--train-steps=1.5"], "'1.5' is not a whole number"),
         (["--learning-rate=0"], "--learning-rate is 0.0; it is a number above 0"),
@@ -88,8 +93,17 @@ def test_image_size(text: str, size: tuple[int, int]) -> None:
         (["--gcp-project=p"], "--gcp-project is of a TPU"),
         (["--use-tpu", "--master=m", "--tpu-name=t"], "both name a TPU: give one"),
         (["--model="], "--model is empty"),
-        (["--output=x"], "--output belongs to --mode predict; the mode is train_and_eval"),
+        (["--output=x"], "--output belongs to --mode predict or export; the mode is train_and_eval"),
         (["--num-predictions=3", "--mode=eval"], "--num-predictions belongs to --mode predict"),
+        (["--output=x", "--mode=eval"], "--output belongs to --mode predict or export"),
+        (["--continuous"], "--continuous belongs to --mode eval; the mode is train_and_eval"),
+        (["--continuous-timeout=0"], "--continuous-timeout is 0.0"),
+        (["--mode=export", "--rehearse"], "--rehearse belongs to --mode train or eval or train_and_eval or predict"),
+        (["--early-stop-metric=loss"], "needs --save-checkpoints-steps"),
+        (["--early-stop-metric=loss", "--mode=train"], "--early-stop-metric belongs to --mode train_and_eval"),
+        (["--early-stop-metric=loss", "--save-checkpoints-steps=3", "--early-stop-goal=up"], "allowed are min, max"),
+        (["--early-stop-patience=3"], "--early-stop-patience needs --early-stop-metric"),
+        (["--early-stop-patience=0"], "'0' is not a whole number"),
         (["--eval-bach-size=3"], "did you mean --eval-batch-size"),
     ],
 )
@@ -125,3 +139,15 @@ def test_what_a_mode_does() -> None:
         (True, True),
         (False, False),
     ]
+
+
+def test_early_stopping_has_flags() -> None:
+    words = [
+        "--early-stop-metric=loss",
+        "--early-stop-patience=2",
+        "--early-stop-goal=max",
+        "--save-checkpoints-steps=5",
+    ]
+    options = parse_options([*REQUIRED, *words])
+    assert (options.early_stop_metric, options.early_stop_patience, options.early_stop_goal) == ("loss", 2, "max")
+    assert parse_options([*REQUIRED, "--mode=eval", "--continuous"]).continuous

@@ -1,4 +1,4 @@
-"""Predictions as JSON Lines: one object for each record, beside what is known of the record.
+"""Predictions as JSON Lines or CSV: an object or a row for each record, beside what is known of the record.
 
 index         the record's number in the split, from 0
 filename      the file that the record was made from, where the record says so
@@ -6,10 +6,15 @@ label         its true label, where it has one
 label_name    the name of that class, where classes have names
 predictions   what the model predicts, by name
 class_name    the name of the class in predictions["classes"], where both are there
+
+A file whose name ends in .csv has these columns, and in place of predictions one for each of them; what is no single number or text
+stands there as JSON. Its columns are those of the first record.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import itertools
 import json
 import math
@@ -36,7 +41,7 @@ def write_predictions(
     """Writes the file; it appears whole or not at all.
 
     Args:
-        path: the file to write.
+        path: the file to write, as CSV where its name ends in .csv.
         predictions: for each record in the split's order, arrays by name.
         dataset: where the records are.
         split: which of its splits.
@@ -55,6 +60,7 @@ def write_predictions(
     records = itertools.islice(dataset.examples(split), limit)
     written = right = 0
     judged = label is not None
+    formatted = _Csv() if path.endswith(".csv") else _json_line
     with storage_for(path).create(path) as file:
         for index, (record, predicted) in enumerate(zip(records, itertools.islice(predictions, limit), strict=True)):
             line: dict[str, Any] = {"index": index}
@@ -70,9 +76,37 @@ def write_predictions(
                 right += guess == truth
             judged = judged and isinstance(guess, int)
             line["predictions"] = values
-            file.write(json.dumps(line, ensure_ascii=False, allow_nan=False).encode() + b"\n")
+            file.write(formatted(line))
             written += 1
     return written, right if judged else None
+
+
+def _json_line(line: dict[str, Any]) -> bytes:
+    return json.dumps(line, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+
+class _Csv:
+    """Formats lines as rows of CSV, the first one below the columns' names."""
+
+    def __init__(self) -> None:
+        self._columns: list[str] = []
+
+    def __call__(self, line: dict[str, Any]) -> bytes:
+        cells = {name: value for name, value in line.items() if name != "predictions"}
+        cells |= line["predictions"]
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        if not self._columns:
+            # A class may have no name in the first record, and have one later.
+            named = [name for name in ("label_name", "class_name") if name not in cells and "label" in cells]
+            self._columns = [*cells, *named]
+            writer.writerow(self._columns)
+        writer.writerow([_cell(cells.get(name, "")) for name in self._columns])
+        return text.getvalue().encode()
+
+
+def _cell(value: Any) -> Any:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | bool) else value
 
 
 def _named(key: str, value: Any, names: tuple[str, ...] | None, label: Feature) -> dict[str, str]:

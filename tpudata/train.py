@@ -3,7 +3,8 @@
     dataset -> make_input_fn -> TPUEstimator(model_fn) -> checkpoints, metrics, predictions in the model's folder
 
 Beside what the estimator writes, the model's folder gets evaluation.json (the metrics of the last evaluation), predictions.jsonl
-(see tpudata.predictions) and a record of the run (see tpudata.train_record).
+(see tpudata.predictions), export/TIME (a SavedModel), early_stopping.json (see tpudata.train_evaluation) and a record of the run
+(see tpudata.train_record).
 
 Training that goes on from a checkpoint is fed the very batch that came next, whatever it is that stopped it: the order of the
 records is a function of the seed, the step and the batch size. SIGTERM ends training after the loop that runs, with a checkpoint
@@ -18,7 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from tpudata._quiet import quiet_loading
 from tpudata._tensorflow import require_tensorflow
@@ -29,19 +30,18 @@ from tpudata.models import check_model_name, get_model, make_model_fn
 from tpudata.predictions import write_predictions
 from tpudata.process import run_command
 from tpudata.storage import storage_for
-from tpudata.tables import count_text, table
+from tpudata.train_evaluation import Evaluation
 from tpudata.train_flags import parse_options
 from tpudata.train_model import evaluation_input_fn, make_estimator, model_params, training_input_fn
 from tpudata.train_options import TrainOptions
-from tpudata.train_record import record_run, write_json
+from tpudata.train_record import record_run
+from tpudata.train_table import Row, closing_row, closing_table
 
 if TYPE_CHECKING:
     from tpudata.estimator import TPUEstimator
 
-EVALUATION_NAME = "evaluation.json"
 PREDICTIONS_NAME = "predictions.jsonl"
-_Row: TypeAlias = "tuple[str, ...]"
-_HEADING = ("", "split", "records", "step", "loss", "accuracy", "seconds", "records/s")
+EXPORT_NAME = "export"
 
 
 def run(argv: Sequence[str], prog: str = "tpudata train") -> int:
@@ -71,7 +71,7 @@ def run(argv: Sequence[str], prog: str = "tpudata train") -> int:
 
 
 def run_options(options: TrainOptions) -> dict[str, Any]:
-    """Trains, evaluates or predicts, and prints a closing table.
+    """Trains, evaluates, predicts or exports, and prints a closing table.
 
     Evaluation is exact: every record of the split counts once, and the padding of the last batch weighs nothing.
 
@@ -108,26 +108,34 @@ def run_options(options: TrainOptions) -> dict[str, Any]:
     if options.rehearse:
         _rehearse(estimator, options)
         return {}
-    if not options.trains and _global_step(estimator) is None:
+    if not options.trains and not options.continuous and _global_step(estimator) is None:
         raise UsageError(
             f"--mode {options.mode}: {options.model_dir} has no checkpoint. Train first, with --mode train or train_and_eval."
         )
     _check_model(estimator, options)
     record_run(options, dataset, params)
-    rows: list[_Row] = [_HEADING]
-    metrics: dict[str, Any] = {}
-    predicted = ""
-    if options.trains:
-        rows.append(_train(estimator, options))
+    rows: list[Row] = []
+    written = ""
+    evaluation = None
     if options.evaluates:
-        metrics, row = _evaluate(estimator, options, dataset)
-        rows.append(row)
+        records = dataset.manifest.split(options.eval_split).records
+        evaluation = Evaluation(estimator, options, evaluation_input_fn(options), records)
+    if options.trains:
+        stopping = evaluation if options.early_stop_metric else None
+        rows.append(_train(estimator, options, training_input_fn(options), stopping))
+    if evaluation is not None:
+        if options.continuous:
+            evaluation.run_continuously()
+        elif options.early_stop_metric is None:
+            evaluation.run()
+        rows += evaluation.rows
     if options.mode == "predict":
-        predicted, row = _predict(estimator, options, dataset, label.feature if label else None)
+        written, row = _predict(estimator, options, dataset, label.feature if label else None)
         rows.append(row)
-    print(
-        f"\n{table(rows, right=range(2, len(_HEADING)))}\n{_other_metrics(metrics)}\nmodel: {options.model_dir}{predicted}"
-    )
+    if options.mode == "export":
+        written = _export(estimator, options)
+    metrics = evaluation.metrics if evaluation else {}
+    print(f"{closing_table(rows, metrics)}\nmodel: {options.model_dir}{written}")
     return metrics
 
 
@@ -164,7 +172,9 @@ def _check_model(estimator: TPUEstimator, options: TrainOptions) -> None:
         estimator.check_model(training_input_fn(options), ModeKeys.TRAIN)
     else:
         mode = ModeKeys.EVAL if options.evaluates else ModeKeys.PREDICT
-        estimator.check_model(evaluation_input_fn(options), mode)
+        # An export has no batch size; what does not fit is found as it is made.
+        if options.mode != "export":
+            estimator.check_model(evaluation_input_fn(options), mode)
 
 
 def _rehearse(estimator: TPUEstimator, options: TrainOptions) -> None:
@@ -182,85 +192,60 @@ def _rehearse(estimator: TPUEstimator, options: TrainOptions) -> None:
     require_none_refused(estimator.rehearse(modes), list(modes))
 
 
-def _train(estimator: TPUEstimator, options: TrainOptions) -> _Row:
+def _train(
+    estimator: TPUEstimator, options: TrainOptions, input_fn: Callable[..., Any], evaluation: Evaluation | None
+) -> Row:
+    """Trains up to the last step, or with an evaluation until that gets no better; the row is of the training alone."""
     before = _global_step(estimator) or 0
-    input_fn = training_input_fn(options)
-    started = time.monotonic()
-    estimator.train(input_fn, max_steps=options.train_steps)
-    seconds = time.monotonic() - started
+    seconds = 0.0
+
+    def train(step: int) -> int:
+        nonlocal seconds
+        started = time.monotonic()
+        estimator.train(input_fn, max_steps=step)
+        seconds += time.monotonic() - started
+        return _global_step(estimator) or 0
+
+    if evaluation is None:
+        train(options.train_steps)
+    else:
+        evaluation.train_until_no_better(train, before)
     after = _global_step(estimator) or 0
     records = (after - before) * options.batch_size
-    return _row("train", options.train_split, records, after, seconds, estimator.last_loss)
-
-
-def _evaluate(estimator: TPUEstimator, options: TrainOptions, dataset: Dataset) -> tuple[dict[str, Any], _Row]:
-    records = dataset.manifest.split(options.eval_split).records
-    input_fn = evaluation_input_fn(options)
-    started = time.monotonic()
-    metrics = {name: _number(value) for name, value in estimator.evaluate(input_fn).items()}
-    seconds = time.monotonic() - started
-    write_json(options.model_dir, EVALUATION_NAME, {**metrics, "split": options.eval_split, "records": records})
-    row = _row(
-        "evaluate",
-        options.eval_split,
-        records,
-        metrics["global_step"],
-        seconds,
-        metrics["loss"],
-        metrics.get("accuracy"),
-    )
-    return metrics, row
+    return closing_row("train", options.train_split, records, after, seconds, estimator.last_loss)
 
 
 def _predict(
     estimator: TPUEstimator, options: TrainOptions, dataset: Dataset, label: Feature | None
-) -> tuple[str, _Row]:
+) -> tuple[str, Row]:
     path = options.output or storage_for(options.model_dir).join(options.model_dir, PREDICTIONS_NAME)
     predictions = estimator.predict(evaluation_input_fn(options))
     started = time.monotonic()
     written, right = write_predictions(path, predictions, dataset, options.eval_split, label, options.num_predictions)
     seconds = time.monotonic() - started
     accuracy = None if right is None else right / written
-    row = _row("predict", options.eval_split, written, _global_step(estimator), seconds, accuracy=accuracy)
+    row = closing_row("predict", options.eval_split, written, _global_step(estimator), seconds, accuracy=accuracy)
     return f"\npredictions: {path}", row
+
+
+def _export(estimator: TPUEstimator, options: TrainOptions) -> str:
+    """Writes the SavedModel; its inputs are the features that prediction is fed with, any number of rows."""
+    from tpudata.estimator import export
+
+    spec = evaluation_input_fn(options)({"batch_size": 1}).element_spec
+    features = spec[0] if isinstance(spec, tuple) else spec
+    # What evaluation adds to weigh rows and tokens.
+    inputs = {name: tensor for name, tensor in features.items() if name not in ("weights", "token_weights")}
+    folder = options.output or storage_for(options.model_dir).join(options.model_dir, EXPORT_NAME)
+    receiver = export.build_raw_serving_input_receiver_fn(inputs)
+    path = estimator.export_saved_model(folder, receiver).decode()
+    shapes = [f"{name} {spec.dtype.name} {[None, *spec.shape[1:]]}" for name, spec in inputs.items()]
+    return f"\nexported: {path}, of {', '.join(shapes)}"
 
 
 def _global_step(estimator: TPUEstimator) -> int | None:
     """The step of the latest checkpoint, or None where there is none."""
     return None if estimator.latest_checkpoint() is None else int(estimator.get_variable_value("global_step"))
-
-
-def _other_metrics(metrics: dict[str, Any]) -> str:
-    """A line of what the table has no column for, or nothing."""
-    others = {name: value for name, value in metrics.items() if name not in ("loss", "global_step", "accuracy")}
-    words = [f"{name} {value:.4f}" if isinstance(value, float) else f"{name} {value}" for name, value in others.items()]
-    return f"\nalso: {', '.join(words)}\n" if words else ""
-
-
-def _number(value: Any) -> Any:
-    """A metric as Python has it: numpy's scalars are no JSON."""
-    return value.item() if hasattr(value, "item") else value
-
-
-def _row(
-    what: str,
-    split: str,
-    records: int,
-    step: int | None,
-    seconds: float,
-    loss: float | None = None,
-    accuracy: float | None = None,
-) -> _Row:
-    return (
-        what,
-        split,
-        count_text(records),
-        "-" if step is None else count_text(step),
-        "-" if loss is None else f"{loss:.4f}",
-        "-" if accuracy is None else f"{accuracy:.2%}",
-        f"{seconds:.1f}",
-        count_text(round(records / seconds)),
-    )
 
 
 if __name__ == "__main__":

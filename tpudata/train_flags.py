@@ -90,9 +90,44 @@ def _parser(prog: str) -> FlagParser:
         help="resize images to this height and width; needed where their sizes vary",
     )
     parser.add_argument(
-        "--output", metavar="FILE", help="predict: the JSON Lines file (default: MODEL_DIR/predictions.jsonl)"
+        "--output",
+        metavar="PATH",
+        help="predict: the file, .csv or JSON Lines (default: MODEL_DIR/predictions.jsonl); export: the folder (default: "
+        "MODEL_DIR/export)",
     )
+    _add_evaluation(parser)
     return parser
+
+
+def _add_evaluation(parser: FlagParser) -> None:
+    parser.add_switch(
+        "--continuous",
+        default=TrainOptions.continuous,
+        help="eval: each checkpoint as it appears, up to that of --train-steps",
+    )
+    parser.add_argument(
+        "--continuous-timeout",
+        type=float,
+        default=TrainOptions.continuous_timeout,
+        metavar="SECONDS",
+        help="without a new checkpoint, after which that ends (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--early-stop-metric",
+        metavar="NAME",
+        help="train_and_eval: evaluate every --save-checkpoints-steps, and end when this metric gets no better",
+    )
+    parser.add_argument(
+        "--early-stop-patience",
+        type=positive_int,
+        metavar="N",
+        help="evaluations without a better one that end training (default: 3)",
+    )
+    parser.add_argument(
+        "--early-stop-goal",
+        metavar="min|max",
+        help="what is better (default: max where the name has accuracy in it, else min)",
+    )
 
 
 def _add_devices(parser: FlagParser) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 from tpudata.errors import UsageError
 from tpudata.flags import suggestion
 
-MODES = ("train", "eval", "train_and_eval", "predict")
+MODES = ("train", "eval", "train_and_eval", "predict", "export")
+GOALS = ("min", "max")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +22,7 @@ class TrainOptions:
         model: name of a bundled model, or `package.module:NAME` for a model_fn, or a class that makes one, of one's own.
         data: the dataset's folder.
         model_dir: where checkpoints, summaries and the records of the run go; training resumes from its latest checkpoint.
-        mode: one of `MODES`. `eval` and `predict` use the latest checkpoint in `model_dir`.
+        mode: one of `MODES`. `eval`, `predict` and `export` use the latest checkpoint in `model_dir`.
         train_split: the split that is trained on.
         eval_split: the split that is evaluated, and predicted in mode `predict`.
         train_steps: the global step at which training ends.
@@ -41,7 +42,13 @@ class TrainOptions:
         rehearse: list what a TPU of 8 cores would refuse of the steps that the mode runs, and run none.
         image_size: (height, width) that images are resized to; needed where their sizes vary.
         num_predictions: in mode `predict`, how many records to predict; None for the whole split.
-        output: in mode `predict`, the JSON Lines file to write; None for `predictions.jsonl` in `model_dir`.
+        output: in mode `predict`, the file to write: CSV where its name ends in .csv, else JSON Lines; None for `predictions.jsonl`
+            in `model_dir`. In mode `export` the folder that gets the SavedModel's; None for `export` in `model_dir`.
+        continuous: in mode `eval`, evaluate each checkpoint as it appears, up to that of `train_steps`.
+        continuous_timeout: seconds without a new checkpoint after which `continuous` ends.
+        early_stop_metric: in mode `train_and_eval`, evaluate at every checkpoint, and end training when this metric gets no better.
+        early_stop_patience: so many evaluations without a better one end training; None for 3.
+        early_stop_goal: whether "min" or "max" is better; None for "max" where the metric's name has accuracy in it, else "min".
 
     Raises:
         UsageError: a value is out of range, or does not fit the mode.
@@ -70,6 +77,11 @@ class TrainOptions:
     image_size: tuple[int, int] | None = None
     num_predictions: int | None = None
     output: str | None = None
+    continuous: bool = False
+    continuous_timeout: float = 3600.0
+    early_stop_metric: str | None = None
+    early_stop_patience: int | None = None
+    early_stop_goal: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("model", "data", "model_dir", "train_split", "eval_split"):
@@ -84,6 +96,7 @@ class TrainOptions:
             "iterations_per_loop",
             "save_checkpoints_steps",
             "num_predictions",
+            "early_stop_patience",
         ):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -103,10 +116,35 @@ class TrainOptions:
                 raise UsageError(f"{_flag(name)} is of a TPU: add --use-tpu to run on it, or leave {_flag(name)} out")
         if self.master and self.tpu_name:
             raise UsageError(f"--master {self.master!r} and --tpu-name {self.tpu_name!r} both name a TPU: give one")
-        if self.mode != "predict":
-            for name in ("num_predictions", "output"):
+        if not (self.continuous_timeout > 0 and math.isfinite(self.continuous_timeout)):
+            raise UsageError(f"--continuous-timeout is {self.continuous_timeout}; it is a number of seconds above 0")
+        self._check_mode()
+        self._check_early_stop()
+
+    def _check_mode(self) -> None:
+        """Checks that no option is given that the mode does not look at."""
+        for name, modes in (
+            ("num_predictions", ("predict",)),
+            ("output", ("predict", "export")),
+            ("continuous", ("eval",)),
+            ("early_stop_metric", ("train_and_eval",)),
+            ("rehearse", tuple(mode for mode in MODES if mode != "export")),
+        ):
+            if getattr(self, name) not in (None, False) and self.mode not in modes:
+                raise UsageError(f"{_flag(name)} belongs to --mode {' or '.join(modes)}; the mode is {self.mode}")
+
+    def _check_early_stop(self) -> None:
+        if self.early_stop_metric is None:
+            for name in ("early_stop_patience", "early_stop_goal"):
                 if getattr(self, name) is not None:
-                    raise UsageError(f"{_flag(name)} belongs to --mode predict; the mode is {self.mode}")
+                    raise UsageError(f"{_flag(name)} needs --early-stop-metric, such as loss")
+            return
+        if self.early_stop_goal not in (None, *GOALS):
+            raise UsageError(f"--early-stop-goal {self.early_stop_goal!r}; allowed are {', '.join(GOALS)}")
+        if self.save_checkpoints_steps is None:
+            raise UsageError(
+                "--early-stop-metric needs --save-checkpoints-steps: each of these checkpoints is evaluated"
+            )
 
     @property
     def trains(self) -> bool:

@@ -42,7 +42,8 @@ def record_run(options: TrainOptions, dataset: Dataset, params: dict[str, Any]) 
     }
     name = "train_config.json" if options.trains else f"{options.mode}_config.json"
     write_json(options.model_dir, name, record)
-    settings = {**record["options"], **{f"params.{key}": value for key, value in params.items()}}
+    shown = {key: value for key, value in record["options"].items() if key != "params"}
+    settings = {**shown, **{f"params.{key}": value for key, value in params.items()}}
     words = [f"{key}={json.dumps(value)}" for key, value in settings.items() if value is not None]
     versions = [f"{name} {version}" for name, version in record["versions"].items()]
     print(f"configuration, saved in {name}:")

@@ -1,0 +1,189 @@
+"""Evaluation at each checkpoint, early stopping, export, and predictions as CSV."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.sequences import write_sequences
+from tpudata.cli import main
+from tpudata.format import open_dataset
+
+
+def _train(data: Path, model_dir: Path, *flags: str, model: str = "mnist_cnn") -> int:
+    common = [f"--model={model}", f"--data={data}", f"--model-dir={model_dir}", "--batch-size=32", "--iterations=10"]
+    return main(["train", *common, *flags])
+
+
+def _json(path: Path) -> Any:
+    return json.loads(path.read_bytes())
+
+
+@pytest.fixture(scope="module")
+def model_dir(digits_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A mnist_cnn after 30 steps with checkpoints at 0, 10, 20 and 30."""
+    folder = tmp_path_factory.mktemp("model")
+    flags = ["--mode=train", "--train-steps=30", "--save-checkpoints-steps=10"]
+    assert _train(digits_dataset, folder, *flags) == 0
+    return folder
+
+
+def test_an_export_predicts_what_the_model_does(
+    model_dir: Path, digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _train(digits_dataset, model_dir, "--mode=export") == 0
+    path = re.findall(r"^exported: (\S+), of image uint8 \[None, 8, 8, 1\]$", capsys.readouterr().out, re.MULTILINE)[0]
+    assert Path(path).parent == model_dir / "export"
+    table = tmp_path / "predictions.csv"
+    assert _train(digits_dataset, model_dir, "--mode=predict", f"--output={table}") == 0
+    examples = open_dataset(str(digits_dataset)).examples("validation")
+    images = tf.stack([tf.io.decode_png(record["image/encoded"][0]) for record in examples])
+    served = tf.saved_model.load(path).signatures["serving_default"](image=images)
+    with table.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 90
+    assert [int(row["classes"]) for row in rows] == served["classes"].numpy().tolist()
+    shares = [json.loads(row["probabilities"]) for row in rows]
+    np.testing.assert_allclose(shares, served["probabilities"], rtol=1e-4, atol=1e-6)
+    assert [row["class_name"] for row in rows] == [row["classes"] for row in rows]
+    assert [*rows[0]] == [
+        "index",
+        "filename",
+        "label",
+        "label_name",
+        "class_name",
+        *(name for name in rows[0] if name in ("classes", "probabilities")),
+    ]
+
+
+def test_an_export_of_a_text_generator(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = write_sequences(tmp_path / "d", {"train": 40, "validation": 8})
+    flags = ["--param=hidden_units=8", "--param=max_new_tokens=5", "--param=temperature=0"]
+    assert _train(data, tmp_path / "m", *flags, "--train-steps=2", model="char_lstm") == 0
+    folder = tmp_path / "out"
+    assert _train(data, tmp_path / "m", *flags, "--mode=export", f"--output={folder}", model="char_lstm") == 0
+    (path,) = folder.iterdir()
+    assert f"exported: {path}, of input_ids int32 [None, 16]" in capsys.readouterr().out
+    prompts = tf.constant([[1] * 16, [2] * 16, [3] * 16])
+    served = tf.saved_model.load(str(path)).signatures["serving_default"](input_ids=prompts)
+    assert served["generated_ids"].shape == (3, 5)
+
+
+def test_an_export_without_a_checkpoint(
+    digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _train(digits_dataset, tmp_path / "m", "--mode=export") == 2
+    assert "--mode export" in capsys.readouterr().err
+
+
+def test_each_checkpoint_is_evaluated(
+    model_dir: Path, digits_dataset: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _train(digits_dataset, model_dir, "--mode=eval", "--continuous", "--train-steps=30") == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("evaluate")]
+    assert [row[3] for row in rows] == ["0", "10", "20", "30"]
+    assert len({row[4] for row in rows}) == 4
+    assert _json(model_dir / "evaluation.json")["global_step"] == 30
+
+
+def test_checkpoints_are_waited_for(
+    digits_dataset: Path, tmp_path: Path, model_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "m"
+
+    def appear() -> None:
+        folder.mkdir(exist_ok=True)
+        for step in (20, 30):
+            time.sleep(1.5)
+            for part in ("index", "data-00000-of-00001"):
+                name = f"model.ckpt-{step}.{part}"
+                (folder / name).write_bytes((model_dir / name).read_bytes())
+            text = f'model_checkpoint_path: "model.ckpt-{step}"\nall_model_checkpoint_paths: "model.ckpt-{step}"\n'
+            (folder / "checkpoint").write_text(text)
+
+    thread = threading.Thread(target=appear)
+    thread.start()
+    flags = ["--mode=eval", "--continuous", "--train-steps=30", "--continuous-timeout=100"]
+    assert _train(digits_dataset, folder, *flags) == 0
+    thread.join()
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("evaluate")]
+    # A machine that stood still may have missed the first.
+    assert [row[3] for row in rows][-1] == "30"
+
+
+def test_the_wait_for_checkpoints_ends(
+    digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _train(digits_dataset, tmp_path / "m", "--mode=eval", "--continuous", "--continuous-timeout=0.3") == 0
+    assert "evaluate  " not in capsys.readouterr().out
+    assert not (tmp_path / "m" / "evaluation.json").exists()
+
+
+# Its loss in evaluation is best at step 6.
+STOPPING_MODEL = """
+import tensorflow as tf
+from tpudata.estimator import TPUEstimatorSpec
+
+def model_fn(features, labels, mode):
+    step = tf.compat.v1.train.get_global_step()
+    kernel = tf.compat.v1.get_variable("kernel", [])
+    loss = tf.cast(tf.abs(step - 6), tf.float32) + 0 * kernel
+    metrics = (lambda x: {"my_accuracy": tf.compat.v1.metrics.mean(-x)}, [tf.reshape(loss, [1])])
+    return TPUEstimatorSpec(mode, loss=loss, train_op=step.assign_add(1), eval_metrics=metrics)
+"""
+
+
+@pytest.fixture
+def stopping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digits_dataset: Path) -> Any:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "stopping_model.py").write_text(STOPPING_MODEL)
+
+    def train(folder: str, *flags: str) -> int:
+        flags = ("--train-steps=20", "--save-checkpoints-steps=2", *flags)
+        return _train(digits_dataset, tmp_path / folder, *flags, model="stopping_model:model_fn")
+
+    return train
+
+
+@pytest.mark.parametrize("metric", ["loss", "my_accuracy"])
+def test_training_stops_where_the_metric_gets_no_better(
+    metric: str, stopping: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = [f"--early-stop-metric={metric}", "--early-stop-patience=2"]
+    assert stopping("m", *flags) == 0
+    out = capsys.readouterr().out
+    assert f"stopped at step 10: {metric} was best at step 6, 0.0000, and no better in 2 evaluations since" in out
+    rows = [line.split() for line in out.splitlines() if line.startswith(("train", "evaluate"))]
+    assert [row[3] for row in rows] == ["10", "2", "4", "6", "8", "10"]
+    assert [item["step"] for item in _json(tmp_path / "m" / "early_stopping.json")["evaluations"]] == [2, 4, 6, 8, 10]
+    # What has stopped stays so, and more patience carries on.
+    assert stopping("m", *flags) == 0
+    assert _json(tmp_path / "m" / "evaluation.json")["global_step"] == 10
+    assert stopping("m", flags[0], "--early-stop-patience=3") == 0
+    assert _json(tmp_path / "m" / "evaluation.json")["global_step"] == 12
+
+
+def test_an_interrupted_run_stops_at_the_same_step(stopping: Any, tmp_path: Path) -> None:
+    flags = ["--early-stop-metric=loss", "--early-stop-patience=2"]
+    assert stopping("m", *flags, "--train-steps=5") == 0
+    assert stopping("m", *flags) == 0
+    # 2, 4, 5 and 6 were looked at, then 8 and 10.
+    assert _json(tmp_path / "m" / "evaluation.json")["global_step"] == 10
+
+
+def test_a_goal_and_an_unknown_metric(stopping: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--early-stop-goal=max", "--early-stop-patience=1", "--early-stop-metric=loss"]
+    assert stopping("m", *flags) == 0
+    assert _json(tmp_path / "m" / "evaluation.json")["global_step"] == 4
+    assert stopping("n", "--early-stop-metric=my_acuracy") == 2
+    assert "no such metric; did you mean my_accuracy?" in capsys.readouterr().err
