@@ -1,3 +1,4 @@
+import functools
 import shutil
 from pathlib import Path
 from typing import Any
@@ -7,9 +8,9 @@ import pytest
 import tensorflow as tf
 
 from tests.estimator import programs
-from tests.estimator.programs import finite_input_fn, make_estimator, make_model_fn, train_input_fn, v1
+from tests.estimator.programs import finite_input_fn, make_estimator, make_model_fn, newest_step, train_input_fn, v1
 from tpudata.errors import StorageError, TpudataError
-from tpudata.estimator import CheckpointError, ModeKeys, TPUEstimatorSpec
+from tpudata.estimator import CheckpointError, ModeKeys, TPUEstimatorSpec, _checkpoint
 
 
 def momentum() -> Any:
@@ -185,3 +186,82 @@ def test_a_checkpoint_that_cannot_be_written_names_the_one_before(tmp_path: Path
     again = make_estimator(tmp_path / "model")
     again.train(train_input_fn, max_steps=4)
     assert again.get_variable_value("global_step") == 4
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00\xffgarbage", b"model_checkpoint_path: model.ckpt-2", b"other: 3"])
+def test_a_damaged_state_file_does_not_begin_training_anew(content: bytes, tmp_path: Path) -> None:
+    make_estimator(tmp_path).train(train_input_fn, max_steps=2)
+    (tmp_path / "checkpoint").write_bytes(content)
+    message = r"/checkpoint is damaged: .*model\.ckpt-100.*another model_dir"
+    with pytest.raises(CheckpointError, match=message):
+        make_estimator(tmp_path).train(train_input_fn, max_steps=4)
+    with pytest.raises(CheckpointError, match=message):
+        make_estimator(tmp_path).evaluate(finite_input_fn(8))
+    assert (tmp_path / "checkpoint").read_bytes() == content
+    assert (tmp_path / "model.ckpt-2.index").exists()
+
+
+def test_a_checkpoint_that_is_gone_does_not_begin_training_anew(tmp_path: Path) -> None:
+    make_estimator(tmp_path, save_checkpoints_steps=2).train(train_input_fn, max_steps=4)
+    (tmp_path / "model.ckpt-4.index").unlink()
+    with pytest.raises(
+        CheckpointError, match=r"/checkpoint names .*model\.ckpt-4, which is not there.*another model_dir"
+    ):
+        make_estimator(tmp_path).train(train_input_fn, max_steps=6)
+    assert newest_step(tmp_path) is None
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-0"')  # as the message says
+    assert make_estimator(tmp_path).train(train_input_fn, max_steps=6).get_variable_value("global_step") == 6
+
+
+def test_a_state_file_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint").mkdir()  # stands for a disk, or a bucket, that fails
+    with pytest.raises(StorageError, match=r"/checkpoint, which names the newest checkpoint, could not be read"):
+        make_estimator(tmp_path).train(train_input_fn, max_steps=2)
+
+
+def test_one_checkpoint_deleted_while_another_takes_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process that evaluates while another one trains."""
+    make_estimator(tmp_path, keep_checkpoint_max=1).train(train_input_fn, max_steps=2)
+    reader, open_ = make_estimator(tmp_path), _checkpoint.Checkpoint.open
+    trained: list[str] = []
+
+    def late(prefix: str) -> Any:
+        if not trained:
+            trained.append(prefix)
+            make_estimator(tmp_path, keep_checkpoint_max=1).train(train_input_fn, max_steps=4)
+        return open_(prefix)
+
+    monkeypatch.setattr(_checkpoint.Checkpoint, "open", late)
+    assert reader.evaluate(finite_input_fn(8))["global_step"] == 4
+
+
+def test_files_that_another_process_deleted(tmp_path: Path) -> None:
+    make_estimator(tmp_path, keep_checkpoint_max=2).train(train_input_fn, max_steps=2)
+    for path in tmp_path.glob("model.ckpt-0.*"):
+        path.unlink()
+    make_estimator(tmp_path, keep_checkpoint_max=2).train(train_input_fn, max_steps=4)
+    assert sorted(path.stem for path in tmp_path.glob("model.ckpt-*.index")) == ["model.ckpt-2", "model.ckpt-4"]
+    assert not list(tmp_path.glob("checkpoint.*"))
+
+
+def test_a_variable_of_a_damaged_checkpoint(tmp_path: Path) -> None:
+    estimator = make_estimator(tmp_path).train(train_input_fn, max_steps=2)
+    (tmp_path / "model.ckpt-2.data-00000-of-00001").write_bytes(bytes(500))
+    with pytest.raises(CheckpointError, match=r"model\.ckpt-2 cannot be read"):
+        estimator.get_variable_value("linear/w")
+
+
+@pytest.mark.parametrize("what", ["train", "evaluate"])
+def test_summaries_that_cannot_be_written(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if what == "evaluate":
+        (tmp_path / "eval").write_text("a file where the folder should be")
+        call = functools.partial(make_estimator(tmp_path).evaluate, finite_input_fn(8))
+    else:
+
+        def full(serialized: bytes, step: int) -> Any:
+            raise tf.errors.ResourceExhaustedError(None, None, f"events.{step}; No space left on device")
+
+        monkeypatch.setattr(tf.summary.experimental, "write_raw_pb", full)
+        call = functools.partial(make_estimator(tmp_path, save_summary_steps=1).train, train_input_fn, max_steps=4)
+    with pytest.raises(StorageError, match=f"the summaries in {tmp_path}.* could not be written: .*[Nn]o"):
+        call()

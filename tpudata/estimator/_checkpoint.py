@@ -8,14 +8,18 @@
 import dataclasses
 import difflib
 import hashlib
+import logging
+import uuid
 from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
+from google.protobuf import text_format  # type: ignore[import-untyped]
 
 from tpudata.errors import StorageError
 from tpudata.estimator._errors import CheckpointError
 
+_log = logging.getLogger("tpudata")
 _GLOBAL_STEP = "global_step"
 _STATE_FILE = "checkpoint"
 # What TensorFlow's reader raises for damaged files, by what is damaged.
@@ -118,9 +122,57 @@ def _damaged(prefix: str, error: Exception) -> CheckpointError:
 
 
 def latest(model_dir: str) -> Checkpoint | None:
-    """Return the newest checkpoint of a folder, or None."""
-    prefix = tf.train.latest_checkpoint(model_dir)
-    return None if prefix is None else Checkpoint.open(prefix)
+    """Return the newest checkpoint of a folder, or None where its state file names none.
+
+    Raises:
+        CheckpointError: the state file is damaged, or names a checkpoint that is not there. To begin anew, as if there were none,
+            would lose what was trained.
+        StorageError: the state file cannot be read.
+    """
+    prefixes = known(model_dir)
+    if not prefixes:
+        return None
+    try:
+        return Checkpoint.open(prefixes[-1])
+    except CheckpointError:
+        newer = known(model_dir)
+        # Another process may just have written one and deleted this one.
+        if newer and newer[-1] != prefixes[-1]:
+            return Checkpoint.open(newer[-1])
+        raise CheckpointError(
+            f"{_state_path(model_dir)} names {prefixes[-1]}, which is not there: restore its files, or name an older checkpoint in "
+            "that file. To begin anew, use another model_dir."
+        ) from None
+
+
+def _state_path(model_dir: str) -> str:
+    return str(tf.io.gfile.join(model_dir, _STATE_FILE))
+
+
+def known(model_dir: str) -> list[str]:
+    """Return the checkpoints that the state file names, the newest last; none where it is not there."""
+    path = _state_path(model_dir)
+    try:
+        with tf.io.gfile.GFile(path, "rb") as file:
+            content = file.read()
+    except tf.errors.NotFoundError:
+        return []
+    except tf.errors.OpError as error:
+        raise StorageError(f"{path}, which names the newest checkpoint, could not be read: {error.message}") from error
+    # TensorFlow does not publish the type.
+    state = type(tf.compat.v1.train.generate_checkpoint_state_proto(".", "any"))()
+    try:
+        text_format.Parse(content, state)
+    except (text_format.ParseError, UnicodeDecodeError):
+        state.Clear()
+    if not state.model_checkpoint_path:
+        raise CheckpointError(
+            f"{path} is damaged: it must name the newest checkpoint, as in 'model_checkpoint_path: \"model.ckpt-100\"'. Write "
+            "that into it. To begin anew, use another model_dir."
+        )
+    newest = state.model_checkpoint_path
+    others = [item for item in state.all_model_checkpoint_paths if item != newest]
+    return [item if "://" in item else str(tf.io.gfile.join(model_dir, item)) for item in [*others, newest]]
 
 
 def save(model_dir: str, step: int, variables: Mapping[str, Any], keep_max: int | None) -> Checkpoint:
@@ -143,6 +195,9 @@ def save(model_dir: str, step: int, variables: Mapping[str, Any], keep_max: int 
     base = f"model.ckpt-{step}"
     prefix = tf.io.gfile.join(model_dir, base)
     tensors = [variable.read_value() for variable in variables.values()]
+    kept = [path for path in (_relative(model_dir, path) for path in known(model_dir)) if path != base]
+    last = tf.io.gfile.join(model_dir, kept[-1]) if kept else "none"
+    surplus = kept[: max(0, len(kept) + 1 - keep_max)] if keep_max else []
     try:
         tf.io.gfile.makedirs(model_dir)
         with tf.device("CPU:0"):
@@ -152,17 +207,12 @@ def save(model_dir: str, step: int, variables: Mapping[str, Any], keep_max: int 
                 shape_and_slices=[""] * len(variables),
                 tensors=tensors,
             )
+        _write_state(model_dir, [*kept[len(surplus) :], base])
     except tf.errors.OpError as error:
-        last = tf.train.latest_checkpoint(model_dir)
         raise StorageError(
-            f"the checkpoint {prefix} could not be written: {error.message}. The last one is {last or 'none'}; run again"
+            f"the checkpoint {prefix} could not be written: {error.message}. The last one is {last}; run again"
             " once there is room and permission, and training carries on from it."
         ) from error
-    state = tf.train.get_checkpoint_state(model_dir)
-    known = [_relative(model_dir, path) for path in state.all_model_checkpoint_paths] if state else []
-    known = [path for path in known if path != base]
-    surplus = known[: max(0, len(known) + 1 - keep_max)] if keep_max else []
-    _write_state(model_dir, [*known[len(surplus) :], base])
     for path in surplus:
         _delete(model_dir, path)
     return Checkpoint.open(prefix)
@@ -175,8 +225,8 @@ def _relative(model_dir: str, path: str) -> str:
 
 def _write_state(model_dir: str, paths: list[str]) -> None:
     state = tf.compat.v1.train.generate_checkpoint_state_proto(".", paths[-1], paths)
-    target = tf.io.gfile.join(model_dir, _STATE_FILE)
-    temporary = f"{target}.tmp"
+    target = _state_path(model_dir)
+    temporary = f"{target}.tmp-{uuid.uuid4().hex}"  # Its own: another process may write into the folder, too.
     with tf.io.gfile.GFile(temporary, "w") as file:
         file.write(str(state))
     tf.io.gfile.rename(temporary, target, overwrite=True)
@@ -186,6 +236,11 @@ def _delete(model_dir: str, path: str) -> None:
     """Delete the files of a checkpoint that lies in model_dir; one elsewhere was not written here."""
     if "/" in path:
         return
-    for name in tf.io.gfile.listdir(model_dir):
-        if name.startswith(f"{path}."):
-            tf.io.gfile.remove(tf.io.gfile.join(model_dir, name))
+    try:
+        for name in tf.io.gfile.listdir(model_dir):
+            if name.startswith(f"{path}."):
+                tf.io.gfile.remove(tf.io.gfile.join(model_dir, name))
+    except tf.errors.NotFoundError:
+        pass  # Another process was first.
+    except tf.errors.OpError as error:
+        _log.warning("The old checkpoint %s in %s could not be deleted: %s", path, model_dir, error.message)

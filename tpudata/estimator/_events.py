@@ -1,8 +1,11 @@
 """Summaries for TensorBoard, without the tensorboard package."""
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 
 import tensorflow as tf
+
+from tpudata.errors import StorageError
 
 
 class EventWriter:
@@ -10,6 +13,9 @@ class EventWriter:
 
     Scalars are plain `simple_value` summaries, as v1 programs wrote them. `tf.summary.scalar` would need the
     tensorboard package.
+
+    Raises:
+        StorageError: from each of its functions: the file could not be written.
     """
 
     def __init__(self, folder: str) -> None:
@@ -34,18 +40,29 @@ class EventWriter:
 
     def summary(self, step: int, serialized: bytes) -> None:
         """Write a serialised `tf.compat.v1.Summary` at `step`."""
-        if self._writer is None:
-            self._writer = tf.summary.create_file_writer(self._folder)
-        with self._writer.as_default():
-            tf.summary.experimental.write_raw_pb(serialized, step=step)
+        with self._told():
+            if self._writer is None:
+                self._writer = tf.summary.create_file_writer(self._folder)
+            with self._writer.as_default():
+                tf.summary.experimental.write_raw_pb(serialized, step=step)
 
     def flush(self) -> None:
         """Make what was written visible to readers."""
         if self._writer is not None:
-            self._writer.flush()
+            with self._told():
+                self._writer.flush()
 
     def close(self) -> None:
         """Flush and close the file."""
         if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+            writer, self._writer = self._writer, None
+            with self._told():
+                writer.close()
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except tf.errors.OpError as error:
+            reason = " ".join(error.message.split())
+            raise StorageError(f"the summaries in {self._folder} could not be written: {reason}") from error

@@ -36,23 +36,24 @@ class ModelDir:
         """Return the names of the variables in the newest checkpoint, sorted.
 
         Raises:
-            CheckpointError: there is no checkpoint.
+            CheckpointError: there is no checkpoint, or it is damaged.
         """
-        return sorted(self._reader().get_variable_to_shape_map())
+        return sorted(self._newest().reader().get_variable_to_shape_map())
 
     def get_variable_value(self, name: str) -> Any:
         """Return the value (NumPy) of a variable in the newest checkpoint.
 
         Raises:
-            CheckpointError: there is no checkpoint, or it has no such variable.
+            CheckpointError: there is no checkpoint, or it has no such variable or is damaged.
         """
-        reader = self._reader()
+        newest = self._newest()
+        reader = newest.reader()
         if not reader.has_tensor(name):
-            raise CheckpointError(f"{self.latest_checkpoint()} has no variable {name!r}: see get_variable_names().")
-        return reader.get_tensor(name)
+            raise CheckpointError(f"{newest.prefix} has no variable {name!r}: see get_variable_names().")
+        return _checkpoint.read_tensor(reader, newest.prefix, name)
 
-    def _reader(self) -> Any:
+    def _newest(self) -> _checkpoint.Checkpoint:
         newest = _checkpoint.latest(self.model_dir)
         if newest is None:
             raise CheckpointError(f"There is no checkpoint in {self.model_dir} yet: train first.")
-        return newest.reader()
+        return newest

@@ -45,9 +45,8 @@ class Saving:
         self._saver = saver
         self._saved_step = saved_step
         if saver is not None:
-            state = tf.train.get_checkpoint_state(model_dir)
             # So that it deletes, in time, those of the runs before.
-            saver.recover_last_checkpoints(state.all_model_checkpoint_paths if state else [])
+            saver.recover_last_checkpoints(_checkpoint.known(model_dir))
 
     def begin(self) -> None:
         """Let the listeners add operations to the graph."""
