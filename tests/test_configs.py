@@ -1,0 +1,55 @@
+"""The files in configs/: each names a bundled model, and trains it briefly."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from sklearn.datasets import load_iris
+
+from tests.datasets import write_dataset
+from tests.sequences import write_sequences
+from tpudata.cli import main
+from tpudata.format import Feature
+from tpudata.models import model_names
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+# What makes each small enough for a test; the rest is as the file says.
+SMALLER = {
+    "char_lstm": ["--param=hidden_units=8", "--param=warmup_steps=1"],
+    "iris_mlp": [],
+    "mnist_cnn": [],
+    "resnet": ["--image-size=32x32", "--param=warmup_steps=1"],
+    "tiny_lm": [],
+}
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_sequences(tmp_path_factory.mktemp("text"), {"train": 24, "validation": 6})
+
+
+@pytest.fixture(scope="module")
+def irises(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    iris = load_iris()
+    rows = [{"measured": x.tolist(), "label": int(y)} for x, y in zip(iris.data, iris.target, strict=True)]
+    features = [Feature("measured", "float", "float32", (4,)), Feature("label", "int64", "int64", num_classes=3)]
+    folder = tmp_path_factory.mktemp("irises")
+    splits = {"train": rows[::2], "validation": rows[1::2]}
+    return Path(write_dataset(str(folder), splits, features, layout="examples", shards=1, classes=3))
+
+
+def test_each_model_has_a_file() -> None:
+    assert sorted(path.stem for path in CONFIGS.glob("*.yaml")) == model_names() == sorted(SMALLER)
+
+
+@pytest.mark.parametrize("name", SMALLER)
+def test_it_trains(name: str, text: Path, irises: Path, digits_dataset: Path, tmp_path: Path) -> None:
+    path = CONFIGS / f"{name}.yaml"
+    assert f"tpudata train --config configs/{name}.yaml" in path.read_text()
+    data = {"char_lstm": text, "tiny_lm": text, "iris_mlp": irises}.get(name, digits_dataset)
+    flags = [f"--data={data}", f"--model-dir={tmp_path}", "--train-steps=2", "--batch-size=8", *SMALLER[name]]
+    assert main(["train", f"--config={path}", *flags]) == 0
+    assert json.loads((tmp_path / "evaluation.json").read_bytes())["global_step"] == 2
+    assert json.loads((tmp_path / "train_config.json").read_bytes())["options"]["model"] == name
