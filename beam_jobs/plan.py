@@ -128,7 +128,7 @@ def make_plan(
         UsageError: not as many shards can be made as were asked for.
     """
     if not tally.splits:
-        raise SourceError(f"{options.input} has no files to convert.")
+        raise SourceError(f"{options.input} has no files to convert, or there is nothing in them.")
     splits = {split: tally.buckets(split) for split in tally.splits}
     files = sum(int(buckets.records.sum()) for buckets in splits.values())
     empty = set(options.split.shares if options.split else ()) - set(splits)

@@ -25,7 +25,8 @@ from tpudata.format.keys import Entries
 from tpudata.format.layout import REJECTS_FOLDER, SHARD_SUFFIX, is_listing_rejects
 from tpudata.storage import storage_for
 
-_NUMBER = re.compile(r"\d+")
+# But those of UTF-8, int64 and float32.
+_NUMBER = re.compile(r"(?<!UTF-)(?<!int)(?<!float)(?<!\d)\d+")
 
 
 class Rejects:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from beam_jobs.reference import WHOLE_FILE
 from beam_jobs.text_csv import row_spans
 from beam_jobs.text_forms import TextForm, document_key, look_at
-from beam_jobs.text_lines import Span, line_spans, lines, lines_in_range, paragraphs, paragraphs_in_range
+from beam_jobs.text_lines import BOM, Span, has_mark, line_spans, lines, lines_in_range, paragraphs, paragraphs_in_range
 from beam_jobs.text_options import CSV, FILES, LINES, PARAGRAPHS, PARQUET, TSV, TextOptions
 from beam_jobs.text_parquet import group_rows, row_groups
 from beam_jobs.text_streams import plain_chunks, unpacked_chunks
@@ -181,7 +181,8 @@ def _found(part: TextPart, form: TextForm, limit: int) -> Iterator[Span]:
 def _whole(file: TextFile, form: TextForm, limit: int) -> Iterator[Document]:
     key = document_key(file.name)
     if not form.packed:
-        if file.size:
+        # A byte order mark alone is nothing.
+        if file.size and not (file.size == len(BOM) and has_mark(file.path)):
             yield Document(key, WHOLE_FILE, file.size, RowForm(FILE), b"", True)
         return
     held: list[bytes] = []
@@ -192,7 +193,7 @@ def _whole(file: TextFile, form: TextForm, limit: int) -> Iterator[Document]:
             held.append(chunk)
         else:
             held.clear()
-    if size:
+    if size and held != [BOM]:
         yield Document(key, WHOLE_FILE, size, RowForm(FILE), b"".join(held), False)
 
 

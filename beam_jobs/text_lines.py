@@ -130,7 +130,7 @@ def paragraphs_in_range(path: str, start: int, stop: int, limit: int) -> Iterato
     if start <= len(BOM):
         # A byte order mark would be cut: from the begin it is few bytes more.
         for span in paragraphs(line_spans(plain_chunks(path, 0, stop), 0, limit), limit, stop):
-            begin = 0 if span.offset == len(BOM) and _has_mark(path) else span.offset
+            begin = 0 if span.offset == len(BOM) and has_mark(path) else span.offset
             if begin >= start:
                 yield span
         return
@@ -160,7 +160,8 @@ def _is_blank_before(path: str, position: int) -> bool:
     return True
 
 
-def _has_mark(path: str) -> bool:
+def has_mark(path: str) -> bool:
+    """Whether a file begins with a byte order mark."""
     return storage_for(path).read_range(path, 0, len(BOM)) == BOM
 
 

@@ -124,14 +124,14 @@ def _cell_values(text: str, form: RowForm) -> dict[str, str]:
         raise DocumentError(f"not CSV: {error}") from None
     if len(found) != len(form.columns):
         raise DocumentError(
-            f"{len(found)} cells, where the first row names {len(form.columns)} columns ({', '.join(form.columns)})"
+            f"{len(found)} cells, where the first row names {len(form.columns)} columns ({_listed(form.columns)})"
         )
     return dict(zip(form.columns, found, strict=True))
 
 
 def _value(field: TextField, values: dict[str, Any]) -> Value:
     if field.name not in values:
-        raise DocumentError(f"no field {field.name!r}: it has {', '.join(map(repr, values)) or 'none'}")
+        raise DocumentError(f"no field {field.name!r}: it has {_listed(values) or 'none'}")
     value = values[field.name]
     if field.kind == INT:
         return _number(field, value, int)
@@ -142,6 +142,12 @@ def _value(field: TextField, values: dict[str, Any]) -> Value:
     if not value.isascii() and _SURROGATE.search(value):
         raise DocumentError(f"field {field.name!r} has half of a surrogate pair, which is no character")
     return value
+
+
+def _listed(names: Iterable[str]) -> str:
+    """Some names, the first ten: a row may have thousands, and each of its refusals would list them."""
+    every = list(names)
+    return ", ".join(map(repr, every[:10])) + (f" and {len(every) - 10} more" if len(every) > 10 else "")
 
 
 def _number(field: TextField, value: Any, kind: type[int] | type[float]) -> int | float:

@@ -474,7 +474,7 @@ def test_wrong_inputs(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="there is no folder"):
         convert(f"{tmp_path}/no/*.txt", tmp_path / "out")
     (tmp_path / "in" / "a.txt").write_text("\n \n")
-    with pytest.raises(SourceError, match="has no files to convert"):
+    with pytest.raises(SourceError, match="has no files to convert, or there is nothing in them"):
         convert(tmp_path / "in", tmp_path / "out")
     (tmp_path / "in" / "a.txt").write_text('{"text": ""}\n')
     flags = ["--form", "jsonl", "--tokenizer", "bytes", "--sequence-length", "8", "--no-eos"]

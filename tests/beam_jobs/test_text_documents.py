@@ -189,10 +189,12 @@ def test_a_document_over_the_limit_names_file_and_byte(tmp_path: Path) -> None:
 
 
 def test_empty_files_have_no_documents(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_bytes(b"")
-    (tmp_path / "a.gz").write_bytes(gzip.compress(b""))
-    for name, form in itertools.product(("a.txt", "a.gz"), ("lines", "paragraphs", "files", "jsonl")):
-        assert found(tmp_path / name, TextOptions(form=form)) == []
+    # A byte order mark is nothing, too.
+    for data in (b"", b"\xef\xbb\xbf"):
+        (tmp_path / "a.txt").write_bytes(data)
+        (tmp_path / "a.gz").write_bytes(gzip.compress(data))
+        for name, form in itertools.product(("a.txt", "a.gz"), ("lines", "paragraphs", "files", "jsonl")):
+            assert found(tmp_path / name, TextOptions(form=form)) == []
 
 
 def test_a_whole_file_is_not_read_to_be_listed(tmp_path: Path) -> None:

@@ -40,6 +40,19 @@ def test_broken_utf8_is_refused_or_replaced(tmp_path: Path) -> None:
     assert texts == [[b"good"], ["br\ufffdken".encode()], ["cut \ufffd".encode()]]
 
 
+def test_refusals_are_counted_by_kind_in_words(tmp_path: Path) -> None:
+    source = tmp_path / "a.jsonl"
+    rows = [b'{"text": "\xff", "n": 1, "x": 1}', b'{"text": "", "n": 1e30, "x": 1}', b'{"text": "", "n": 1, "x": 1e39}']
+    source.write_bytes(b"\n".join([*rows, b'{"text": "", "n": 1, "x": 1}']))
+    flags = [f"--input={source}", f"--output={tmp_path}/out", "--field=text", "--field=n:int", "--field=x:float"]
+    assert run([*flags, "--on-bad-record=skip", "--max-bad-records=3"]) == 0
+    assert open_dataset(str(tmp_path / "out")).manifest.rejected == {
+        "not UTF-8": 1,
+        "field 'n' is no whole number that fits int64": 1,
+        "field 'x' is no number that fits float32": 1,
+    }
+
+
 def test_the_share_of_real_tokens_is_in_the_manifest_and_shown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -83,8 +83,10 @@ def test_json_refusals(values: Any, message: str) -> None:
     ("form", "data", "message"),
     [
         (JSON, b"{", "not JSON"),
+        (JSON, json.dumps(dict.fromkeys(map(str, range(99)))).encode(), "'9' and 89 more"),
+        (RowForm("csv", ",", tuple(map(str, range(99)))), b"a", "99 columns ('0', '1', "),
         (JSON, b"[" * 100_000, "nested too deep"),
-        (RowForm("csv", ",", ("text", "n")), b"a,b,c", "3 cells, where the first row names 2 columns (text, n)"),
+        (RowForm("csv", ",", ("text", "n")), b"a,b,c", "3 cells, where the first row names 2 columns ('text', 'n')"),
         (RowForm("csv", ",", ("text",)), b'"a', "not CSV: a quote is not closed"),
     ],
 )
