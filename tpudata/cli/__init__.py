@@ -23,7 +23,8 @@ COMMANDS = {
     "inspect": "show what is in a dataset",
     "verify": "re-read a dataset and name everything that is damaged",
     "bench": "measure how fast a dataset is fed, stage by stage, and what limits it",
-    "train": "train, evaluate or predict with a model on a dataset",
+    "train": "train, evaluate, predict with or export a model on a dataset",
+    "doctor": "look at versions, devices, a TPU and gs://, and rehearse a model",
 }
 
 

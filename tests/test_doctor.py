@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import re
+import socket
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from tpudata.cli import main
+
+
+@pytest.fixture(autouse=True)
+def _no_cloud(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No TPU and no credentials but those that a test names."""
+    monkeypatch.delenv("TPU_NAME", raising=False)
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
+    monkeypatch.setenv("CLOUDSDK_AUTH_DISABLE_CREDENTIALS", "true")
+
+
+def _rows(shown: str) -> dict[str, list[str]]:
+    lines = [line.split(maxsplit=2) for line in shown.splitlines() if re.match(r"\w+ +(ok|none|FAILED) ", line)]
+    return {name: rest for name, *rest in lines}
+
+
+def test_all_that_is_here(digits_dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = [f"--data={digits_dataset}", "--model=mnist_cnn", "--batch-size=16", "--param=dropout=0.1"]
+    assert main(["doctor", *flags, "--time-limit=200"]) == 0
+    rows = _rows(capsys.readouterr().out)
+    assert f"tensorflow {tf.__version__}" in rows["versions"][1]
+    state, text = rows["devices"]
+    assert state == "ok"
+    found = re.fullmatch(r"1 CPU: ([\d,]+) GFLOP/s \(float32\).*", text)
+    assert found is not None
+    assert int(found[1].replace(",", "")) >= 1
+    assert rows["TPU"] == ["none", "none on this machine, and none is named by --tpu-name or TPU_NAME"]
+    assert rows["credentials"][0] == "ok"
+    assert rows["dataset"] == ["ok", "train 200 records, validation 90 records"]
+    assert rows["rehearsal"] == ["ok", "mnist_cnn: nothing that a TPU would refuse"]
+
+
+def test_what_does_not_answer_is_given_up(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"grpc://127.0.0.1:{silent.getsockname()[1]}"
+        flags = [f"--tpu-name={address}", f"--data={tmp_path / 'none'}", "--model=mnist_cnn", "--time-limit=3"]
+        assert main(["doctor", *flags]) == 1
+    rows = _rows(capsys.readouterr().out)
+    assert rows["TPU"] == ["FAILED", "no answer within 3 seconds; --time-limit waits longer"] or (
+        rows["TPU"][0] == "FAILED" and "no answer within 1 seconds" in rows["TPU"][1]
+    )
+    assert rows["dataset"][0] == "FAILED"
+    # What a dataset that is not there would be rehearsed with is not tried.
+    assert "rehearsal" not in rows
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--model=mnist_cnn"], "--model needs --data"),
+        (["--batch-size=8"], "--batch-size is for the rehearsal of a model: add --model"),
+        (["--param=a=1"], "--param is for the rehearsal"),
+        (["--time-limit=0"], "'0' is not a whole number"),
+        (["--tpu-nam=x"], "did you mean --tpu-name?"),
+    ],
+)
+def test_wrong_usage(flags: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", *flags]) == 2
+    assert message in capsys.readouterr().err
