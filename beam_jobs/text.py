@@ -24,9 +24,10 @@ from beam_jobs.text_flags import add_text_flags, text_options
 from beam_jobs.text_options import TextOptions
 from beam_jobs.text_schema import text_layout
 from beam_jobs.text_vocabulary import CollectCharacters
-from beam_jobs.tokenizers import TokenizerSpec, open_tokenizer
+from beam_jobs.tokenizers import TokenizerSpec, dataset_tokenizer, open_tokenizer
 from tpudata.errors import UsageError
 from tpudata.flags import FlagParser
+from tpudata.format import open_dataset
 from tpudata.format.manifest import MANIFEST_NAME
 from tpudata.process import run_command
 from tpudata.storage import storage_for
@@ -107,9 +108,14 @@ def _with_known_vocabulary(options: ConvertOptions, text: TextOptions) -> TextOp
     storage, spec = storage_for(options.output), text.tokenizer
     if spec is None or not spec.collects_characters or not (options.append or options.resume):
         return text
-    manifest, path = (storage.join(options.output, name) for name in (MANIFEST_NAME, _VOCABULARY))
-    if storage.stat(manifest) is None or storage.stat(path) is None:
+    if storage.stat(storage.join(options.output, MANIFEST_NAME)) is None:
         return text
+    tokenizer = open_dataset(options.output).manifest.options.get("tokenizer")
+    if not isinstance(tokenizer, dict) or tokenizer.get("file") != _VOCABULARY:
+        return text
+    # An error where it is gone or changed.
+    dataset_tokenizer(options.output)
+    path = storage.join(options.output, _VOCABULARY)
     return dataclasses.replace(text, tokenizer=TokenizerSpec(spec.kind, path, spec.eos))
 
 

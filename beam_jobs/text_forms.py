@@ -147,6 +147,8 @@ def _first_row(path: str, kind: str, head: bytes, delimiter: str) -> tuple[str, 
     row = next(row_spans(spans, delimiter, _HEAD_BYTES, path) if kind == CSV else lines(spans), None)
     if row is None:
         return ()
+    if b"\r" in row.data and b"\n" not in head:
+        raise SourceError(f"{path}: its lines end with CR alone. Save it with LF or CRLF as line ends.")
     if row.offset + row.size >= _HEAD_BYTES:
         raise SourceError(f"{path}: the first row, which names the columns, is longer than {_HEAD_BYTES} bytes.")
     try:

@@ -408,6 +408,13 @@ def test_append(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (source / "c.txt").unlink()
     with pytest.raises(OutputError, match="seed = 0, and now it is 1"):
         convert(source, tmp_path / "out", *flags, "--append", "--seed", "1")
+    vocabulary = tmp_path / "out" / "vocab.json"
+    vocabulary.write_text('{"kind": "chars", "characters": ["a"]}')
+    with pytest.raises(SourceError, match=r"vocab\.json is another chars tokenizer than before"):
+        convert(source, tmp_path / "out", *flags, "--append")
+    vocabulary.unlink()
+    with pytest.raises(SourceError, match=r"vocab\.json: there is no such file"):
+        convert(source, tmp_path / "out", *flags, "--append")
 
 
 def test_splits_by_name(tmp_path: Path) -> None:

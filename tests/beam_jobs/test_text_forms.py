@@ -70,6 +70,8 @@ def test_what_is_read_in_ranges(form: TextForm, ranges: bool) -> None:
         ("a.csv", b"body,id\n", TextOptions(), SourceError, "no column 'text'; its first row names 'body', 'id'"),
         ("a.csv", b"texts,id\n", TextOptions(), SourceError, "did you mean texts"),
         ("a.csv", b"", TextOptions(), SourceError, "names nothing"),
+        ("a.csv", b"text,id\ra,1\rb,2\r", TextOptions(), SourceError, "a.csv: its lines end with CR alone"),
+        ("a.tsv", b"text\ra\r", TextOptions(), SourceError, "a.tsv: its lines end with CR alone"),
         ("a.csv", b"text,text\n", TextOptions(), SourceError, "column 'text' comes twice"),
         ("a.csv", b'"text\n', TextOptions(), SourceError, "a quote is not closed"),
         ("a.csv", b"text," + b"x" * 70_000, TextOptions(), SourceError, "longer than 65536 bytes|more than the 65,536"),
