@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import tensorflow as tf
 
 from tests.estimator import programs
 from tests.estimator.programs import X, Y, finite_input_fn, make_estimator, make_model_fn, train_input_fn, v1
+from tpudata.errors import UsageError
 from tpudata.estimator import EstimatorSpec, ModeKeys, TPUEstimatorSpec
 
 
@@ -132,6 +134,28 @@ def test_evaluation_steps_do_not_depend_on_iterations_per_loop(tmp_path: Path) -
         for iterations in (1, 100)
     ]
     assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("how", ["hook", "threads"])
+def test_evaluations_at_the_same_time(how: str, tmp_path: Path) -> None:
+    estimator = make_estimator(tmp_path).train(train_input_fn, steps=3)
+    expected = {rows: estimator.evaluate(finite_input_fn(rows)) for rows in (40, 24)}
+    if how == "threads":
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(lambda rows: estimator.evaluate(finite_input_fn(rows)), [40, 24] * 3))
+        assert found == [expected[40], expected[24]] * 3
+        return
+    old = str(tmp_path / "model.ckpt-0")
+
+    class Hook(v1.train.SessionRunHook):  # type: ignore[misc]
+        def after_run(self, run_context: Any, run_values: Any) -> None:
+            del run_context, run_values
+            assert estimator.evaluate(finite_input_fn(24)) == expected[24]
+            assert len(list(estimator.predict(finite_input_fn(24), checkpoint_path=old))) == 24
+            with pytest.raises(UsageError, match="trains or evaluates"):
+                estimator.train(train_input_fn, steps=1)
+
+    assert estimator.evaluate(finite_input_fn(40), hooks=[Hook()]) == expected[40]
 
 
 def test_untrained_and_empty(tmp_path: Path) -> None:

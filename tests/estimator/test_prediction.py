@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.estimator import programs
 from tests.estimator.programs import X, Y, finite_input_fn, make_estimator, make_model_fn, train_input_fn
+from tpudata.errors import UsageError
 from tpudata.estimator import CrossShardOptimizer, InputPipelineConfig, ModeKeys, TPUEstimator, TPUEstimatorSpec
 
 
@@ -126,6 +128,36 @@ def test_training_in_between_does_not_change_a_prediction_under_way(tmp_path: Pa
     estimator.train(train_input_fn, steps=6)
     found = [first["outputs"], *(row["outputs"] for row in under_way)]
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_predictions_in_several_threads(replicas: int, tmp_path: Path) -> None:
+    estimator = make_estimator(tmp_path, tpu_config={"num_shards": replicas}).train(train_input_fn, steps=3)
+    expected = [row["outputs"] for row in estimator.predict(finite_input_fn(40))]
+    fresh = make_estimator(tmp_path, tpu_config={"num_shards": replicas})
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: [row["outputs"] for row in fresh.predict(finite_input_fn(40))], range(8)))
+    for rows in found:
+        np.testing.assert_allclose(rows, expected, rtol=1e-5)
+
+
+def test_training_on_predictions_of_the_same_estimator(tmp_path: Path) -> None:
+    """Those begun before would need the variables that are in training."""
+    estimator = make_estimator(tmp_path).train(train_input_fn, steps=3)
+    expected = [row["outputs"] for row in estimator.predict(finite_input_fn(40))]
+    rows = estimator.predict(finite_input_fn(40))
+    next(rows)
+
+    class Hook(programs.v1.train.SessionRunHook):  # type: ignore[misc]
+        def after_run(self, run_context: Any, run_values: Any) -> None:
+            del run_context, run_values
+            begun = [row["outputs"] for row in estimator.predict(finite_input_fn(40))]
+            np.testing.assert_array_equal(begun, expected)
+            with ThreadPoolExecutor(1) as pool:  # As tf.data takes them from a generator.
+                pool.submit(list, rows).result()
+
+    with pytest.raises(UsageError, match=r"trains, and these predictions were begun before"):
+        estimator.train(train_input_fn, hooks=[Hook()], steps=1)
 
 
 def test_features_of_other_types(tmp_path: Path) -> None:

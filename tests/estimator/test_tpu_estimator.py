@@ -102,6 +102,16 @@ def test_not_in_a_graph() -> None:
         TPUEstimator(make_model_fn(), use_tpu=False)
 
 
+def test_calls_within_a_graph_of_the_program_s_own(tmp_path: Path) -> None:
+    estimator, other = make_estimator(tmp_path / "a"), make_estimator(tmp_path / "b")
+    with tf.Graph().as_default() as graph:
+        estimator.train(train_input_fn, steps=2)
+        result = estimator.evaluate(finite_input_fn(8))
+        assert len(list(estimator.predict(finite_input_fn(8)))) == 8
+        assert not graph.get_operations()
+    assert other.train(train_input_fn, steps=2).evaluate(finite_input_fn(8)) == result
+
+
 def test_where_the_model_dir_comes_from(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = str(tmp_path)
     for estimator in (

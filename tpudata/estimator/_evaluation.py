@@ -34,7 +34,9 @@ def evaluate(
     scaffold = make_scaffold(program.spec, session)
     monitor = Monitor(session, (*hooks, *program.spec.evaluation_hooks), program.spec.loss)
     monitor.begin()
-    ScaffoldLoader(program, runtime.store, session, scaffold).load(checkpoint)
+    loader = ScaffoldLoader(program, runtime.store, session, scaffold)
+    with runtime.lock:
+        loader.load(checkpoint)
     program.reset()
     monitor.after_create_session()
     total, weight, batches = 0.0, 0.0, 0
@@ -46,7 +48,10 @@ def evaluate(
                 break
             program.fetch(asked)
             features, labels = split_element(element)
-            batch_loss, batch_weight, fetched = program.run(features, labels)
+            with runtime.lock:
+                # A prediction of another checkpoint may be under way.
+                loader.reload(checkpoint)
+                batch_loss, batch_weight, fetched = program.run(features, labels)
             total += float(batch_loss)
             weight += float(batch_weight)
             batches += 1
@@ -55,9 +60,10 @@ def evaluate(
                 _warn_of_padding(program, np.concatenate([part.numpy() for part in program.join(features["weights"])]))
     monitor.end()
     program.flush()
-    result: dict[str, Any] = program.values()
+    with runtime.lock:
+        loader.reload(checkpoint)
+        result: dict[str, Any] = {**program.values(), "global_step": program.global_step}
     result["loss"] = np.float32(total / weight if weight else 0.0)
-    result["global_step"] = program.global_step
     results = ", ".join(f"{name} = {result[name]}" for name in sorted(result))
     _log.info("Evaluated %d %s: %s", batches, "batch" if batches == 1 else "batches", results)
     _write(events_dir, result, checkpoint)

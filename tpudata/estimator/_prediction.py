@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tpudata.errors import UsageError
 from tpudata.estimator._errors import ModelFnValueError
 from tpudata.estimator._evaluation import find_checkpoint
 from tpudata.estimator._hooks import Monitor, check_hooks
@@ -36,7 +37,8 @@ def predict(
     loader = ScaffoldLoader(program, runtime.store, session, make_scaffold(program.spec, session))
     monitor = Monitor(session, (*hooks, *program.spec.prediction_hooks), program.spec.predictions)
     monitor.begin()
-    loader.load(checkpoint)
+    with runtime.lock:
+        loader.load(checkpoint)
     monitor.after_create_session()
     with contextlib.closing(feed.iterate()) as iteration:
         while not monitor.should_stop:
@@ -45,10 +47,16 @@ def predict(
             if element is None:
                 break
             features, mask = element
-            # Between two batches the caller may have trained: the predictions stay those of one checkpoint.
-            loader.reload(checkpoint)
-            program.fetch(asked)
-            predictions, fetched = program.run(features)
+            with runtime.lock:
+                if runtime.trains:
+                    raise UsageError(
+                        "predict: the estimator trains, and these predictions were begun before. Take all of them before, or use "
+                        "another estimator."
+                    )
+                # Between two batches the caller may have trained: the predictions stay those of one checkpoint.
+                loader.reload(checkpoint)
+                program.fetch(asked)
+                predictions, fetched = program.run(features)
             monitor.after_run({item.name: fetched[item.name].numpy() for item in asked})
             batch = tf.nest.map_structure(functools.partial(_rows, program), predictions)
             batch = {key: batch[key] for key in keys} if keys is not None else batch

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import functools
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -40,6 +41,9 @@ class Runtime:
         find_topology: returns what the steps run on; it is called when that is needed, as it may have to connect to it.
         warm_start: where first values come from, or None.
         batch_axis: of each tensor of (features, labels), the axis along which its rows lie; None: 0.
+        in_use: held while training or an evaluation has the programs and the variables.
+        trains: whether that is training, which keeps predictions under way from the variables.
+        lock: held while a program is built, and while the variables are loaded for a batch and the batch is run.
     """
 
     model_fn: Callable[..., Any]
@@ -53,6 +57,9 @@ class Runtime:
 
     def __post_init__(self) -> None:
         self._programs: list[tuple[str, Any, Program]] = []
+        self.in_use = threading.Lock()
+        self.trains = False
+        self.lock = threading.RLock()
 
     @functools.cached_property
     def topology(self) -> Topology:
@@ -95,7 +102,10 @@ class Runtime:
 
     def program(self, mode: str, element_spec: Any) -> Any:
         """Return the program of `mode` for such elements; it is built at the first call."""
-        specs = split_element(element_spec)
+        with self.lock:
+            return self._program(mode, split_element(element_spec))
+
+    def _program(self, mode: str, specs: tuple[Any, Any]) -> Any:
         for known_mode, known_specs, program in self._programs:
             if known_mode == mode and known_specs == specs:
                 return program

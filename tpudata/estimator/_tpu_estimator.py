@@ -1,5 +1,6 @@
 """TPUEstimator: the object that users hold."""
 
+import contextlib
 import copy
 import dataclasses
 import functools
@@ -122,8 +123,8 @@ class TPUEstimator(ModelDir):
         apply_session_config(config.session_config)
         self._config = config.replace(model_dir=folder)
         self._last_loss: float | None = None
-        # While train runs: what evaluates and predicts meanwhile, by what does so at other times.
-        self._beside: dict[int, Runtime] | None = None
+        # What evaluates and predicts while the runtimes are in use, by their ids; with variables of their own.
+        self._spares: dict[int, list[Runtime]] = {}
         # Logical devices can be made now, but not after TensorFlow has started; a TPU is connected to when it is needed.
         self._rehearses = rehearse
         local = None if use_tpu else local_topology(None if rehearse else config.tpu_config.num_shards)
@@ -210,22 +211,37 @@ class TPUEstimator(ModelDir):
         saving_listeners: Any = None,
         after_save: AfterSave | None = None,
     ) -> None:
-        if self._beside is not None:
+        runtime = self._runtime
+        if not runtime.in_use.acquire(blocking=False):
             raise UsageError(
-                "train was called by a hook or a listener of the same estimator's training: let the hook end first."
+                "train was called while the same estimator trains or evaluates, by a hook, an input_fn or another thread: let that "
+                "end first, or use another estimator."
             )
-        self._beside = {}
         try:
-            loss = train(self._runtime, input_fn, steps, max_steps, hooks, saving_listeners, after_save)
+            with runtime.lock:
+                runtime.trains = True
+            with tf.__internal__.eager_context.eager_mode():  # Programs call within a graph of their own.
+                loss = train(runtime, input_fn, steps, max_steps, hooks, saving_listeners, after_save)
         finally:
-            self._beside = None
+            runtime.trains = False
+            self._spares.clear()
+            runtime.in_use.release()
         self._last_loss = self._last_loss if loss is None else loss
 
-    def _beside_training(self, runtime: Runtime) -> Runtime:
-        """Return the runtime; for hooks and listeners, while it trains, one with variables of its own."""
-        if self._beside is None:
-            return runtime
-        return self._beside.setdefault(id(runtime), dataclasses.replace(runtime))
+    @contextlib.contextmanager
+    def _unused(self, runtime: Runtime) -> Iterator[Runtime]:
+        """Take the runtime, or where it is in use, by whom hooks or other threads belong to, one with variables of its own."""
+        spares = self._spares.setdefault(id(runtime), [])
+        free = (item for item in (runtime, *spares) if item.in_use.acquire(blocking=False))
+        found = next(free, None)
+        if found is None:
+            found = dataclasses.replace(runtime)
+            found.in_use.acquire()
+            spares.append(found)
+        try:
+            yield found
+        finally:
+            found.in_use.release()
 
     def check_model(self, input_fn: Callable[..., Any], mode: str) -> None:
         """Build the model for the data and load the newest checkpoint, if there is one, but run no step.
@@ -242,7 +258,8 @@ class TPUEstimator(ModelDir):
             TypeError, ValueError: an unknown mode, an input_fn that does not fit, or a batch size, of this mode or another, that
                 the replicas cannot split.
         """
-        check_model(self._runtime, input_fn, mode)
+        with self._unused(self._runtime) as runtime:
+            check_model(runtime, input_fn, mode)
 
     def rehearse(self, input_fns: Mapping[str, Callable[..., Any]]) -> tuple[Finding, ...]:
         """List all that a TPU would refuse, and what it would be slow at, without one.
@@ -311,15 +328,17 @@ class TPUEstimator(ModelDir):
         """
         if self._rehearses:
             return self._rehearse_call({ModeKeys.EVAL: input_fn})
-        runtime = self._beside_training(self._evaluation_runtime)
-        with tf.__internal__.eager_context.eager_mode():  # Hooks call from within a graph.
+        eager = tf.__internal__.eager_context.eager_mode()  # Hooks call from within a graph.
+        with eager, self._unused(self._evaluation_runtime) as runtime:
             return evaluate(runtime, input_fn, steps, hooks, checkpoint_path, self.eval_dir(name))
 
     def _evaluate_saved(
         self, input_fn: Any, steps: int | None, hooks: Any, path: str, name: str | None
     ) -> dict[str, Any]:
         """Evaluate the checkpoint that was just saved, in the variables that hold it; who trains loads it again."""
-        return evaluate(self._evaluation_runtime, input_fn, steps, hooks, path, self.eval_dir(name))
+        runtime = self._evaluation_runtime
+        with contextlib.nullcontext(runtime) if runtime.trains else self._unused(runtime) as taken:
+            return evaluate(taken, input_fn, steps, hooks, path, self.eval_dir(name))
 
     def predict(
         self,
@@ -353,12 +372,18 @@ class TPUEstimator(ModelDir):
         if self._rehearses:
             self._rehearse_call({ModeKeys.PREDICT: input_fn})
             return iter(())
-        runtime = self._beside_training(self._runtime)
-        rows = predict(runtime, input_fn, predict_keys, hooks, checkpoint_path, yield_single_examples)
+        rows = self._predict(input_fn, predict_keys, hooks, checkpoint_path, yield_single_examples)
         if tf.executing_eagerly():
             return rows
         with tf.__internal__.eager_context.eager_mode():  # Hooks call from within a graph.
             return iter(list(rows))
+
+    def _predict(self, *arguments: Any) -> Iterator[Any]:
+        runtime = self._runtime
+        if runtime.trains:
+            with self._unused(runtime) as runtime:
+                pass  # Evaluations and predictions may share one.
+        yield from predict(runtime, *arguments)
 
     def export_saved_model(
         self,
