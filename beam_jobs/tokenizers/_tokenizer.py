@@ -61,7 +61,13 @@ class Tokenizer(Protocol):
         """The ids of each text, int32 [tokens], without end of document; a ValueError where a text cannot be encoded."""
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids; those that end a document or fill up a sequence are left out. FeatureError: no such id."""
+        """The text of ids; those that end a document or fill up a sequence are left out.
+
+        An id that fills up a sequence for want of another, and stands for text too, stays: nothing else would bring it back.
+
+        Raises:
+            FeatureError: there is no such id.
+        """
 
 
 def sha256(data: bytes) -> str:
@@ -90,10 +96,21 @@ def check_ids(ids: npt.NDArray[np.integer], identity: TokenizerIdentity) -> None
         )
 
 
-def content_ids(ids: Iterable[int], identity: TokenizerIdentity) -> Ids:
-    """Ids as an array, without those that end a document or fill up a sequence; FeatureError where one is none."""
+def content_ids(ids: Iterable[int], identity: TokenizerIdentity, *, has_pad: bool = True) -> Ids:
+    """Ids as an array, without those that end a document or fill up a sequence.
+
+    Args:
+        ids: of the tokenizer.
+        identity: of the tokenizer.
+        has_pad: the id that fills up a sequence stands for nothing else; otherwise it stays.
+
+    Raises:
+        FeatureError: one is none of the vocabulary's.
+    """
     array = np.asarray(ids if isinstance(ids, np.ndarray) else list(ids), np.int64)
     check_ids(array, identity)
-    special = [identity.pad_id] if identity.eos_id is None else [identity.pad_id, identity.eos_id]
+    special = [] if identity.eos_id is None else [identity.eos_id]
+    if has_pad:
+        special.append(identity.pad_id)
     kept: Ids = array[~np.isin(array, special)].astype(np.int32)
     return kept

@@ -46,8 +46,12 @@ class HuggingFaceTokenizer:
         if size == 0:
             raise SourceError(f"{path} has no tokens.")
         eos_id = self._eos_id(eos, path)
-        pads = (self._tokenizer.token_to_id(token) for token in _USUAL_PAD)
-        pad_id = next((number for number in pads if number is not None), 0 if eos_id is None else eos_id)
+        pads = [number for token in _USUAL_PAD if (number := self._tokenizer.token_to_id(token)) is not None]
+        if eos_id is not None:
+            pads.append(eos_id)
+        # Without any, 0 is a token like any other.
+        self._has_pad = bool(pads)
+        pad_id = pads[0] if pads else 0
         self.identity = TokenizerIdentity(NAME, size, eos_id, pad_id, FILE, sha256(data))
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
@@ -60,7 +64,9 @@ class HuggingFaceTokenizer:
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids, as the tokenizer's decoder joins tokens: what its normaliser changed stays changed."""
-        text: str = self._tokenizer.decode(content_ids(ids, self.identity).tolist(), skip_special_tokens=False)
+        text: str = self._tokenizer.decode(
+            content_ids(ids, self.identity, has_pad=self._has_pad).tolist(), skip_special_tokens=False
+        )
         return text
 
     def _eos_id(self, eos: str | None, path: str) -> int | None:

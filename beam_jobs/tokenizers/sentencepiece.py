@@ -43,6 +43,8 @@ class SentencePieceTokenizer:
         eos_id = None if eos_id is None or eos_id < 0 else eos_id
         pad_id = self._processor.pad_id()
         fill = pad_id if pad_id >= 0 else eos_id if eos_id is not None else 0
+        # Else 0 is a piece like any other.
+        self._has_pad = pad_id >= 0 or eos_id is not None
         self.identity = TokenizerIdentity(NAME, size, eos_id, fill, FILE, sha256(data))
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
@@ -53,7 +55,7 @@ class SentencePieceTokenizer:
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids, as the model joins pieces: what its normaliser changed stays changed."""
-        text: str = self._processor.decode(content_ids(ids, self.identity).tolist())
+        text: str = self._processor.decode(content_ids(ids, self.identity, has_pad=self._has_pad).tolist())
         return text
 
 

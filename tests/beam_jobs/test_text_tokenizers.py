@@ -167,6 +167,30 @@ def test_refusals(files: Path, text: str, eos: str | None, error: type[TpudataEr
         open_tokenizer(TokenizerSpec.parse(text.format(files), eos))
 
 
+def test_a_token_that_fills_up_for_want_of_another_comes_back(files: Path) -> None:
+    words = open_tokenizer(TokenizerSpec.parse(f"hf:{files}/words.json"))
+    assert (words.identity.eos_id, words.identity.pad_id) == (None, 0)
+    assert words.decode(words.encode_batch(["resolved"])[0]) == "resolved"
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(CORPUS),
+        model_writer=model,
+        vocab_size=60,
+        hard_vocab_limit=False,
+        minloglevel=2,
+        bos_id=-1,
+        eos_id=-1,
+    )
+    (files / "endless.model").write_bytes(model.getvalue())
+    pieces = open_tokenizer(TokenizerSpec.parse(f"sentencepiece:{files}/endless.model"))
+    assert (pieces.identity.eos_id, pieces.identity.pad_id) == (None, 0)
+    # 0 is what stands for unknown pieces.
+    ids = pieces.encode_batch(["you 三"])[0].tolist()
+    own = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+    assert 0 in ids
+    assert pieces.decode(ids) == own.decode(ids)
+
+
 def test_a_text_that_hugging_face_cannot_encode_is_a_value_error(files: Path) -> None:
     tokenizer = open_tokenizer(TokenizerSpec.parse(f"hf:{files}/words.json"))
     assert tokenizer.encode_batch(["resolved"])[0].tolist() == [0]
