@@ -1,0 +1,89 @@
+"""A Keras LSTM that learns a text character by character, and then writes some of its own; fed by make_input_fn.
+
+tpudata convert text --input TEXT --output DATA --form paragraphs --tokenizer chars --sequence-length 128
+python scripts/examples/keras_text.py --data DATA --prompt 'ROMEO:' [--tpu grpc://HOST:8470]
+"""
+
+import argparse
+import contextlib
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tf_keras as keras
+
+import tpudata
+from beam_jobs.tokenizers import dataset_tokenizer
+from tpudata.format import open_dataset
+
+
+def lstm(tokens: int, units: int) -> Any:
+    """From ids, int [B, L], to the logits of the id behind each, [B, L, tokens]."""
+    layers = [
+        keras.layers.Embedding(tokens, 64),
+        keras.layers.LSTM(units, return_sequences=True),
+        keras.layers.Dense(tokens),
+    ]
+    return keras.Sequential(layers)
+
+
+def write(model: Any, prompt: list[int], length: int, count: int, temperature: float) -> list[int]:
+    """The prompt and `count` ids more, each drawn from what the model makes of the last `length` ones."""
+    rng = np.random.default_rng(1)
+    ids = list(prompt)
+    # One shape for all calls: what stands behind the last id does not change what the model says of it.
+    predict = tf.function(lambda window: model(window, training=False))
+    for _ in range(count):
+        last = ids[-length:]
+        window = np.zeros((1, length), np.int32)
+        window[0, : len(last)] = last
+        logits = predict(tf.constant(window))[0, len(last) - 1].numpy().astype(np.float64) / temperature
+        shares = np.exp(logits - logits.max())
+        ids.append(int(rng.choice(len(shares), p=shares / shares.sum())))
+    return ids
+
+
+def main() -> None:
+    """Trains and writes."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", required=True, help="the dataset's folder, made with --tokenizer chars")
+    parser.add_argument(
+        "--tpu", help="a TPU's name or address, or local; without it this machine's other devices are used"
+    )
+    parser.add_argument("--batch-size", type=int, default=32, help="of each core")
+    parser.add_argument("--steps", type=int, default=500)
+    parser.add_argument("--units", type=int, default=256)
+    parser.add_argument("--prompt", default="\n", help="what it goes on from")
+    parser.add_argument("--count", type=int, default=300, help="characters to write")
+    parser.add_argument("--temperature", type=float, default=0.7)
+    flags = parser.parse_args()
+    manifest = open_dataset(flags.data).manifest
+    tokenizer = dataset_tokenizer(flags.data)
+    tokens: Any = manifest.options["tokenizer"]
+    length = manifest.feature("input_ids").shape[0] or 0
+    try:
+        prompt = tokenizer.encode_batch([flags.prompt])[0].tolist()
+    except ValueError as error:
+        parser.error(f"--prompt: {error}")
+    keras.utils.set_random_seed(1)
+    input_fn = tpudata.make_input_fn(flags.data, "train", training=True, weights="sample_weight", seed=1)
+
+    def batches(context: Any) -> Any:
+        # Labels are the ids behind each; the weights leave out those at the end of a row.
+        dataset = input_fn({"batch_size": flags.batch_size}, context)
+        return dataset.map(lambda features, labels, weights: (features["input_ids"], labels, weights))
+
+    here = contextlib.nullcontext(tf.distribute.get_strategy())
+    with tpudata.tpu_system(flags.tpu) if flags.tpu else here as strategy:
+        with strategy.scope():
+            model = lstm(tokens["vocab_size"], flags.units)
+            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+            model.compile(keras.optimizers.Adam(4e-3, clipnorm=1.0), loss)
+        train = strategy.distribute_datasets_from_function(batches)
+        model.fit(train, steps_per_epoch=flags.steps, epochs=1, verbose=2)
+        ids = write(model, prompt, length, flags.count, flags.temperature)
+    print(tokenizer.decode(ids))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""The programs in scripts/examples, each run briefly as its docstring says."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from tests.datasets import write_images
+from tpudata.cli import main
+
+EXAMPLES = Path(__file__).parents[1] / "scripts" / "examples"
+
+
+def _run(name: str, *flags: str) -> str:
+    """What the program prints on stdout."""
+    environment = {name: value for name, value in os.environ.items() if name != "TF_USE_LEGACY_KERAS"}
+    command = [sys.executable, "-W", "ignore", str(EXAMPLES / name), *flags]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Scikit-learn's digits, 28 pixels wide, in layout raw: what MNIST's programs read."""
+    found = load_digits()
+    wide = np.pad(np.kron(found.images, np.ones((1, 3, 3))), ((0, 0), (2, 2), (2, 2))) * (255 / 16)
+    images = list(wide.round().astype(np.uint8)[..., None])
+    parts = {"train": slice(0, 600), "validation": slice(600, 700)}
+    return write_images(
+        str(tmp_path_factory.mktemp("digits")),
+        {split: images[part] for split, part in parts.items()},
+        {split: [int(label) for label in found.target[part]] for split, part in parts.items()},
+        shape=(28, 28, 1),
+        layout="raw",
+    ).path
+
+
+def test_mnist_by_tpu_estimator(digits: str, tmp_path: Path) -> None:
+    files = [f"--train_file={digits}/train-*", f"--model_dir={tmp_path}"]
+    flags = ["--use_tpu=False", "--master=", "--train_steps=60", "--batch_size=64"]
+    out = _run("mnist_tpu_estimator.py", *files, *flags)
+    found = re.search(r"^step 60: loss \d\.\d{4}, accuracy ([\d.]+)%$", out, re.MULTILINE)
+    assert found is not None, out
+    assert float(found[1]) > 75
+
+
+def test_iris_without_estimator() -> None:
+    out = _run("iris_without_estimator.py", "--epochs=60")
+    assert out.startswith("replicas: 1\n")
+    found = re.findall(r"epoch 60, train accuracy ([\d.]+)%, test accuracy ([\d.]+)%", out)
+    assert min(map(float, found[0])) > 85
+
+
+def test_keras_images(digits: str) -> None:
+    out = _run("keras_images.py", f"--data={digits}", "--epochs=1", "--steps-per-epoch=40")
+    found = re.search(r"^held-out accuracy ([\d.]+)%$", out, re.MULTILINE)
+    assert found is not None, out
+    assert float(found[1]) > 65
+
+
+def test_keras_text(tmp_path: Path) -> None:
+    text = "ROMEO:\nBut soft, what light through yonder window breaks?\n\nJULIET:\nO Romeo, Romeo!\n\n"
+    (tmp_path / "text.txt").write_text(text * 60)
+    words = ["--form=paragraphs", "--tokenizer=chars", "--sequence-length=32", f"--output={tmp_path / 'data'}"]
+    assert main(["convert", "text", f"--input={tmp_path / 'text.txt'}", *words]) == 0
+    flags = ["--steps=80", "--units=64", "--count=30", "--prompt=JULIET:\n", "--temperature=0.1"]
+    out = _run("keras_text.py", f"--data={tmp_path / 'data'}", *flags)
+    assert "JULIET:\nO Romeo" in out
