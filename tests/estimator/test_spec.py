@@ -1,11 +1,13 @@
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import tensorflow as tf
 
-from tpudata.estimator import EstimatorSpec, ModeKeys, TPUEstimatorSpec
+from tpudata.estimator import EstimatorSpec, ModeKeys, ModelFnError, TPUEstimatorSpec
 
 LOSS = tf.constant(1.0)
+HOOK = tf.compat.v1.train.SessionRunHook()
 Spec = type[TPUEstimatorSpec] | type[EstimatorSpec]
 BOTH = pytest.mark.parametrize("spec", [TPUEstimatorSpec, EstimatorSpec])
 
@@ -68,6 +70,35 @@ def test_bad_eval_metrics(eval_metrics: Any, error: type[Exception]) -> None:
 @pytest.mark.parametrize("tensors", [[LOSS, LOSS], (LOSS, LOSS), {"labels": LOSS, "outputs": LOSS}])
 def test_good_eval_metrics(tensors: Any) -> None:
     assert TPUEstimatorSpec(ModeKeys.EVAL, loss=LOSS, eval_metrics=(two, tensors)).eval_metrics == (two, tensors)
+
+
+SPARSE = tf.sparse.from_dense([[1.0]])
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (lambda: TPUEstimatorSpec(ModeKeys.TRAIN, loss=LOSS, train_op=5), r"train_op=.*, got 5"),
+        (lambda: EstimatorSpec(ModeKeys.TRAIN, loss=LOSS, train_op=[LOSS, "x"]), r"train_op=.*, got 'x'"),
+        (lambda: TPUEstimatorSpec(ModeKeys.PREDICT, {"a": LOSS, "b": None}), r"predictions=.*'b' .* got NoneType"),
+        (lambda: TPUEstimatorSpec(ModeKeys.PREDICT, {"a": {"c": SPARSE}}), r"predictions=.*'a' .* got SparseTensor"),
+        (lambda: EstimatorSpec(ModeKeys.PREDICT, SPARSE), r"predictions=.*0 .* got SparseTensor"),
+        (
+            lambda: TPUEstimatorSpec(ModeKeys.EVAL, loss=LOSS, eval_metrics=(two, [LOSS, None])),
+            r"eval_metrics=.*1 .* got NoneType",
+        ),
+        (
+            lambda: TPUEstimatorSpec(ModeKeys.EVAL, loss=LOSS, host_call=(two, {"labels": SPARSE, "outputs": LOSS})),
+            r"host_call=.*'labels' .* got SparseTensor",
+        ),
+        (lambda: EstimatorSpec(ModeKeys.EVAL, loss=LOSS, eval_metric_ops={"m": (1, 2)}), r"'m' must be .*\(1, 2\)"),
+        (lambda: TPUEstimatorSpec(ModeKeys.EVAL, loss=LOSS, evaluation_hooks=HOOK), r"evaluation_hooks=.*into a list"),
+    ],
+)
+def test_what_is_no_tensor_operation_or_list(spec: Callable[[], Any], message: str) -> None:
+    with pytest.raises(TypeError, match=message) as caught:
+        spec()
+    assert isinstance(caught.value, ModelFnError)
 
 
 def test_bad_eval_metric_ops() -> None:

@@ -1,6 +1,6 @@
 """SessionRunHooks, called as a MonitoredSession called them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -19,6 +19,8 @@ def check_hooks(hooks: Any, owner: str) -> tuple[Any, ...]:
         TypeError: an entry is no SessionRunHook.
         ValueError: one that has no counterpart here.
     """
+    if hooks is not None and not isinstance(hooks, Iterable):
+        raise ModelFnTypeError(f"{owner} must be a list of hooks or None, got {hooks!r}: put it into a list.")
     found = tuple(hooks or ())
     for hook in found:
         if not isinstance(hook, _train.SessionRunHook):
@@ -39,6 +41,8 @@ def check_listeners(listeners: Any, owner: str) -> tuple[Any, ...]:
     Raises:
         TypeError: an entry is no CheckpointSaverListener.
     """
+    if listeners is not None and not isinstance(listeners, Iterable):
+        raise TypeError(f"{owner} must be a list of listeners or None, got {listeners!r}: put it into a list.")
     found = tuple(listeners or ())
     for listener in found:
         if not isinstance(listener, _train.CheckpointSaverListener):

@@ -32,9 +32,14 @@ def _check_common(spec: "TPUEstimatorSpec | EstimatorSpec") -> None:
             raise ModelFnTypeError(f"{owner}(loss=...) must be of a floating dtype, got {loss.dtype.name}.")
     if spec.mode == ModeKeys.TRAIN and spec.train_op is None:
         raise ModelFnValueError(f"{owner} has no train_op: it is required in mode {spec.mode!r}.")
+    if spec.mode == ModeKeys.TRAIN:
+        for item in tf.nest.flatten(spec.train_op, expand_composites=True):
+            if not hasattr(item, "device"):  # By which tf.group tells them.
+                raise ModelFnTypeError(f"{owner}(train_op=...) must be an operation or a tensor, got {item!r}.")
     if spec.mode == ModeKeys.PREDICT and spec.predictions is None:
         raise ModelFnValueError(f"{owner} has no predictions: they are required in mode {spec.mode!r}.")
     if spec.mode == ModeKeys.PREDICT:
+        _require_dense(spec.predictions, f"{owner}(predictions=...)")
         check_export_outputs(spec.export_outputs, owner)
     for field in ("training_hooks", "evaluation_hooks", "prediction_hooks"):
         object.__setattr__(spec, field, check_hooks(getattr(spec, field), f"{owner}({field}=...)"))
@@ -89,9 +94,9 @@ class TPUEstimatorSpec:
                 f"{type(self.predictions).__name__}."
             )
         if self.eval_metrics is not None:
-            _check_host_function("eval_metrics", "metric_fn", self.eval_metrics)
+            _check_host_function("eval_metrics", "metric_fn", self.eval_metrics, is_used=self.mode == ModeKeys.EVAL)
         if self.host_call is not None:
-            _check_host_function("host_call", "host_fn", self.host_call)
+            _check_host_function("host_call", "host_fn", self.host_call, is_used=self.mode != ModeKeys.PREDICT)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,7 +143,19 @@ class EstimatorSpec:
             check_metrics(self.eval_metric_ops, "EstimatorSpec(eval_metric_ops=...)")
 
 
-def _check_host_function(field: str, function_name: str, pair: Any) -> None:
+def _require_dense(tensors: Any, where: str) -> None:
+    named = (
+        tensors
+        if isinstance(tensors, Mapping)
+        else dict(enumerate(tensors if isinstance(tensors, list | tuple) else [tensors]))
+    )
+    for name, value in named.items():
+        for item in tf.nest.flatten(value):
+            if item is None or isinstance(item, tf.SparseTensor | tf.RaggedTensor):
+                raise ModelFnTypeError(f"{where}: {name!r} must be a dense tensor, got {type(item).__name__}.")
+
+
+def _check_host_function(field: str, function_name: str, pair: Any, *, is_used: bool) -> None:
     owner = f"TPUEstimatorSpec({field}=...)"
     allowed = f"({function_name}, tensors) with a callable and a list, tuple or dict of tensors"
     if not isinstance(pair, tuple | list) or len(pair) != 2:
@@ -148,6 +165,8 @@ def _check_host_function(field: str, function_name: str, pair: Any) -> None:
         raise ModelFnTypeError(f"{owner} must be {allowed}: {function!r} is not callable.")
     if not isinstance(tensors, list | tuple | Mapping):
         raise ModelFnTypeError(f"{owner} must be {allowed}: the second part is a {type(tensors).__name__}.")
+    if is_used:
+        _require_dense(tensors, owner)
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # some builtins have none; the call itself will tell
@@ -180,7 +199,7 @@ def check_metrics(metrics: Any, where: str) -> None:
             raise ModelFnValueError(
                 f"{where} names a metric {name!r}: evaluate reports that itself, choose another name."
             )
-        is_pair = isinstance(metric, tuple | list) and len(metric) == 2
+        is_pair = isinstance(metric, tuple | list) and len(metric) == 2 and hasattr(metric[1], "device")
         if not is_pair and not callable(getattr(metric, "result", None)):
             raise ModelFnTypeError(
                 f"{where}: the metric {name!r} must be a (value, update_op) pair or a Keras metric, got {metric!r}."
