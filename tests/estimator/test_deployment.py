@@ -82,6 +82,18 @@ def test_training(mode: Mode, calls: int, batch_size: int, model_batch_size: int
 
 
 @pytest.mark.parametrize(
+    ("mode", "calls", "batch_size"),
+    [(Mode.PER_SHARD_V1, 4, 4), (Mode.PER_HOST_V1, 1, 16), (Mode.PER_HOST_V2, 1, 4), (Mode.BROADCAST, 1, 16)],
+)
+def test_training_on_one_host(mode: Mode, calls: int, batch_size: int, tmp_path: Path) -> None:
+    recorded = Calls(train_input_fn)
+    config = {"num_shards": 4, "per_host_input_for_training": mode}
+    make_estimator(tmp_path, batch_size=16, tpu_config=config).train(recorded, steps=1)
+    assert [params["batch_size"] for params in recorded.params] == [batch_size] * calls
+    assert recorded.deployments == [(0, i, calls, 4 // calls) for i in range(calls)]
+
+
+@pytest.mark.parametrize(
     ("config", "calls", "batch_size", "replicas"),
     [
         ({"per_host_input_for_training": Mode.PER_SHARD_V1}, 2, 8, 2),

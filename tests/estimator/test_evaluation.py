@@ -128,12 +128,15 @@ def test_steps_cut_the_pass_and_may_exceed_it(tmp_path: Path) -> None:
     assert estimator.evaluate(finite_input_fn(24), steps=99) == estimator.evaluate(finite_input_fn(24))
 
 
-def test_evaluation_steps_do_not_depend_on_iterations_per_loop(tmp_path: Path) -> None:
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_evaluation_steps_do_not_depend_on_iterations_per_loop(replicas: int, tmp_path: Path) -> None:
     results = [
-        make_estimator(tmp_path / str(iterations), iterations=iterations).evaluate(train_input_fn, steps=3)
-        for iterations in (1, 100)
+        make_estimator(tmp_path / name, iterations=iterations, tpu_config={"num_shards": shards}).evaluate(
+            train_input_fn, steps=3
+        )
+        for name, iterations, shards in (("a", 1, replicas), ("b", 100, replicas), ("c", 1, 1))
     ]
-    assert results[0] == results[1]
+    assert results[0] == results[1] == pytest.approx(results[2], rel=1e-5)
 
 
 @pytest.mark.parametrize("how", ["hook", "threads"])

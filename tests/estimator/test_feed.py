@@ -250,6 +250,7 @@ Pair = collections.namedtuple("Pair", ["left", "right"])
             lambda f, labels: (f["deep"]["pair"][1], labels["y"]),
         ),
         (lambda x, y: (Pair(x, y), y), lambda f, labels: (f.left, labels)),
+        (lambda x, y: ((x, (y, x)), y), lambda f, labels: (f[1][1], labels)),
         (lambda x, y: Pair(x, y), lambda f, _: (f.left, f.right)),
         (lambda x, y: {"x": x, "y": y}, lambda f, _: (f["x"], f["y"])),
     ],

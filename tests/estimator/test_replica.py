@@ -232,6 +232,18 @@ def test_loops_on_several_replicas(tmp_path: Path) -> None:
     assert len(calls) == 3  # the scratch trace, and one for each replica
 
 
+@pytest.mark.parametrize("iterations", [1, 4, 7, 100])  # divides 12 steps, does not, and is larger
+def test_loops_of_every_length_end_at_the_last_step(iterations: int, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"tpu_config": {"num_shards": 2}, "save_summary_steps": 1}
+    estimator = make_estimator(tmp_path / "two", iterations=iterations, **settings)
+    estimator.train(train_input_fn, steps=12).train(train_input_fn, max_steps=12)
+    ends = [step for step, _ in programs.read_events(tmp_path / "two")]
+    assert ends == sorted({*range(iterations, 12, iterations), 12})
+    one = make_estimator(tmp_path / "one", iterations=iterations).train(train_input_fn, max_steps=12)
+    for name, value in programs.variables(one).items():
+        np.testing.assert_allclose(estimator.get_variable_value(name), value, rtol=1e-4, atol=1e-6, err_msg=name)
+
+
 def test_the_state_of_random_is_left_as_it_was(tmp_path: Path) -> None:
     import random
 

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.estimator.programs import X, finite_input_fn, make_estimator, make_model_fn, train_input_fn, v1
+from tests.estimator.programs import X, Y, finite_input_fn, make_estimator, make_model_fn, train_input_fn, v1
 from tpudata.estimator import (
     CheckpointError,
     CrossShardOptimizer,
     EstimatorSpec,
+    InputPipelineConfig,
     ModeKeys,
     ModelFnError,
     TPUEstimator,
@@ -307,6 +308,20 @@ def test_trained_on_two_replicas(tmp_path: Path) -> None:
             "outputs"
         ],
     )
+
+
+@pytest.mark.parametrize("mode", [None, *(mode for mode in InputPipelineConfig if mode.name != "SLICED")])
+def test_the_whole_way(mode: InputPipelineConfig | None, tmp_path: Path) -> None:
+    """Training, evaluation, prediction and export, on one device and in each input mode on two replicas."""
+    tpu_config = {} if mode is None else {"num_shards": 2, "per_host_input_for_training": mode}
+    estimator = make_estimator(tmp_path / "model", tpu_config=tpu_config).train(train_input_fn, max_steps=10)
+    w, b = estimator.get_variable_value("linear/w"), estimator.get_variable_value("linear/b")
+    outputs = (X @ w)[:, 0] + b
+    result = estimator.evaluate(train_input_fn, steps=5)
+    assert result["mae"] == pytest.approx(np.mean(np.abs(outputs - Y)), rel=1e-4)
+    np.testing.assert_allclose(predicted(estimator), outputs, rtol=1e-4, atol=1e-5)
+    served = load(estimator.export_saved_model(str(tmp_path / "export"), raw))[DEFAULT](x=tf.constant(X))["outputs"]
+    np.testing.assert_allclose(served, outputs, rtol=1e-4, atol=1e-5)
 
 
 def test_training_goes_on_after_an_export(tmp_path: Path) -> None:

@@ -261,6 +261,7 @@ Pair = collections.namedtuple("Pair", ["left", "right"])
     [
         (lambda a, b: {"a": a, "b": {"c": (b,)}}, lambda f: (f["a"], f["b"]["c"][0])),
         (lambda a, b: Pair(a, b), lambda f: (f.left, f.right)),
+        (lambda a, b: (a, (b, a)), lambda f: (f[1][1], f[1][0])),
     ],
 )
 def test_nested_features_keep_their_structure(
