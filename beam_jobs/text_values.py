@@ -121,7 +121,10 @@ def _cell_values(text: str, form: RowForm) -> dict[str, str]:
     try:
         found = cells(text, form.delimiter) if form.kind == CSV_ROW else text.split(form.delimiter)
     except ValueError as error:
-        raise DocumentError(f"not CSV: {error}") from None
+        # A quote too many takes all lines up to the next one, or to the end of the file, with it.
+        lines = text.count("\n") + 1
+        many = f" (a row of {lines:,} lines, all of which are refused)" if lines > 1 else ""
+        raise DocumentError(f"not CSV: {error}{many}") from None
     if len(found) != len(form.columns):
         raise DocumentError(
             f"{len(found)} cells, where the first row names {len(form.columns)} columns ({_listed(form.columns)})"

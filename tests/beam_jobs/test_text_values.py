@@ -88,6 +88,11 @@ def test_json_refusals(values: Any, message: str) -> None:
         (JSON, b"[" * 100_000, "nested too deep"),
         (RowForm("csv", ",", ("text", "n")), b"a,b,c", "3 cells, where the first row names 2 columns ('text', 'n')"),
         (RowForm("csv", ",", ("text",)), b'"a', "not CSV: a quote is not closed"),
+        (
+            RowForm("csv", ",", ("text",)),
+            b'"a\nb\nc',
+            "a quote is not closed (a row of 3 lines, all of which are refused)",
+        ),
     ],
 )
 def test_rows_that_are_none(form: RowForm, data: bytes, message: str) -> None:
