@@ -78,6 +78,47 @@ def test_an_export_of_a_text_generator(tmp_path: Path, capsys: pytest.CaptureFix
     assert served["generated_ids"].shape == (3, 5)
 
 
+def test_a_text_generator_goes_on_with_a_prompt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "text.txt").write_text("abcdefgh" * 200)
+    words = [
+        "--tokenizer=chars",
+        "--sequence-length=16",
+        f"--input={tmp_path / 'text.txt'}",
+        f"--output={tmp_path / 'd'}",
+    ]
+    assert main(["convert", "text", *words]) == 0
+    flags = [
+        "--param=hidden_units=16",
+        "--param=max_new_tokens=12",
+        "--param=learning_rate=0.05",
+        "--param=temperature=0",
+    ]
+    train = [*flags, "--mode=train", "--train-steps=60"]
+    assert _train(tmp_path / "d", tmp_path / "m", *train, model="char_lstm") == 0
+    capsys.readouterr()
+    predict = [*flags, "--mode=predict", "--prompt=fgh", "--num-predictions=2"]
+    assert _train(tmp_path / "d", tmp_path / "m", *predict, model="char_lstm") == 0
+    assert capsys.readouterr().out.count("\nfghabcdefghabcd\n") == 2
+    lines = [json.loads(line) for line in (tmp_path / "m" / "predictions.jsonl").read_text().splitlines()]
+    assert lines == [{"index": number, "prompt": "fgh", "text": "abcdefghabcd"} for number in range(2)]
+    # At another temperature the two differ.
+    warm = [*predict, "--param=temperature=5", f"--output={tmp_path / 'p.csv'}"]
+    assert _train(tmp_path / "d", tmp_path / "m", *warm, model="char_lstm") == 0
+    with (tmp_path / "p.csv").open(newline="") as file:
+        assert len({row["text"] for row in csv.DictReader(file)}) == 2
+    for prompt, message in (("xyz", "--prompt 'xyz'"), ("", "makes no token of it")):
+        words = [*flags, "--mode=predict", f"--prompt={prompt}"]
+        assert _train(tmp_path / "d", tmp_path / "m", *words, model="char_lstm") == 2
+        assert message in capsys.readouterr().err
+
+
+def test_a_model_that_does_not_generate(
+    model_dir: Path, digits_dataset: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _train(digits_dataset, model_dir, "--mode=predict", "--prompt=a") == 1
+    assert "tokenizer" in capsys.readouterr().err
+
+
 def test_an_export_without_a_checkpoint(
     digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

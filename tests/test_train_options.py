@@ -40,6 +40,7 @@ def test_every_option_has_a_flag() -> None:
         "rehearse": True,
         "image_size": (6, 11),
         "num_predictions": 2,
+        "prompt": "p",
         "output": "o.jsonl",
         "continuous": False,
         "continuous_timeout": 2.5,

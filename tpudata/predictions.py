@@ -18,7 +18,7 @@ import io
 import itertools
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -60,7 +60,7 @@ def write_predictions(
     records = itertools.islice(dataset.examples(split), limit)
     written = right = 0
     judged = label is not None
-    formatted = _Csv() if path.endswith(".csv") else _json_line
+    formatted = line_format(path)
     with storage_for(path).create(path) as file:
         for index, (record, predicted) in enumerate(zip(records, itertools.islice(predictions, limit), strict=True)):
             line: dict[str, Any] = {"index": index}
@@ -81,6 +81,11 @@ def write_predictions(
     return written, right if judged else None
 
 
+def line_format(path: str) -> Callable[[dict[str, Any]], bytes]:
+    """Returns what makes bytes of one line after the other: CSV where the path ends in .csv, else JSON Lines."""
+    return _Csv() if path.endswith(".csv") else _json_line
+
+
 def _json_line(line: dict[str, Any]) -> bytes:
     return json.dumps(line, ensure_ascii=False, allow_nan=False).encode() + b"\n"
 
@@ -93,7 +98,7 @@ class _Csv:
 
     def __call__(self, line: dict[str, Any]) -> bytes:
         cells = {name: value for name, value in line.items() if name != "predictions"}
-        cells |= line["predictions"]
+        cells |= line.get("predictions", {})
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         if not self._columns:

@@ -34,6 +34,7 @@ from tpudata.train_evaluation import Evaluation
 from tpudata.train_flags import parse_options
 from tpudata.train_model import evaluation_input_fn, make_estimator, model_params, training_input_fn
 from tpudata.train_options import TrainOptions
+from tpudata.train_prompt import prompt_input_fn, write_continuations
 from tpudata.train_record import record_run
 from tpudata.train_table import Row, closing_row, closing_table
 
@@ -143,7 +144,7 @@ def _check_splits(options: TrainOptions, dataset: Dataset) -> None:
     """Checks that the splits that the mode reads are there; DatasetError says what to do."""
     splits = dataset.manifest.splits
     wanted = {"--train-split": options.train_split} if options.trains else {}
-    if options.mode != "train":
+    if options.mode != "train" and options.prompt is None:
         wanted["--eval-split"] = options.eval_split
     for flag, name in wanted.items():
         if name in splits:
@@ -174,7 +175,12 @@ def _check_model(estimator: TPUEstimator, options: TrainOptions) -> None:
         mode = ModeKeys.EVAL if options.evaluates else ModeKeys.PREDICT
         # An export has no batch size; what does not fit is found as it is made.
         if options.mode != "export":
-            estimator.check_model(evaluation_input_fn(options), mode)
+            estimator.check_model(_unlearned_input_fn(options), mode)
+
+
+def _unlearned_input_fn(options: TrainOptions) -> Callable[..., Any]:
+    """What a mode that does not train is fed with."""
+    return evaluation_input_fn(options) if options.prompt is None else prompt_input_fn(options)
 
 
 def _rehearse(estimator: TPUEstimator, options: TrainOptions) -> None:
@@ -188,7 +194,7 @@ def _rehearse(estimator: TPUEstimator, options: TrainOptions) -> None:
     if options.evaluates:
         modes[ModeKeys.EVAL] = evaluation_input_fn(options)
     if options.mode == "predict":
-        modes[ModeKeys.PREDICT] = evaluation_input_fn(options)
+        modes[ModeKeys.PREDICT] = _unlearned_input_fn(options)
     require_none_refused(estimator.rehearse(modes), list(modes))
 
 
@@ -219,8 +225,14 @@ def _predict(
     estimator: TPUEstimator, options: TrainOptions, dataset: Dataset, label: Feature | None
 ) -> tuple[str, Row]:
     path = options.output or storage_for(options.model_dir).join(options.model_dir, PREDICTIONS_NAME)
-    predictions = estimator.predict(evaluation_input_fn(options))
+    predictions = estimator.predict(_unlearned_input_fn(options))
     started = time.monotonic()
+    if options.prompt is not None:
+        texts = write_continuations(path, predictions, options)
+        seconds = time.monotonic() - started
+        for text in texts:
+            print(f"\n{options.prompt}{text}")
+        return f"\npredictions: {path}", closing_row("predict", "-", len(texts), _global_step(estimator), seconds)
     written, right = write_predictions(path, predictions, dataset, options.eval_split, label, options.num_predictions)
     seconds = time.monotonic() - started
     accuracy = None if right is None else right / written

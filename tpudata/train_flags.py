@@ -95,6 +95,9 @@ def _parser(prog: str) -> FlagParser:
         help="predict: the file, .csv or JSON Lines (default: MODEL_DIR/predictions.jsonl); export: the folder (default: "
         "MODEL_DIR/export)",
     )
+    parser.add_argument(
+        "--prompt", metavar="TEXT", help="predict: a text that the model goes on with, in place of the split's records"
+    )
     _add_evaluation(parser)
     return parser
 
@@ -174,4 +177,8 @@ def _add_numbers(parser: FlagParser) -> None:
         type=int,
         help="of the initial weights, dropout and the order of the records",
     )
-    add("--num-predictions", default=None, help="predict: how many records (default: the whole split)")
+    add(
+        "--num-predictions",
+        default=None,
+        help="predict: how many records (default: the whole split), or continuations of the prompt (default: 1)",
+    )

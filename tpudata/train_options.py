@@ -41,7 +41,9 @@ class TrainOptions:
         gcp_project: the Google Cloud project that a name is looked up in; None for gcloud's.
         rehearse: list what a TPU of 8 cores would refuse of the steps that the mode runs, and run none.
         image_size: (height, width) that images are resized to; needed where their sizes vary.
-        num_predictions: in mode `predict`, how many records to predict; None for the whole split.
+        num_predictions: in mode `predict`, how many records to predict; None for the whole split. With a prompt, how many
+            continuations of it; None for one.
+        prompt: in mode `predict`, a text to go on with, in place of the split's records.
         output: in mode `predict`, the file to write: CSV where its name ends in .csv, else JSON Lines; None for `predictions.jsonl`
             in `model_dir`. In mode `export` the folder that gets the SavedModel's; None for `export` in `model_dir`.
         continuous: in mode `eval`, evaluate each checkpoint as it appears, up to that of `train_steps`.
@@ -76,6 +78,7 @@ class TrainOptions:
     rehearse: bool = False
     image_size: tuple[int, int] | None = None
     num_predictions: int | None = None
+    prompt: str | None = None
     output: str | None = None
     continuous: bool = False
     continuous_timeout: float = 3600.0
@@ -125,6 +128,7 @@ class TrainOptions:
         """Checks that no option is given that the mode does not look at."""
         for name, modes in (
             ("num_predictions", ("predict",)),
+            ("prompt", ("predict",)),
             ("output", ("predict", "export")),
             ("continuous", ("eval",)),
             ("early_stop_metric", ("train_and_eval",)),
