@@ -12,10 +12,12 @@ from beam_jobs.packing import packs
 from beam_jobs.plan import Plan, make_plan
 from beam_jobs.progress import ProgressReport
 from beam_jobs.reference import Reference
+from beam_jobs.rejects import listing_rejects
 from beam_jobs.sample import Sample
 from beam_jobs.sources import Source, raise_refusal
 from beam_jobs.tally import Tally, TallyPart
-from tpudata.errors import BadRecordError
+from tpudata.errors import BadRecordError, SourceError
+from tpudata.format.layout import REJECTS_FOLDER
 
 # From a sample of references to bytes of their content in a shard over their bytes in the input.
 Estimate = Callable[[Iterable[Reference]], float]
@@ -55,10 +57,16 @@ def planned(
     progress: ProgressReport,
     left_out: Iterable[Mapping[str, tuple[int, int]]] = (),
 ) -> Plan:
-    """The plan of what a run has counted, its totals reported; OutputError where the output has shards of another plan.
+    """The plan of what a run has counted, its totals reported.
 
+    OutputError where the output has shards of another plan, SourceError where there is nothing to convert.
     `left_out` says in parts how many documents of each split are left out, and their bytes; never beside a base.
     """
+    if base is None and not tally.splits and listing_rejects(options.output):
+        raise SourceError(
+            f"{options.input}: all that is in it was refused. It is listed in {options.output}/{REJECTS_FOLDER}/. Mend it, and run"
+            " again with --resume."
+        )
     plan = _plan(tally, ratios, options, overhead, base, summed(left_out))
     refuse_strays(options.output, plan.shard_names() if base is None else base.all_shard_names(plan))
     progress.total(plan.files, plan.bytes)

@@ -339,6 +339,13 @@ def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     convert(source, tmp_path / "out", "--on-bad-record=skip", "--resume")
     assert open_dataset(str(tmp_path / "out")).manifest.rejected == {"no text": 1}
     assert len(texts(tmp_path / "out")) == len([line for line in PLAY.split("\n") if line])
+    (source / "a.txt").unlink()
+    with pytest.raises(
+        SourceError, match=rf"in: all that is in it was refused\. It is listed in {tmp_path}/none/rejects/"
+    ):
+        convert(source, tmp_path / "none", "--on-bad-record=skip")
+    (rejects,) = (tmp_path / "none" / "rejects").iterdir()
+    assert "b.pdf" in rejects.read_text()
 
 
 def test_a_shard_of_refused_documents_alone(tmp_path: Path) -> None:
