@@ -221,6 +221,45 @@ def test_feeds(tmp_path: Path) -> None:
         estimator.train(train_input_fn, hooks=[first, other], steps=1)
 
 
+@pytest.mark.parametrize(
+    ("value", "error", "message"),
+    [
+        ([1.0, 2.0, 3.0], ValueError, r"'fed:0' has the shape \(2,\) and cannot be fed values of shape \(3,\)"),
+        ("x", ValueError, r"'fed:0' \(float32\) cannot be fed 'x'"),
+        (None, ValueError, r"'fed:0' has the shape"),
+    ],
+)
+def test_feeds_that_do_not_fit(value: Any, error: type[Exception], message: str, tmp_path: Path) -> None:
+    class Fed(v1.train.SessionRunHook):  # type: ignore[misc]
+        def __init__(self, through_session: bool) -> None:
+            self.through_session = through_session
+
+        def begin(self) -> None:
+            self.fed = v1.placeholder(tf.float32, [2], name="fed")
+            self.doubled = 2 * self.fed
+
+        def before_run(self, run_context: Any) -> Any:
+            if self.through_session:
+                run_context.session.run(self.doubled, {self.fed: value})
+            return v1.train.SessionRunArgs(self.doubled, feed_dict={self.fed: value})
+
+    for through_session in (False, True):
+        with pytest.raises(error, match=message):
+            build(tmp_path).train(train_input_fn, hooks=[Fed(through_session)], steps=1)
+
+
+def test_a_fetch_that_is_a_value(tmp_path: Path) -> None:
+    value = tf.constant(3.0)
+
+    class Fetching(v1.train.SessionRunHook):  # type: ignore[misc]
+        def before_run(self, run_context: Any) -> Any:
+            del run_context
+            return v1.train.SessionRunArgs(value)
+
+    with pytest.raises(ValueError, match=r"is a value, and no tensor of the graph"):
+        build(tmp_path).train(train_input_fn, hooks=[Fetching()], steps=1)
+
+
 @REPLICAS
 def test_request_stop(replicas: int, tmp_path: Path) -> None:
     class Stop(v1.train.SessionRunHook):  # type: ignore[misc]

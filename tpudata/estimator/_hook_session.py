@@ -5,10 +5,12 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tpudata.estimator._errors import ModelFnValueError
 from tpudata.estimator._fetch_plan import Timing, When
+from tpudata.estimator._fetches import Fetches
 from tpudata.estimator._replay import Replay
 from tpudata.estimator._variables import Blueprint, VariableInfo, record_variables
 
@@ -78,6 +80,10 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         """
         if tf.is_symbolic_tensor(item) and item.graph is self._graph and item.dtype != tf.resource:
             return item
+        if isinstance(item, tf.Tensor) and not tf.is_symbolic_tensor(item):
+            raise ValueError(
+                f"{item!r} is a value, and no tensor of the graph: make it in begin(), or fetch it by its name."
+            )
         with self.installed():
             element = self._graph.as_graph_element(getattr(item, "value", item) if _is_keras(item) else item)
             if not isinstance(element, tf.Tensor) or element.op.type != "VarHandleOp":
@@ -87,6 +93,23 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
                 with tf.control_dependencies(None):
                     self._reads[element.name] = tf.raw_ops.ReadVariableOp(resource=element, dtype=dtype)
             return self._reads[element.name]
+
+    def fed(self, key: Any, value: Any) -> tuple[str, Any]:
+        """Return the name of the tensor that a feed means, and its value (NumPy).
+
+        Raises:
+            ValueError, KeyError, TypeError: it means none, or the value is none for it.
+        """
+        tensor = self.element(key)
+        try:
+            array = np.asarray(value, tensor.dtype.as_numpy_dtype)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{tensor.name!r} ({tensor.dtype.name}) cannot be fed {value!r}: {error}.") from None
+        if not tensor.shape.is_compatible_with(array.shape):
+            raise ValueError(
+                f"{tensor.name!r} has the shape {tensor.shape} and cannot be fed values of shape {array.shape}."
+            )
+        return tensor.name, array
 
     def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
         """Compute `fetches` now, on the host.
@@ -105,8 +128,8 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         if run_metadata is not None:
             raise ValueError("session.run(run_metadata=...): no session runs here, so there is none. Leave it out.")
         refuse_options(options)
-        parts = Fetches(self, fetches)
-        feeds = {self.element(key).name: value for key, value in (feed_dict or {}).items()}
+        parts = Fetches(self.element, fetches)
+        feeds = dict(self.fed(key, value) for key, value in (feed_dict or {}).items())
         tensors = [item for item in parts.elements if isinstance(item, tf.Tensor)]
         operations = [item for item in parts.elements if not isinstance(item, tf.Tensor)]
         values = self.evaluate(tensors, operations, feeds)
@@ -201,38 +224,6 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
                         "with the step: return SessionRunArgs(tensor) from before_run, and find its value in after_run's "
                         "run_values.results."
                     )
-
-
-class Fetches:
-    """The tensors and operations that a nested structure of fetches means.
-
-    Args:
-        session: of the graph.
-        structure: as `tf.compat.v1.Session.run` takes it.
-    """
-
-    def __init__(self, session: HookSession, structure: Any) -> None:
-        self._structure = structure
-        self._leaves = [
-            [item.indices, item.values, item.dense_shape]
-            if isinstance(item, tf.SparseTensor)
-            else session.element(item)
-            for item in tf.nest.flatten(structure)
-        ]
-        self.elements = tf.nest.flatten(self._leaves)
-
-    def pack(self, values: Mapping[str, Any]) -> Any:
-        """Return the structure with the values, by name of the tensor; None for operations."""
-
-        def value(leaf: Any) -> Any:
-            if isinstance(leaf, list):
-                return tf.compat.v1.SparseTensorValue(*(values[item.name] for item in leaf))
-            return values[leaf.name] if isinstance(leaf, tf.Tensor) else None
-
-        found = [value(leaf) for leaf in self._leaves]
-        rest = iter(found)
-        # A sparse value is a tuple, and yet one leaf.
-        return tf.nest.map_structure(lambda _: next(rest), self._structure)
 
 
 def refuse_options(options: Any) -> None:

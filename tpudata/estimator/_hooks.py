@@ -7,7 +7,8 @@ import tensorflow as tf
 
 from tpudata.estimator._errors import ModelFnTypeError, ModelFnValueError
 from tpudata.estimator._fetch_plan import FetchPlan, When, plan
-from tpudata.estimator._hook_session import Fetches, HookSession, refuse_options
+from tpudata.estimator._fetches import Fetches
+from tpudata.estimator._hook_session import HookSession, refuse_options
 
 _train = tf.compat.v1.train
 
@@ -149,7 +150,7 @@ class Monitor:
             )
         refuse_options(arguments.options)
         if arguments.fetches is not None:
-            self._fetches[number] = Fetches(self._session, arguments.fetches)
+            self._fetches[number] = Fetches(self._session.element, arguments.fetches)
         for key, value in (arguments.feed_dict or {}).items():
             tensor = self._session.element(key)
             if self._session.timing.is_models(tensor.op):
@@ -160,7 +161,7 @@ class Monitor:
                 )
             if tensor.name in feeds:
                 raise RuntimeError(f"Two hooks feed {tensor.name!r}: leave it to one of them.")
-            feeds[tensor.name] = value
+            feeds |= [self._session.fed(tensor, value)]
 
     def after_run(self, step: Mapping[str, Any]) -> None:
         """Give the hooks what they wanted.

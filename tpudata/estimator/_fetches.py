@@ -1,0 +1,36 @@
+"""What hooks fetch: nested structures of tensors and operations, and of the values that they get for them."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+
+class Fetches:
+    """The tensors and operations that a nested structure of fetches means.
+
+    Args:
+        element: returns the tensor or operation that a fetch means.
+        structure: as `tf.compat.v1.Session.run` takes it.
+    """
+
+    def __init__(self, element: Callable[[Any], Any], structure: Any) -> None:
+        self._structure = structure
+        self._leaves = [
+            [item.indices, item.values, item.dense_shape] if isinstance(item, tf.SparseTensor) else element(item)
+            for item in tf.nest.flatten(structure)
+        ]
+        self.elements = tf.nest.flatten(self._leaves)
+
+    def pack(self, values: Mapping[str, Any]) -> Any:
+        """Return the structure with the values, by name of the tensor; None for operations."""
+
+        def value(leaf: Any) -> Any:
+            if isinstance(leaf, list):
+                return tf.compat.v1.SparseTensorValue(*(values[item.name] for item in leaf))
+            return values[leaf.name] if isinstance(leaf, tf.Tensor) else None
+
+        found = [value(leaf) for leaf in self._leaves]
+        rest = iter(found)
+        # A sparse value is a tuple, and yet one leaf.
+        return tf.nest.map_structure(lambda _: next(rest), self._structure)
