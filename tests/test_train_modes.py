@@ -216,10 +216,12 @@ def test_training_stops_where_the_metric_gets_no_better(
 
 def test_an_interrupted_run_stops_at_the_same_step(stopping: Any, tmp_path: Path) -> None:
     flags = ["--early-stop-metric=loss", "--early-stop-patience=2"]
-    assert stopping("m", *flags, "--train-steps=5") == 0
+    assert stopping("m", *flags, "--train-steps=4") == 0
+    # Stopped between two evaluations.
+    assert stopping("m", "--train-steps=5", "--mode=train") == 0
     assert stopping("m", *flags) == 0
-    # 2, 4, 5 and 6 were looked at, then 8 and 10.
-    assert _json(tmp_path / "m" / "evaluation.json")["global_step"] == 10
+    history = _json(tmp_path / "m" / "early_stopping.json")["evaluations"]
+    assert [item["step"] for item in history] == [2, 4, 6, 8, 10]
 
 
 def test_a_goal_and_an_unknown_metric(stopping: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -76,7 +76,9 @@ class Evaluation:
         every = options.save_checkpoints_steps or options.train_steps
         values = {at: value for at, value in _kept(options).items() if at <= step}
         while True:
-            if step and step not in values:
+            # A run that was interrupted in between was not evaluated there, and one that goes through is not.
+            is_due = step > 0 and (step % every == 0 or step >= options.train_steps)
+            if is_due and step not in values:
                 self.run()
                 values[step] = self._metric()
                 history = [{"step": at, "value": value} for at, value in values.items()]
