@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tests.estimator.programs import X, Y, finite_input_fn, make_estimator, make_model_fn, train_input_fn, v1
+from tpudata.errors import StorageError
 from tpudata.estimator import (
     CheckpointError,
     CrossShardOptimizer,
@@ -283,7 +284,7 @@ def test_as_text_with_extra_assets(model_dir: Path, tmp_path: Path) -> None:
 
 def test_whole_or_absent(model_dir: Path, tmp_path: Path) -> None:
     estimator = make_estimator(model_dir)
-    with pytest.raises(tf.errors.NotFoundError):
+    with pytest.raises(StorageError, match=r"could not be written: .*missing"):
         estimator.export_saved_model(str(tmp_path / "export"), raw, {"a": str(tmp_path / "missing")})
     assert list((tmp_path / "export").iterdir()) == []
 
@@ -349,3 +350,6 @@ def test_what_is_refused(model_dir: Path, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="lacks the variable 'another'"):
         make_estimator(model_dir, other_model_fn).export_saved_model(str(tmp_path / "export"), raw)
     assert not (tmp_path / "export").exists()
+    (tmp_path / "file").write_text("where the folder should be")
+    with pytest.raises(StorageError, match=r"/file/[0-9]+ could not be written"):
+        estimator.export_saved_model(str(tmp_path / "file"), raw)

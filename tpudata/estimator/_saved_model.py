@@ -4,6 +4,7 @@ The graph is built anew, by model_fn in PREDICT mode on the inputs of a serving_
 checkpoint. It is a v1 SavedModel, as the original wrote: a graph with signatures and variables by their names, tagged "serve".
 """
 
+import contextlib
 import copy
 import logging
 import os
@@ -13,6 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.errors import StorageError
 from tpudata.estimator._checkpoint import Checkpoint, latest
 from tpudata.estimator._errors import CheckpointError, ModelFnTypeError, ModelFnValueError
 from tpudata.estimator._export_outputs import DEFAULT_SIGNATURE, named_outputs
@@ -55,12 +57,21 @@ def export_saved_model(
                 main_op = scaffold.local_init_op or v1.train.Scaffold.default_local_init_op()
                 _write(session, temporary, signatures, main_op, as_text, assets_extra or {})
                 tf.io.gfile.rename(temporary, target)
+            except tf.errors.OpError as error:
+                _remove(temporary)
+                raise StorageError(f"export_saved_model: {target} could not be written: {error.message}.") from error
             except BaseException:
-                if tf.io.gfile.exists(temporary):
-                    tf.io.gfile.rmtree(temporary)
+                _remove(temporary)
                 raise
     _log.info("Exported %s to %s, signatures %s.", checkpoint.prefix, target, sorted(signatures))
     return target.encode()
+
+
+def _remove(temporary: str) -> None:
+    # Where nothing could be written, there is nothing to remove either, and the first error is the one to tell.
+    with contextlib.suppress(tf.errors.OpError):
+        if tf.io.gfile.exists(temporary):
+            tf.io.gfile.rmtree(temporary)
 
 
 def _checkpoint(runtime: Runtime, checkpoint_path: str | None) -> Checkpoint:

@@ -413,6 +413,7 @@ class TPUEstimator(ModelDir):
             TypeError: what serving_input_receiver_fn or model_fn returned is of another type.
             ValueError: no serving_input_receiver_fn, no checkpoint or one that does not fit model_fn (a CheckpointError), or
                 no output that can be computed from the receiver's inputs (a ModelFnError).
+            StorageError: the files could not be written, or one of assets_extra not be read.
         """
         return export_saved_model(
             self._runtime, export_dir_base, serving_input_receiver_fn, assets_extra, as_text, checkpoint_path
