@@ -13,8 +13,7 @@ from tpudata.input.buckets import Bucket, BucketSteps, bucket_seed, find_buckets
 from tpudata.input.fields import Fields
 from tpudata.input.hosts import Rows
 from tpudata.input.options import Options
-from tpudata.input.pipeline import Pipeline
-from tpudata.input.prefetch import prefetched
+from tpudata.input.pipeline import BATCHES_AHEAD, Pipeline
 
 _as_written = tf.autograph.experimental.do_not_convert
 
@@ -58,7 +57,7 @@ class BucketPipeline:
         choice = tf.data.Dataset.range(start_step, end).map(_as_written(bucket)).unbatch()
         dataset = tf.data.Dataset.choose_from_datasets(datasets, choice, stop_on_empty_dataset=True)
         count = tf.data.INFINITE_CARDINALITY if steps.steps is None else (end - start_step) * per_step
-        return prefetched(dataset.apply(tf.data.experimental.assert_cardinality(count)))
+        return dataset.apply(tf.data.experimental.assert_cardinality(count)).prefetch(BATCHES_AHEAD)
 
     @functools.cached_property
     def _parts(self) -> list[tuple[Bucket, Pipeline]]:
