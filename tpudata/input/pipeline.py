@@ -22,8 +22,8 @@ from tpudata.input.records import Records
 # These steps have no Python control flow over tensors; converting them would cost the first dataset a second.
 _as_written = tf.autograph.experimental.do_not_convert
 _PARALLEL = {"num_parallel_calls": tf.data.AUTOTUNE, "deterministic": True}
-# What waits to be asked for. TensorFlow's own choice (AUTOTUNE) doubles after every pause of the consumer, as at a checkpoint: batches
-# of 6 MB had taken 200 MB after four of them. And a batch that waits in the processor's cache is a fifth cheaper to make.
+# What waits to be asked for. TensorFlow's own choice (AUTOTUNE) doubles after every pause of the consumer, as at a checkpoint:
+# batches of 6 MB had taken 200 MB after four of them. And a batch that waits in the processor's cache is a fifth cheaper to make.
 BATCHES_AHEAD = 2
 
 
