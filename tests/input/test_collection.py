@@ -48,15 +48,16 @@ def no_collector() -> Iterator[None]:
     gc.collect()
 
 
+@pytest.mark.parametrize("generation", [0, 2])
 @pytest.mark.parametrize("drop", [cycle, Owner])
 @pytest.mark.usefixtures("no_collector")
-def test_the_collector_may_run_where_a_dropped_iterator_is_fed(drop: Any, raw_digits: Written) -> None:
+def test_the_collector_may_run_where_a_dropped_iterator_is_fed(drop: Any, generation: int, raw_digits: Written) -> None:
     dropped, collected, calls = threading.Event(), threading.Event(), itertools.count()
 
     def collect(image: Any) -> Any:
         # Slow behind the first batches: were all that is made in advance there already, it would not be called again.
         if dropped.wait(0 if next(calls) < 16 else 0.5) and not collected.is_set():
-            gc.collect()
+            gc.collect(generation)
             collected.set()
         return image
 
@@ -67,6 +68,8 @@ def test_the_collector_may_run_where_a_dropped_iterator_is_fed(drop: Any, raw_di
     input_fn = make_input_fn(raw_digits.path, "train", training=True, seed=1, transform=transform)
     running = iter(input_fn({"batch_size": 4}))
     next(running)
+    # The iterator becomes old, and what alone will hold it is young.
+    gc.collect()
     drop(running)
     reference = weakref.ref(running)
     del running

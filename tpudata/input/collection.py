@@ -14,12 +14,14 @@ from __future__ import annotations
 import atexit
 import gc
 import threading
+import weakref
 from typing import Any
 
 import tensorflow as tf
 
 # The collector's last generation: it and the younger ones are all objects.
 _OLDEST = 2
+_Tensor = tf.__internal__.EagerTensor
 
 
 def keep_iterators() -> None:
@@ -30,14 +32,22 @@ def keep_iterators() -> None:
 
 
 class _Keeper:
-    """A callback of `gc.callbacks`: while another thread than the main one collects, every iterator is in use."""
+    """A callback of `gc.callbacks`: while another thread than the main one collects, every iterator is in use.
+
+    What is collected may be younger than an iterator that it alone holds, so all iterators are known: each was looked at when the
+    collector first met it, before it became older.
+    """
 
     def __init__(self) -> None:
+        self._known: weakref.WeakSet[Any] = weakref.WeakSet()
         self._kept: list[Any] = []
 
     def __call__(self, phase: str, info: dict[str, int]) -> None:
-        if phase == "start" and threading.get_ident() != threading.main_thread().ident:
-            self._kept = _iterators(info["generation"])
+        if phase == "start":
+            iterators, handles = _met(info["generation"])
+            self._known.update(iterators)
+            if threading.get_ident() != threading.main_thread().ident:
+                self._kept = [*self._known, *handles]
         elif self._kept:
             kept, self._kept = self._kept, []
             # Nothing but this list may hold them by now. Those that are part of a cycle themselves stay for the next time.
@@ -45,17 +55,26 @@ class _Keeper:
 
 
 def _end_iterators() -> None:
-    for iterator in _iterators(_OLDEST):
+    iterators, _ = _met(_OLDEST)
+    for iterator in iterators:
         # It holds TensorFlow's; whoever holds it does so to the end.
         vars(iterator).clear()
 
 
-def _iterators(generation: int) -> list[Any]:
-    """The iterators that the collector of a generation looks at."""
-    found: list[Any] = []
+def _met(generation: int) -> tuple[list[Any], list[Any]]:
+    """The iterators that the collector of a generation looks at, and the handles of TensorFlow's own.
+
+    A handle counts for itself: while its iterator is being destroyed in another thread, the list of all objects may be the last
+    that holds it, and this thread would destroy it with that list.
+    """
+    iterators: list[Any] = []
+    handles: list[Any] = []
     for number in range(generation + 1):
         objects = gc.get_objects(number)
         # By their exact types, of which there are few: there may be a million objects, and isinstance runs the code of some.
-        kinds = {kind for kind in set(map(type, objects)) if tf.data.Iterator in kind.__mro__}
-        found += [value for value in objects if type(value) in kinds] if kinds else []
-    return found
+        kinds = set(map(type, objects))
+        if _Tensor in kinds:
+            handles += [value for value in objects if type(value) is _Tensor and value.dtype == tf.resource]
+        kinds = {kind for kind in kinds if tf.data.Iterator in kind.__mro__}
+        iterators += [value for value in objects if type(value) in kinds] if kinds else []
+    return iterators, handles
