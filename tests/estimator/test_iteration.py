@@ -1,6 +1,8 @@
 """The end of a pass over the data, which TensorFlow may make a wait of up to a minute."""
 
 import gc
+import subprocess
+import sys
 import threading
 import weakref
 from pathlib import Path
@@ -22,7 +24,7 @@ def test_another_thread_deletes_the_iterator() -> None:
         deleted.append(threading.current_thread())
         done.set()
 
-    weakref.finalize(iteration._iterator, note)
+    weakref.finalize(iteration._parts[0], note)
     assert [int(item) for item in iter(iteration.next, None)] == [0, 1, 2, 3, 4]
     iteration.close()
     assert done.wait(60)
@@ -52,13 +54,41 @@ def test_every_call_lets_go_of_its_iterator(what: str, tmp_path: Path, monkeypat
     assert [reference() for reference in made] == [None]
 
 
-def test_where_python_starts_no_more_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(thread: Any) -> None:
-        raise RuntimeError("can't create new thread at interpreter shutdown")
-
-    monkeypatch.setattr(threading.Thread, "start", refuse)
+def test_one_that_nobody_closed_is_deleted_too() -> None:
     iteration = _iteration.Iteration(tf.data.Dataset.range(5))
-    iterator = weakref.ref(iteration._iterator)
-    iteration.close()
+    deleted = threading.Event()
+    weakref.finalize(iteration._parts[0], deleted.set)
+    del iteration
     gc.collect()
-    assert iterator() is None
+    assert deleted.wait(60)
+
+
+PROGRAM = """
+import time
+
+import tensorflow as tf
+
+from tpudata.estimator._iteration import Iteration
+
+
+def numbers():
+    try:
+        while True:
+            yield 1
+    finally:
+        time.sleep(0.3)
+        print("closed", flush=True)
+
+
+iteration = Iteration(tf.data.Dataset.from_generator(numbers, output_signature=tf.TensorSpec([], tf.int32)))
+print(int(iteration.next()), flush=True)
+"""
+
+
+@pytest.mark.parametrize("last", ["iteration.close()", ""])
+def test_the_interpreter_waits_for_what_the_input_runs(last: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", f"{PROGRAM}{last}\n"], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["1", "closed"]

@@ -62,8 +62,8 @@ def evaluate(
     program.flush()
     with runtime.lock:
         loader.reload(checkpoint)
-        result: dict[str, Any] = {**program.values(), "global_step": program.global_step}
-    result["loss"] = np.float32(total / weight if weight else 0.0)
+        loss = np.float32(total / weight if weight else 0.0)
+        result: dict[str, Any] = {**program.values(), "loss": loss, "global_step": program.global_step}
     results = ", ".join(f"{name} = {result[name]}" for name in sorted(result))
     _log.info("Evaluated %d %s: %s", batches, "batch" if batches == 1 else "batches", results)
     _write(events_dir, result, checkpoint)
