@@ -348,9 +348,8 @@ class Killer:
     """Runs the job in processes that can be killed once the output has a number of shards."""
 
     def __init__(self) -> None:
-        self._server = subprocess.Popen(
-            [sys.executable, "-c", SERVER], cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
+        command = [sys.executable, "-c", SERVER, "beam_jobs.images"]
+        self._server = subprocess.Popen(command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def run(self, sample: Sample, *flags: str, shards: int | None = None) -> int:
         """The exit status, negative where the job was killed."""
