@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from beam_jobs.reference import WHOLE_FILE, Reference
-from tpudata.errors import BadRecordError, StorageError
+from tpudata.errors import BadRecordError, StorageError, StoreAwayError
 from tpudata.storage import is_remote, storage_for
 
 # An object store answers in tens of milliseconds, whatever the size: at 50 ms, 64 requests at a time are 1,280 images a second.
@@ -20,7 +20,12 @@ MOST_INPUT_BYTES = 1 << 30
 
 
 def read_reference(reference: Reference) -> bytes:
-    """The bytes that a reference points to; BadRecordError where they cannot be read, are too many, or not as many as listed."""
+    """The bytes that a reference points to.
+
+    Raises:
+        BadRecordError: they cannot be read, are too many, or not as many as listed.
+        StoreAwayError: the store cannot be asked.
+    """
     if reference.data:
         return reference.data
     # What was written aside has been in memory already.
@@ -32,6 +37,9 @@ def read_reference(reference: Reference) -> bytes:
         if reference.offset == WHOLE_FILE:
             return _whole_file(reference, storage.read(path, reference.size))
         data = storage.read_range(path, reference.offset, reference.size)
+    except StoreAwayError:
+        # It is no fault of the record's, so that --on-bad-record=skip does not leave it out.
+        raise
     except StorageError as error:
         raise BadRecordError(reference.origin, f"could not be read: {error}") from error
     if len(data) < reference.size:

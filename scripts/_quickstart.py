@@ -79,7 +79,7 @@ def run_on_gcs(folder: Path, lock: int) -> int:
     file = folder / ".gcs"
     file.unlink(missing_ok=True)
     command = [sys.executable, "-m", "tests.fake_gcs", f"--environment={file.absolute()}"]
-    command += [f"--bucket=digits={folder.absolute() / 'digits'}", "--bucket=work"]
+    command += [f"--bucket=digits={folder.absolute() / 'digits'}", "--bucket=trial"]
     print("\n== A store on this machine: gs://digits holds the pictures; scripts/gcs_emulator starts one for you")
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, pass_fds=[lock]) as process:
         try:
@@ -90,7 +90,7 @@ def run_on_gcs(folder: Path, lock: int) -> int:
             for line in file.read_text().splitlines():
                 name, value = shlex.split(line)[1].split("=", 1)
                 os.environ[name] = value
-            return run_steps_at("gs://digits", "gs://work/dataset", "gs://work/model", lock)
+            return run_steps_at("gs://digits", "gs://trial/dataset", "gs://trial/model", lock)
         finally:
             process.terminate()
             file.unlink(missing_ok=True)

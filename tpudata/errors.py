@@ -7,6 +7,7 @@
     │   └── BadRecordError        one input record was refused
     ├── OutputError               the output cannot be written where it was asked for
     ├── StorageError              a file or object could not be read, listed or written
+    │   └── StoreAwayError        the store gave no answer, or let nobody in: it says nothing of the file or object
     └── DatasetError              a dataset on disk is not what it should be
         ├── CorruptionError       bytes differ from what was written; names file and offset
         └── FeatureError          a feature's dtype, shape or name does not fit; names the feature
@@ -99,6 +100,10 @@ class OutputError(TpudataError):
 
 class StorageError(TpudataError):
     """A file or object could not be read, listed or written."""
+
+
+class StoreAwayError(StorageError):
+    """The store gave no answer until the time for tries was over, or let nobody in: nothing is known of the object itself."""
 
 
 class DatasetError(TpudataError):

@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import dataclasses
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from beam_jobs.labels import Labels
 from beam_jobs.options import ConvertOptions
 from beam_jobs.reference import Reference
 from beam_jobs.sources._classes import Classes, is_integer_label
 from beam_jobs.sources._list_columns import ColumnKinds, Roles, extra_json, features
+from beam_jobs.sources._list_rows import Row
 from beam_jobs.sources._list_scan import Block, Scan, first_columns, list_file, refuse_duplicates, row_labels, row_path
+from beam_jobs.sources._list_sizes import ListedFile, with_sizes
 from beam_jobs.sources._options import SourceOptions, refuse_split_flag
 from beam_jobs.sources._source import Refuse, make_reference, raise_refusal, with_key
-from tpudata.errors import BadRecordError, SourceError, StorageError, UsageError
+from tpudata.errors import BadRecordError, SourceError, UsageError
 from tpudata.format import Feature
 from tpudata.storage import storage_for
 
@@ -112,38 +114,28 @@ class Lists:
         """Yields a reference to the file of each row of a block, after a look whether it is there."""
         del ignored
         path = unit.file.path
-        storage = storage_for(path)
         kinds = dict(self.kinds)
         folder = path.rpartition("/")[0] or ("/" if path.startswith("/") else ".")
-        data = storage.read_range(path, unit.start, unit.end - unit.start)
-        for row in unit.file.rows(io.BytesIO(data), unit.start, unit.line):
-            where, key = f"{path} line {row.line}", None
-            try:
-                key = row_path(row, self.roles, where)
-                names, _ = row_labels(row, self.roles, self.separator, where)
-                labels = tuple(self.classes.name(name, where) for name in names)
-                file = key if key.startswith("/") or "://" in key else storage.join(folder, key)
-                size = _size(file, key, where)
-            except BadRecordError as error:
-                refuse(with_key(error, key))
+        data = storage_for(path).read_range(path, unit.start, unit.end - unit.start)
+        rows = unit.file.rows(io.BytesIO(data), unit.start, unit.line)
+        for found in with_sizes(self._listed(row, f"{path} line {row.line}", folder, kinds) for row in rows):
+            if isinstance(found, BadRecordError):
+                refuse(found)
                 continue
+            row, size = found
             yield make_reference(
-                self.options,
-                key,
-                path=file,
-                size=size,
-                split=str(row.values[self.roles.split]) if self.roles.split else "",
-                labels=labels,
-                extra=extra_json(row.values, kinds),
+                self.options, row.key, path=row.file, size=size, split=row.split, labels=row.labels, extra=row.extra
             )
 
-
-def _size(file: str, key: str, where: str) -> int:
-    """The size of the file that a row lists; BadRecordError, naming the row, where it lists none."""
-    try:
-        found = storage_for(file).stat(file)
-    except StorageError as error:
-        raise BadRecordError(where, f"it lists what cannot be read: {error}") from error
-    if found is None or found.is_folder:
-        raise BadRecordError(where, f"it lists {'a folder' if found else 'what is not there'}: {key}")
-    return found.size
+    def _listed(self, row: Row, where: str, folder: str, kinds: Mapping[str, str]) -> ListedFile | BadRecordError:
+        """What a row lists, or its refusal."""
+        key = None
+        try:
+            key = row_path(row, self.roles, where)
+            names, _ = row_labels(row, self.roles, self.separator, where)
+            labels = tuple(self.classes.name(name, where) for name in names)
+        except BadRecordError as error:
+            return with_key(error, key)
+        file = key if key.startswith("/") or "://" in key else storage_for(folder).join(folder, key)
+        split = str(row.values[self.roles.split]) if self.roles.split else ""
+        return ListedFile(where, key, file, split, labels, extra_json(row.values, kinds))

@@ -33,6 +33,12 @@ def route(request: Request) -> Action:
             request.bucket, request.name = groups.get("bucket", ""), groups.get("name", "")
             request.said |= {f"_{name}": value for name, value in groups.items()}
             request.operation = operation
+            if action is uploads.start and "upload_id" in request.said:
+                action = uploads.go_on
+                request.operation, request.name = "part", request.said.get("name", "")
+                if request.method == "DELETE":
+                    request.operation = "abandon"
+                    return uploads.abandon
             if action is _object and request.said.get("alt") == "media":
                 request.operation = "read"
             elif action is uploads.start and not request.name:
@@ -219,9 +225,7 @@ _ROUTES: list[tuple[tuple[str, ...], re.Pattern[str], str, Action]] = [
         (("GET",), rf"{_JSON}/b/{_B}/storageLayout", "bucket", _layout),
         (("GET", "DELETE"), rf"{_JSON}/b/{_B}", "bucket", _bucket),
         (("GET", "POST"), rf"{_JSON}/b", "bucket", _buckets),
-        (("POST",), rf"/(?:resumable/)?upload/storage/v1/b/{_B}/o", "upload", uploads.start),
-        (("PUT", "POST"), rf"/resume/(?P<number>[^/]+)/{_B}/{_O}", "part", uploads.go_on),
-        (("DELETE",), rf"/resume/(?P<number>[^/]+)/{_B}/{_O}", "abandon", uploads.abandon),
+        (("POST", "PUT", "DELETE"), rf"/(?:resumable/)?upload/storage/v1/b/{_B}/o", "upload", uploads.start),
         (("POST",), r"/batch/storage/v1", "batch", _batch),
         (("POST",), r"/(?:.*/)?token", "token", _token),
         (

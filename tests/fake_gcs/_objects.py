@@ -186,7 +186,7 @@ class Objects:
         """Begins an upload; returns its id."""
         with self.lock:
             check_preconditions(self.opened(upload.bucket).get(upload.name), upload.said)
-            number = f"upload-{next(self._numbers)}"
+            number = f"secret-upload-{next(self._numbers)}"
             self.uploads[number] = upload
             return number
 

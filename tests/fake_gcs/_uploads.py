@@ -8,7 +8,7 @@ import email.policy
 import json
 import re
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import google_crc32c
 
@@ -28,7 +28,9 @@ def start(store: Objects, request: Request) -> Answer:
         said = request.json()
         name = _named(request, said)
         number = store.start_upload(_upload(request, said, request.headers.get("x-upload-content-type")))
-        return Answer(200, b"", {"Location": f"{request.base}/resume/{number}/{quote(request.bucket)}/{quote(name)}"})
+        query = urlencode({"uploadType": "resumable", "name": name, "upload_id": number})
+        location = f"{request.base}/upload/storage/v1/b/{quote(request.bucket)}/o?{query}"
+        return Answer(200, b"", {"Location": location})
     if kind == "multipart":
         head = f"Content-Type: {request.headers['content-type']}\r\n\r\n".encode()
         message = email.parser.BytesParser(policy=email.policy.HTTP).parsebytes(head + request.body)
@@ -58,7 +60,7 @@ def look(request: Request) -> None:
 
 def go_on(store: Objects, request: Request) -> Answer:
     """Takes a part of an upload, or says how much has come."""
-    number = request.said["_number"]
+    number = request.said["upload_id"]
     done = store.finished.get(number)
     if done is not None and done.result is not None:
         return json_answer(done.result.resource(done.bucket, done.name))
@@ -81,7 +83,7 @@ def go_on(store: Objects, request: Request) -> Answer:
 
 def abandon(store: Objects, request: Request) -> Answer:
     """Forgets an upload."""
-    if store.uploads.pop(request.said["_number"], None) is None:
+    if store.uploads.pop(request.said["upload_id"], None) is None:
         raise RefusedError(410, "there is no such upload (any more)")
     return Answer(499, b"", {})
 

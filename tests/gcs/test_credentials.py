@@ -14,7 +14,7 @@ import pytest
 from tests.fake_gcs import FakeGcs, Fault
 from tests.gcs.child import ROOT
 from tpudata.errors import StorageError
-from tpudata.storage._gcs_session import ANONYMOUS, IMPERSONATED
+from tpudata.storage._gcs_session import ANONYMOUS, IMPERSONATED, Patience
 from tpudata.storage.gcs import GcsStorage
 
 
@@ -98,7 +98,7 @@ def test_nothing_secret_is_logged_or_said(
     described: FakeGcs, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    gcs = GcsStorage()
+    gcs, hasty = GcsStorage(), GcsStorage(Patience(first_wait=0.01, limit=0.1))
     gcs.read("gs://data/a")
     with gcs.create("gs://data/new") as file:
         file.write(b"x" * 1000)
@@ -108,6 +108,13 @@ def test_nothing_secret_is_logged_or_said(
         described.faults.add(Fault(kind, "read", where, count=None))
         with pytest.raises(StorageError) as found:
             gcs.read("gs://data/a")
+        said.append(str(found.value))
+    described.faults.clear()
+    for kind in ("reset", "500", "404"):
+        described.faults.clear()
+        described.faults.add(Fault(kind, "part", count=None), Fault(kind, "status", count=None))
+        with pytest.raises(StorageError) as found, hasty.create("gs://data/other") as file:
+            file.write(b"x" * 1000)
         said.append(str(found.value))
     described.faults.add(Fault("403", "token", count=None))
     with pytest.raises(StorageError) as found:
@@ -134,5 +141,5 @@ def check_quiet(store: FakeGcs, text: str) -> None:
     shown = {seen.removeprefix("Bearer ") for seen in store.seen_authorization}
     assert shown >= {next(iter(shown))}
     lines = key(store)["private_key"].splitlines()
-    for secret in (*shown, "secret-token", lines[1], lines[-2]):
+    for secret in (*shown, "secret-token", "secret-upload", lines[1], lines[-2]):
         assert secret not in text

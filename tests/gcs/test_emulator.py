@@ -48,5 +48,5 @@ def test_the_quickstart_on_gs(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "scripts" / "_quickstart.py"), str(tmp_path), "--gcs"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "model     gs://work/model" in done.stdout
+    assert "model     gs://trial/model" in done.stdout
     assert {path.name for path in tmp_path.iterdir()} == {".lock", "digits"}

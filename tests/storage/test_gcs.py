@@ -5,13 +5,20 @@ from __future__ import annotations
 import contextlib
 import gzip
 import os
+import socket
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+import urllib3
+from google.api_core import exceptions as api
 
-from tests.fake_gcs import FakeGcs
-from tpudata.errors import StorageError
-from tpudata.storage import Storage, expand
+from tests.fake_gcs import FakeGcs, Fault
+from tpudata.errors import StorageError, StoreAwayError
+from tpudata.storage import Storage, _gcs_session, expand, storage_for
+from tpudata.storage._gcs_errors import _failure
+from tpudata.storage._gcs_session import Patience
+from tpudata.storage._select import _google
 from tpudata.storage.gcs import GcsStorage
 
 
@@ -19,8 +26,11 @@ from tpudata.storage.gcs import GcsStorage
 def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
     with FakeGcs() as server:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
+        # The client of the test before knows another server.
+        _google.cache_clear()
         server.bucket("b")
         yield server
+        _google.cache_clear()
 
 
 @pytest.fixture
@@ -109,7 +119,9 @@ def test_an_open_object_stays_what_it_was(store: FakeGcs, gcs: Storage) -> None:
     with gcs.open("gs://b/a") as file:
         assert file.read(3) == b"old"
         store.put("b", "a", b"new" * (4 << 20))
-        with pytest.raises(StorageError, match="gs://b/a could not be read: it is not there"):
+        with pytest.raises(
+            StorageError, match="gs://b/a could not be read: it was replaced or removed while it was read"
+        ):
             file.read()
 
 
@@ -183,3 +195,152 @@ def test_patterns_expand_on_it(store: FakeGcs) -> None:
     for name in ("in/cat/a.jpg", "in/cat/b.png", "in/dog/c.jpg"):
         store.put("b", name, b"x")
     assert [below for _, below in expand("gs://b/in/*/*.jpg")] == ["cat/a.jpg", "dog/c.jpg"]
+
+
+@pytest.mark.parametrize("path", ["gs://b/in", "gs://b/in/"])
+def test_a_folder_with_a_mark_is_a_folder_also_with_a_slash_behind(store: FakeGcs, gcs: Storage, path: str) -> None:
+    store.put("b", "in/", b"")
+    store.put("b", "in/a", b"a")
+    found = gcs.stat(path)
+    assert found is not None
+    assert (found.name, found.is_folder) == ("in", True)
+    assert [entry.name for entry in gcs.list(path)] == ["a"]
+
+
+@pytest.mark.parametrize(("folder", "name"), [("gs://b/in", "in//a"), ("gs://b/in", "in//"), ("gs://b", "/a")])
+def test_a_name_with_an_empty_part_is_no_endless_folder(store: FakeGcs, gcs: Storage, folder: str, name: str) -> None:
+    store.put("b", "in/b", b"")
+    store.put("b", name, b"")
+    with pytest.raises(
+        StorageError, match=rf"{folder} could not be listed: .* empty part.*{folder}//.*gcloud storage mv"
+    ):
+        gcs.list(folder)
+    with pytest.raises(StorageError, match="empty part"):
+        list(expand("gs://b/**"))
+
+
+ODD_NAMES = [
+    "a b",
+    "ä 三",
+    "#1",
+    "what?",
+    "50%25",
+    "a+b=c&d",
+    "[x]*",
+    ".hidden",
+    "..",
+    "a:b",
+    '"',
+    "'",
+    "a\\b",
+    "x" * 900,
+]
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+@pytest.mark.parametrize("data", [b"", b"data"], ids=["empty", "not empty"])
+def test_odd_names(store: FakeGcs, gcs: Storage, name: str, data: bytes) -> None:
+    path = gcs.join("gs://b/deep er", name, name)
+    with gcs.create(path) as file:
+        file.write(data)
+    assert store.buckets["b"].keys() == {f"deep er/{name}/{name}"}
+    (folder,) = gcs.list("gs://b/deep er")
+    assert (folder.name, folder.is_folder) == (name, True)
+    assert gcs.list(folder.path) == [(path, name, len(data), False)]
+    assert gcs.stat(path) == (path, name, len(data), False)
+    assert gcs.read(path) == gcs.read_range(path, 0, 100) == data
+    with gcs.open(path) as file:
+        assert file.read() == data
+    gcs.delete(path)
+    assert not store.buckets["b"]
+
+
+@pytest.mark.parametrize("bucket", ["with.dots.example.com", "under_score", "a-1"])
+def test_buckets_of_every_kind_of_name(store: FakeGcs, gcs: Storage, bucket: str) -> None:
+    store.bucket(bucket)
+    with gcs.create(f"gs://{bucket}/a/b") as file:
+        file.write(b"data")
+    assert [entry.path for entry in gcs.list(f"gs://{bucket}")] == [f"gs://{bucket}/a"]
+    assert gcs.read(f"gs://{bucket}/a/b") == b"data"
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("gs://", "'gs://' names no bucket; write gs://BUCKET/OBJECT"),
+        ("gs:///a", "'gs:///a' names no bucket"),
+        ("gs:/b/a", "gs:/b/a: write gs://b/a for Google Cloud Storage"),
+        ("GS://b/a", "GS://b/a: no storage for GS://; local paths and gs:// are read"),
+    ],
+)
+def test_paths_that_are_none(store: FakeGcs, path: str, words: str) -> None:
+    with pytest.raises(StorageError, match=words):
+        storage_for(path).stat(path)
+
+
+def test_thousands_of_objects_over_many_pages(store: FakeGcs, gcs: Storage) -> None:
+    for number in range(5000):
+        store.put("b", f"in/{number:05d}", bytes(number % 3))
+    store.page = 1000
+    assert [(entry.name, entry.size) for entry in gcs.list("gs://b/in")] == [
+        (f"{number:05d}", number % 3) for number in range(5000)
+    ]
+    assert store.requests["list"] == 5
+    # Google's client would ask for the bucket as well, which objectViewer may not.
+    assert store.requests["bucket"] == 0
+
+
+@pytest.mark.parametrize("megabytes", [1, 20])
+def test_a_wrong_bit_of_what_is_read_from_start_to_end_is_noticed(store: FakeGcs, megabytes: int) -> None:
+    store.put("b", "a", os.urandom(megabytes << 20))
+    store.faults.add(Fault("corrupt", "read"))
+    with GcsStorage(Patience(first_wait=0.01)).open("gs://b/a") as file:
+        if megabytes == 1:
+            # It came whole, so that it is asked for again.
+            assert file.read() == store.buckets["b"]["a"].data
+            return
+        with pytest.raises(
+            StorageError, match=r"gs://b/a could not be read: .*not fit the store's checksum\. Run again"
+        ):
+            file.read()
+
+
+@pytest.mark.parametrize("action", ["list", "read", "stat", "delete"])
+def test_who_waits_is_told_of_it_once_in_a_while(
+    store: FakeGcs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, action: str
+) -> None:
+    monkeypatch.setattr(_gcs_session, "_SILENT_SECONDS", 0.3)
+    store.put("b", "in/a", b"a")
+    store.faults.add(Fault("503", "*", count=None))
+    with pytest.raises(StoreAwayError, match=r"the store answered 503 .*until the time for tries was over"):
+        getattr(GcsStorage(Patience(first_wait=0.05, longest_wait=0.1, limit=1.2)), action)("gs://b/in/a")
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert 1 <= len(said) <= 3
+    assert "ServiceUnavailable" in said[0]
+    assert said[0].endswith("trying again, for 1.2 s in all.")
+
+
+def test_the_store_s_own_words_are_passed_on_in_one_line(store: FakeGcs) -> None:
+    store.denied.add("b")
+    with pytest.raises(StoreAwayError, match=r"objectViewer\. The store says: the account does not have .* to b\.$"):
+        GcsStorage().read("gs://b/a")
+    text = "GET https://x/y?upload_id=1: <html>\n\n<b>busy</b> " + "la " * 999
+    words = _failure(api.ServiceUnavailable(text))  # type: ignore[no-untyped-call]
+    assert words.startswith("the store answered 503 (<html> <b>busy</b> la la")
+    assert len(words) < 450
+
+
+def test_an_upload_sends_at_once_by_way_of_a_proxy_too(store: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Otherwise each part waits until the proxy's machine acknowledges the head, 40 ms.
+    asked = []
+
+    def connect(*arguments: Any, **given: Any) -> Any:
+        asked.append(given["socket_options"])
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(urllib3.util.connection, "create_connection", connect)
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", "https://storage.test")
+    with pytest.raises(StoreAwayError):
+        GcsStorage(Patience(limit=0.01)).read("gs://b/a")
+    assert (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1) in asked[0]

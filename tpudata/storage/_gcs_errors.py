@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import re
+import textwrap
 from collections.abc import Iterator
 
 import google.auth.exceptions
@@ -10,7 +12,7 @@ import requests
 import urllib3
 from google.api_core import exceptions as api
 
-from tpudata.errors import StorageError
+from tpudata.errors import StorageError, StoreAwayError
 from tpudata.storage._gcs_session import ANONYMOUS, DamagedError, is_switched_on
 from tpudata.storage._gcs_upload import UploadLostError
 
@@ -25,6 +27,14 @@ ERRORS = (
 )
 _LOGIN = "Run `gcloud auth application-default login`, or let GOOGLE_APPLICATION_CREDENTIALS name a service account's key file."
 _AGAIN = "Run again, with --resume where it converts."
+_ABSENT, _CHANGED = 404, 412
+_MOST_WORDS = 400
+# The number of an upload is as good as a password for it, as long as the upload goes on.
+_ADDRESS = re.compile(r"(https?://[^\s?]+|url: [^\s?]+)\?\S*")
+
+
+class ReplacedError(api.NotFound):
+    """The generation of an object that is being read is not there any more."""
 
 
 def split_path(path: str) -> tuple[str, str]:
@@ -41,7 +51,16 @@ def named(done: str, path: str) -> Iterator[None]:
     try:
         yield
     except ERRORS as error:
-        raise StorageError(f"{path} could not be {done}: {_reason(error, path)}") from error
+        kind = StorageError if _is_of_the_object(error) else StoreAwayError
+        raise kind(f"{path} could not be {done}: {_reason(error, path)}") from error
+
+
+def _is_of_the_object(error: BaseException) -> bool:
+    """Whether the store has said something of this one object, and not only that it cannot be asked."""
+    if isinstance(error, api.RetryError) and error.cause is not None:
+        return isinstance(error.cause, DamagedError)
+    code = getattr(error, "code", None)
+    return isinstance(error, (DamagedError, UploadLostError)) or code in (_ABSENT, _CHANGED)
 
 
 def _reason(error: BaseException, path: str) -> str:
@@ -62,10 +81,13 @@ def _reason(error: BaseException, path: str) -> str:
     if code == 403:
         return _denied(
             f"no permission (403). Grant the account roles/storage.objectUser on bucket {bucket}, to read alone objectViewer."
+            f" The store says: {_said(error)}."
         )
-    if code == 404:
+    if isinstance(error, ReplacedError):
+        return "it was replaced or removed while it was read. Run again when nobody writes there."
+    if code == _ABSENT:
         return f"it is not there (404), or bucket {bucket} is not. Look with `gcloud storage ls gs://{bucket}`."
-    if code == 412:
+    if code == _CHANGED:
         return "somebody else wrote it meanwhile (412). Let one job at a time write there, and run again with --resume."
     if isinstance(error, DamagedError):
         return f"the store got other bytes than were sent, and made no object of them. {_AGAIN}"
@@ -83,7 +105,18 @@ def _denied(reason: str) -> str:
 def _failure(error: BaseException | None) -> str:
     """What went wrong with the last request, in few words."""
     if isinstance(error, api.GoogleAPICallError):
-        return f"the store answered {error.code} ({error.message.partition(': ')[2] or error.message})"
+        return f"the store answered {error.code} ({_said(error)})"
     if isinstance(error, DamagedError):
         return "what came does not fit the store's checksum"
-    return f"{type(error).__name__}: {error}"
+    return f"{type(error).__name__}: {_brief(str(error))}"
+
+
+def _said(error: BaseException) -> str:
+    """The store's own words; the client puts what was asked before them."""
+    message = str(getattr(error, "message", error))
+    return _brief(message.partition(": ")[2] or message).rstrip(".")
+
+
+def _brief(text: str) -> str:
+    """A text in one line, of which pages of HTML are not, and without what follows the path of an address."""
+    return textwrap.shorten(_ADDRESS.sub(r"\1", text), _MOST_WORDS, placeholder=" ...")

@@ -14,10 +14,13 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 import os
+import re
 import threading
+import time
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import google.auth
 import requests
@@ -29,6 +32,7 @@ from google.auth.credentials import AnonymousCredentials
 from google.auth.exceptions import GoogleAuthError
 from google.cloud import storage
 from requests.adapters import HTTPAdapter
+from urllib3.connection import HTTPConnection
 
 T = TypeVar("T")
 EMULATOR = "STORAGE_EMULATOR_HOST"
@@ -46,6 +50,9 @@ _TRANSIENT = (
     urllib3.exceptions.TimeoutError,
     ConnectionError,
 )
+# How long somebody may be left without a word of what fails.
+_SILENT_SECONDS = 10.0
+_UPLOAD = re.compile(r"(upload_id=)[^&\s]+")
 _log = logging.getLogger("tpudata")
 
 
@@ -79,15 +86,8 @@ class Session:
 
     def __init__(self, patience: Patience) -> None:
         self.patience = patience
-        self.retry = Retry(
-            predicate=is_transient,
-            initial=patience.first_wait,
-            maximum=patience.longest_wait,
-            multiplier=2.0,
-            timeout=patience.limit,
-            on_error=_note,
-        )
         self._made: storage.Client | None = None
+        self._warned = -math.inf
         self._lock = threading.Lock()
 
     @property
@@ -97,11 +97,40 @@ class Session:
             if self._made is None:
                 made = _new_client()
                 # The client has no other way to say how many connections are kept.
-                adapter = HTTPAdapter(pool_connections=_CONNECTIONS, pool_maxsize=_CONNECTIONS)
+                adapter = _Adapter(pool_connections=_CONNECTIONS, pool_maxsize=_CONNECTIONS)
                 made._http.mount("https://", adapter)
                 made._http.mount("http://", adapter)
+                # It would ask for the bucket's metadata in a thread of its own, to trace with: that takes another role.
+                made._bucket_metadata_cache = None
                 self._made = made
             return self._made
+
+    def new_retry(self) -> Retry:
+        """How often and when a call is made again, from now on."""
+        began = time.monotonic()
+
+        def note(error: Exception) -> None:
+            now = time.monotonic()
+            is_long = now - began > _SILENT_SECONDS and now - self._warned > _SILENT_SECONDS
+            if is_long:
+                self._warned = now
+            # Its text may hold an address, and no header.
+            _log.log(
+                logging.WARNING if is_long else logging.INFO,
+                "Google Cloud Storage: %s, for %.0f s; trying again, for %g s in all.",
+                type(error).__name__,
+                now - began,
+                self.patience.limit,
+            )
+
+        return Retry(
+            predicate=is_transient,
+            initial=self.patience.first_wait,
+            maximum=self.patience.longest_wait,
+            multiplier=2.0,
+            timeout=self.patience.limit,
+            on_error=note,
+        )
 
     def patiently(self, call: Callable[[], T]) -> T:
         """Calls something again, after a while, for as long as it fails in a way that may pass.
@@ -109,7 +138,7 @@ class Session:
         Raises:
             google.api_core.exceptions.RetryError: it failed until the time was over.
         """
-        result: T = self.retry(call)()
+        result: T = self.new_retry()(call)()
         return result
 
     def request(
@@ -142,13 +171,20 @@ class Session:
         return response
 
 
+class _Adapter(HTTPAdapter):
+    """Connections that send at once by way of a proxy, too: urllib3 would wait for the head to be acknowledged, 40 ms a part."""
+
+    def proxy_manager_for(self, proxy: str, **given: Any) -> Any:
+        return super().proxy_manager_for(proxy, socket_options=HTTPConnection.default_socket_options, **given)
+
+
 def is_transient(error: BaseException) -> bool:
     """Whether the same request may succeed later."""
     if isinstance(error, api.GoogleAPICallError):
         return error.code in _TRANSIENT_CODES
     if isinstance(error, GoogleAuthError):
         return bool(error.retryable)
-    if isinstance(error, requests.exceptions.SSLError):
+    if isinstance(error, (requests.exceptions.SSLError, urllib3.exceptions.SSLError)):
         # A certificate does not get better; a connection that broke does.
         return "CERTIFICATE" not in str(error).upper()
     return isinstance(error, (DamagedError, *_TRANSIENT))
@@ -174,6 +210,14 @@ def _new_client() -> storage.Client:
     return storage.Client(project="<none>")
 
 
-def _note(error: BaseException) -> None:
-    # Its text may hold an address, and no header.
-    _log.info("Google Cloud Storage: %s; trying again.", type(error).__name__)
+def _hide_uploads(record: logging.LogRecord) -> bool:
+    """Keeps the numbers of uploads out of what libraries log at the level DEBUG: whoever knows one can write to it."""
+    record.msg = _UPLOAD.sub(r"\1...", str(record.msg))
+    if isinstance(record.args, tuple):
+        is_text = (str, BaseException)
+        record.args = tuple(_UPLOAD.sub(r"\1...", str(a)) if isinstance(a, is_text) else a for a in record.args)
+    return True
+
+
+for _name in ("urllib3.connectionpool", "google.api_core.retry"):
+    logging.getLogger(_name).addFilter(_hide_uploads)

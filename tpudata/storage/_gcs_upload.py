@@ -30,6 +30,11 @@ def object_url(bucket: str, name: str) -> str:
     return f"/storage/v1/b/{quote(bucket, safe='')}/o/{quote(name, safe='')}"
 
 
+def checksum_text(crc32c: int) -> str:
+    """A checksum as the API writes it."""
+    return base64.b64encode(crc32c.to_bytes(4, "big")).decode()
+
+
 class UploadLostError(Exception):
     """The store has forgotten a part that it had, or the upload."""
 
@@ -99,7 +104,7 @@ class ObjectWriter(io.RawIOBase):
     @property
     def crc32c(self) -> str:
         """Checksum of what was written, as the API has it."""
-        return base64.b64encode(self._crc32c.to_bytes(4, "big")).decode()
+        return checksum_text(self._crc32c)
 
     def _end_anew(self) -> None:
         try:

@@ -5,21 +5,20 @@ A folder is what the names of objects have in common up to a `/`: it is there as
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import io
 import operator
 import re
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import google_crc32c
 from google.api_core import exceptions as api
 
 from tpudata.errors import StorageError
-from tpudata.storage._gcs_errors import ERRORS, named, split_path
+from tpudata.storage._gcs_errors import ERRORS, ReplacedError, named, split_path
 from tpudata.storage._gcs_session import DamagedError, Patience, Session
-from tpudata.storage._gcs_upload import PART_BYTES, ObjectWriter, object_url
+from tpudata.storage._gcs_upload import PART_BYTES, ObjectWriter, checksum_text, object_url
 from tpudata.storage._interface import Entry
 
 # An object store answers a request in tens of milliseconds; 8 MiB per request keeps one reader above 100 MB/s.
@@ -40,7 +39,6 @@ class GcsStorage:
 
     def __init__(self, patience: Patience | None = None) -> None:
         self._session = Session(patience or Patience())
-        self._said = {"timeout": self._session.patience.answer_within, "retry": self._session.retry}
 
     def join(self, base: str, *parts: str) -> str:
         """The path of something below `base`."""
@@ -51,8 +49,15 @@ class GcsStorage:
         bucket, name = split_path(folder)
         prefix = f"{name.rstrip('/')}/" if name else ""
         with named("listed", folder):
-            found = self._session.client.list_blobs(bucket, prefix=prefix, delimiter="/", fields=_LISTED, **self._said)
+            found = self._session.client.list_blobs(
+                bucket, prefix=prefix, delimiter="/", fields=_LISTED, **self._said()
+            )
             blobs = list(found)
+        if f"{prefix}/" in found.prefixes:
+            raise StorageError(
+                f"{folder} could not be listed: an object below it has a name with an empty part, which is no folder:"
+                f" gs://{bucket}/{prefix}/... Give it another name: `gcloud storage mv 'gs://{bucket}/{prefix}/*' gs://{bucket}/...`."
+            )
         # Some programs mark a folder by an empty object that is called like it.
         entries = [_entry(bucket, blob.name, blob.size) for blob in blobs if blob.name != prefix]
         entries += [_entry(bucket, below.rstrip("/"), None) for below in found.prefixes]
@@ -64,11 +69,12 @@ class GcsStorage:
         """The object or folder at a path, or None."""
         bucket, name = split_path(path)
         with named("looked up", path), contextlib.suppress(api.NotFound):
-            found = self._look(bucket, name) if name else None
+            # An object whose name ends with `/` marks a folder.
+            found = self._look(bucket, name) if name and not name.endswith("/") else None
             if found is not None:
-                return _entry(bucket, name, found[0])
+                return _entry(bucket, name, found.size)
             prefix = f"{name.rstrip('/')}/" if name else ""
-            inside = self._session.client.list_blobs(bucket, prefix=prefix, max_results=1, **self._said)
+            inside = self._session.client.list_blobs(bucket, prefix=prefix, max_results=1, **self._said())
             if next(iter(inside), None) is not None or not prefix:
                 return Entry(path, name.rstrip("/").rpartition("/")[2], 0, True)
         return None
@@ -88,7 +94,7 @@ class GcsStorage:
             found = self._look(*_split_object(path))
             if found is None:
                 raise api.NotFound("no such object")  # type: ignore[no-untyped-call]
-        return io.BufferedReader(_ObjectReader(self, path, *found), _REQUEST_BYTES)
+        return io.BufferedReader(_ObjectReader(self, path, found), _REQUEST_BYTES)
 
     @contextlib.contextmanager
     def create(self, path: str) -> Iterator[BinaryIO]:
@@ -96,7 +102,7 @@ class GcsStorage:
         bucket, name = _split_object(path)
         with named("written", path):
             before = self._look(bucket, name)
-            writer = ObjectWriter(self._session, bucket, name, before[1] if before else 0)
+            writer = ObjectWriter(self._session, bucket, name, before.generation if before else 0)
         try:
             with named("written", path):
                 yield writer  # type: ignore[misc]  # A raw file that takes all it is given.
@@ -140,12 +146,17 @@ class GcsStorage:
                 encoding = response.headers.get("Content-Encoding")
                 if response.status_code == 200 and encoding in _PLAIN:
                     due = _CRC32C.search(response.headers.get("X-Goog-Hash", ""))
-                    if due and base64.b64decode(due[1]) != google_crc32c.value(data).to_bytes(4, "big"):
+                    if due and due[1] != checksum_text(google_crc32c.value(data)):
                         raise DamagedError
                 return data, encoding
 
         with named("read", path):
-            data, encoding = self._session.patiently(get)
+            try:
+                data, encoding = self._session.patiently(get)
+            except api.NotFound as error:
+                if generation is None:
+                    raise
+                raise ReplacedError("this generation") from error  # type: ignore[no-untyped-call]
         if encoding not in _PLAIN:
             raise StorageError(
                 f"{path} could not be read: it is stored with Content-Encoding: {encoding}, so that its size is not that"
@@ -154,26 +165,38 @@ class GcsStorage:
             )
         return data
 
-    def _look(self, bucket: str, name: str) -> tuple[int, int] | None:
-        """Size and generation of an object, or None."""
-        url = f"{object_url(bucket, name)}?fields=size,generation"
+    def _said(self) -> dict[str, Any]:
+        """What Google's client is told with each call."""
+        return {"timeout": self._session.patience.answer_within, "retry": self._session.new_retry()}
+
+    def _look(self, bucket: str, name: str) -> _Found | None:
+        """What the store says of an object, or None."""
+        url = f"{object_url(bucket, name)}?fields=size,generation,crc32c"
         try:
             found = self._session.patiently(lambda: self._session.request("GET", url).json())
         except api.NotFound:
             return None
-        return int(found["size"]), int(found["generation"])
+        return _Found(int(found["size"]), int(found["generation"]), found.get("crc32c"))
+
+
+class _Found(NamedTuple):
+    """An object: its size in bytes, its generation, and its checksum, base64 of the big-endian bytes."""
+
+    size: int
+    generation: int
+    crc32c: str | None
 
 
 class _ObjectReader(io.RawIOBase):
-    """One generation of an object, read by ranges."""
+    """One generation of an object, read by ranges; with the last of them, all that came is compared with the store's checksum."""
 
-    def __init__(self, owner: GcsStorage, path: str, size: int, generation: int) -> None:
+    def __init__(self, owner: GcsStorage, path: str, found: _Found) -> None:
         super().__init__()
         self._owner = owner
         self._path = path
-        self._size = size
-        self._generation = generation
+        self._found = found
         self._position = 0
+        self._crc32c = 0
 
     def readable(self) -> bool:
         return True
@@ -188,13 +211,23 @@ class _ObjectReader(io.RawIOBase):
         return b"".join(iter(lambda: self._next(_REQUEST_BYTES), b""))
 
     def _next(self, most: int) -> bytes:
-        length = min(most, self._size - self._position)
-        data = self._owner._read_range(self._path, self._position, length, self._generation)
+        size, generation, due = self._found
+        length = min(most, size - self._position)
+        if length == size > 0:
+            # What is asked for whole is compared, and asked for again, at once.
+            data = self._owner._get(self._path, {}, generation)
+        else:
+            data = self._owner._read_range(self._path, self._position, length, generation)
         if len(data) < length:
             raise StorageError(
                 f"{self._path} could not be read: {len(data)} of {length} bytes at {self._position} came."
             )
         self._position += len(data)
+        self._crc32c = google_crc32c.extend(self._crc32c, data)
+        if data and self._position == size and due not in (None, checksum_text(self._crc32c)):
+            raise StorageError(
+                f"{self._path} could not be read: what came does not fit the store's checksum. Run again."
+            )
         return data
 
 

@@ -1,0 +1,87 @@
+"""The sizes of the files that a list names: one after the other from a disk, many at once from an object store."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from tpudata.errors import BadRecordError, StorageError, StoreAwayError
+from tpudata.storage import is_remote, storage_for
+
+# As many as there are connections to the store.
+_ASKED_AT_ONCE = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class ListedFile:
+    """A row of a list whose columns are as they should be.
+
+    Attributes:
+        where: list and line, for messages.
+        key: the path as it is written.
+        file: the full path.
+        split: where a column says it.
+        labels: names of its classes.
+        extra: further columns, as JSON.
+    """
+
+    where: str
+    key: str
+    file: str
+    split: str
+    labels: tuple[str, ...]
+    extra: str
+
+
+def with_sizes(
+    rows: Iterable[ListedFile | BadRecordError],
+) -> Iterator[tuple[ListedFile, int] | BadRecordError]:
+    """Yields each row with the size of its file, or its refusal, in order.
+
+    Raises:
+        StoreAwayError: a store cannot be asked.
+    """
+    pending: collections.deque[tuple[ListedFile | BadRecordError, Future[int | BadRecordError] | None]]
+    pending = collections.deque()
+    with ThreadPoolExecutor(_ASKED_AT_ONCE, thread_name_prefix="tpudata-look") as pool:
+        try:
+            for row in rows:
+                is_far = isinstance(row, ListedFile) and is_remote(row.file)
+                if not is_far and not pending:
+                    yield _sized(row, None)
+                    continue
+                far = pool.submit(_size, row) if is_far and isinstance(row, ListedFile) else None
+                pending.append((row, far))
+                if len(pending) >= _ASKED_AT_ONCE:
+                    yield _sized(*pending.popleft())
+            while pending:
+                yield _sized(*pending.popleft())
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _sized(
+    row: ListedFile | BadRecordError, far: Future[int | BadRecordError] | None
+) -> tuple[ListedFile, int] | BadRecordError:
+    if isinstance(row, BadRecordError):
+        return row
+    size = _size(row) if far is None else far.result()
+    return size if isinstance(size, BadRecordError) else (row, size)
+
+
+def _size(row: ListedFile) -> int | BadRecordError:
+    """The size of the file that a row lists, or the refusal of the row where it lists none."""
+    try:
+        found = storage_for(row.file).stat(row.file)
+    except StoreAwayError:
+        # It is no fault of the row's.
+        raise
+    except StorageError as error:
+        return BadRecordError(row.where, f"it lists what cannot be read: {error}", key=row.key)
+    if found is None or found.is_folder:
+        return BadRecordError(
+            row.where, f"it lists {'a folder' if found else 'what is not there'}: {row.key}", key=row.key
+        )
+    return found.size
