@@ -154,6 +154,8 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
             itertools.chain([first], records),
             lambda: {_INPUTS: inputs, _RECORDS: counted.to_json(), _REJECTED: rejects.counts()},
             compression=self._compression,
+            # A run that began with an empty folder finds a shard only where another run writes there, or it wrote it itself.
+            replace=self._resume,
         )
         # The index is there now; a resumed run holds the shard for finished only with its rejects and keys beside it.
         rejects.write(self._output)

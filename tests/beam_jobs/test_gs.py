@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import gzip
+import json
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import apache_beam as beam
 import pytest
 
+from beam_jobs import WriteTFRecordShards
 from beam_jobs.images import run
 from beam_jobs.reading import read_references
 from beam_jobs.reference import WHOLE_FILE, Reference
+from beam_jobs.runner import new_pipeline, pipeline_options, run_pipeline
+from beam_jobs.text import run as run_text
 from tests.beam_jobs.test_images import digests, make_pictures
-from tests.fake_gcs import FakeGcs
+from tests.fake_gcs import FakeGcs, Fault
 from tpudata.cli import main
-from tpudata.errors import BadRecordError, OutputError, StorageError
-from tpudata.format import open_dataset
+from tpudata.errors import BadRecordError, OutputError, StorageError, StoreAwayError, TpudataError
+from tpudata.format import decode_example, open_dataset, read_records
 from tpudata.storage import storage_for
+from tpudata.storage._gcs_session import Patience
 from tpudata.storage._select import _google
+from tpudata.storage.gcs import GcsStorage
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -31,12 +43,13 @@ def store(monkeypatch: pytest.MonkeyPatch, pictures: Path) -> Iterator[FakeGcs]:
     with FakeGcs(page=50) as server:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
         # The client of the test before knows another server.
-        _google.cache_clear()
+        forget = _google.cache_clear
+        forget()
         server.bucket("b")
         for path in pictures.rglob("*.*"):
             server.put("b", f"in/{path.relative_to(pictures)}", path.read_bytes())
         yield server
-        _google.cache_clear()
+        forget()
 
 
 def stored(store: FakeGcs, folder: Path, prefix: str) -> dict[str, str]:
@@ -127,3 +140,141 @@ def test_objects_stored_with_an_encoding_are_refused_by_name(store: FakeGcs, tmp
         StorageError, match=r"gs://b/list\.csv could not be read: it is stored with Content-Encoding: gzip"
     ):
         run(["--input", "gs://b/list.csv", "--output", str(tmp_path / "other")])
+
+
+@pytest.fixture
+def impatient(store: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = GcsStorage(Patience(first_wait=0.01, longest_wait=0.05, limit=0.3))
+    monkeypatch.setattr("tpudata.storage._select._google", lambda: storage)
+
+
+@pytest.mark.parametrize("kind", ["503", "403"])
+@pytest.mark.parametrize("form", ["images", "list", "text"])
+def test_an_outage_is_no_bad_record(store: FakeGcs, impatient: None, tmp_path: Path, form: str, kind: str) -> None:
+    names = [name for name in store.buckets["b"] if name.startswith("in/")][:9]
+    store.put("b", "list.csv", "".join(["path,label\n", *(f"{name},cat\n" for name in names)]).encode())
+    store.put("b", "text/a.txt", b"a line\n" * 100)
+    source, what, operation = {
+        "images": ("gs://b/in", "b/in/*", "read"),
+        "list": ("gs://b/list.csv", "b/in/*", "stat"),
+        "text": ("gs://b/text", "b/text/*", "read"),
+    }[form]
+    convert = run_text if form == "text" else run
+    argv = ["--input", source, "--on-bad-record=skip", "--max-bad-records=100%", "--output"]
+    store.requests.clear()
+    assert convert([*argv, str(tmp_path / "whole")]) == 0
+    # The last read of a text is that of its lines.
+    store.faults.add(
+        Fault(kind, operation, what, count=None, passing=store.requests["read"] - 1 if form == "text" else 0)
+    )
+    with pytest.raises(StoreAwayError, match=f"gs://{what.removesuffix('*')}"):
+        convert([*argv, str(tmp_path / "out")])
+    assert not (tmp_path / "out" / "manifest.json").exists()
+    assert not list((tmp_path / "out").glob("rejects/*"))
+    store.faults.clear()
+    assert convert([*argv, str(tmp_path / "out"), "--resume"]) == 0
+    assert digests(tmp_path / "out") == digests(tmp_path / "whole")
+
+
+def test_the_files_of_a_list_are_looked_at_at_once_and_come_in_order(store: FakeGcs, tmp_path: Path) -> None:
+    names = sorted(name for name in store.buckets["b"] if name.startswith("in/"))
+    rows = [f"{name},{name.split('/')[1]}" for name in names]
+    rows[3:3] = ["in/cat/none.jpg,cat", "gs://none/x.jpg,cat", "s3://b/x.jpg,cat"]
+    store.put("b", "list.csv", "\n".join(["path,label", *rows]).encode())
+    store.latency = 0.05
+    started = time.monotonic()
+    argv = [
+        "--input",
+        "gs://b/list.csv",
+        "--output",
+        str(tmp_path / "out"),
+        "--on-bad-record=skip",
+        "--max-bad-records=3",
+    ]
+    assert run([*argv, "--no-shuffle", "--num-shards=1"]) == 0
+    # One by one, looking at 123 and reading 120 are 12 s.
+    assert time.monotonic() - started < 10
+    dataset = open_dataset(str(tmp_path / "out"))
+    assert sum(dataset.manifest.rejected.values()) == 3
+    shard = tmp_path / "out" / "train-00000-of-00001.tfrecord"
+    found = [decode_example(record)["image/filename"][0] for _, record in read_records(str(shard))]
+    assert found == [name.encode() for name in names]
+    refused = [json.loads(line) for file in (tmp_path / "out").glob("rejects/*") for line in file.open()]
+    assert [line["source"].rpartition(" ")[2] for line in refused] == ["5", "6", "7"]
+
+
+def test_two_conversions_to_one_folder_at_once_leave_one_whole_dataset(store: FakeGcs, tmp_path: Path) -> None:
+    store.latency = 0.005
+    argv = ["--output", "gs://b/out", "--shard-size", "20kB"]
+    for name in list(store.buckets["b"]):
+        store.put("b", f"other/{name}", store.buckets["b"][name].data + b"tail")
+
+    def convert(source: str) -> str:
+        try:
+            return str(run(["--input", source, *argv]))
+        except TpudataError as error:
+            return str(error)
+
+    with ThreadPoolExecutor() as pool:
+        said = list(pool.map(convert, ["gs://b/in", "gs://b/other/in"]))
+    whole = [words == "0" for words in said]
+    assert whole.count(True) <= 1, said
+    for words in said:
+        assert (
+            words == "0"
+            or "Let one job at a time write there" in words
+            or "Run one at a time" in words
+            or "not empty" in words
+        )
+    assert (main(["verify", "gs://b/out"]) == 0) == any(whole)
+
+
+def test_a_conversion_that_was_killed_in_an_upload_is_carried_on(store: FakeGcs, tmp_path: Path) -> None:
+    argv = ["--input", "gs://b/in", "--output", "gs://b/out", "--shard-size", "20kB"]
+    assert run(argv) == 0
+    due = stored(store, tmp_path / "whole", "out")
+    for name in [name for name in store.buckets["b"] if name.startswith("out/")]:
+        del store.buckets["b"][name]
+    store.bandwidth = 2e5
+    command = [sys.executable, "-m", "beam_jobs.images", *argv]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL) as process:
+        while not (len([name for name in store.buckets["b"] if "out/train" in name]) >= 3 and store.uploads):
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.kill()
+    store.bandwidth = None
+    assert store.uploads
+    assert "out/manifest.json" not in store.buckets["b"]
+    assert run([*argv, "--resume"]) == 0
+    assert stored(store, tmp_path / "resumed", "out") == due
+
+
+def test_examples_of_a_pipeline(store: FakeGcs, tmp_path: Path) -> None:
+    examples = [(f"key {number}", {"x": [number] * 9, "label": number % 3}) for number in range(200)]
+    for output in (str(tmp_path / "local"), "gs://b/out"):
+        options, _ = pipeline_options([], 1)
+        pipeline = new_pipeline(options)
+        _ = pipeline | beam.Create(examples) | WriteTFRecordShards(output, shard_size="2kB", split="train=0.8,test=0.2")
+        run_pipeline(pipeline)
+    assert stored(store, tmp_path / "there", "out") == digests(tmp_path / "local")
+    assert main(["verify", "gs://b/out"]) == 0
+
+
+def test_a_dataset_at_the_top_of_a_bucket(store: FakeGcs, tmp_path: Path) -> None:
+    store.bucket("with.dots_and-more")
+    assert run(["--input", "gs://b/in", "--output", "gs://with.dots_and-more", "--num-shards", "2"]) == 0
+    assert main(["verify", "gs://with.dots_and-more"]) == 0
+    assert main(["verify", "gs://with.dots_and-more/"]) == 0
+    assert "manifest.json" in store.buckets["with.dots_and-more"]
+
+
+@pytest.mark.parametrize("path", ["gs://", "gs:/b/out", "GS://b/out", "gs://none"])
+def test_outputs_that_are_none_end_in_one_line(
+    store: FakeGcs, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["convert", "images", "--input", "gs://b/in", "--output", path]) == 1
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line]
+    assert line.startswith("tpudata: error: ")
+    assert path.rstrip("/") in line
+    assert not list(tmp_path.iterdir())

@@ -164,6 +164,27 @@ def test_two_writers_of_one_object_do_not_mix(store: FakeGcs, gcs: Storage, same
     assert store.buckets["b"]["out/a"] is other
 
 
+@pytest.mark.parametrize("size", [5, 20 << 20])
+@pytest.mark.parametrize("same", [True, False])
+def test_a_writer_that_must_not_replace_finds_another_object_there(
+    store: FakeGcs, gcs: Storage, same: bool, size: int
+) -> None:
+    data = os.urandom(size)
+    other = store.put("b", "out/a", data if same else data[::-1])
+    refused = (
+        contextlib.nullcontext() if same else pytest.raises(StorageError, match="somebody else wrote it meanwhile")
+    )
+    with refused, gcs.create("gs://b/out/a", replace=False) as file:
+        for begin in range(0, size, 3 << 20):
+            file.write(data[begin : begin + (3 << 20)])
+    assert store.buckets["b"]["out/a"] is other
+    # No part of it was sent.
+    assert store.requests["part"] == 0
+    with gcs.create("gs://b/out/new", replace=False) as file:
+        file.write(data)
+    assert store.buckets["b"]["out/new"].data == data
+
+
 def test_deleting(store: FakeGcs, gcs: Storage) -> None:
     store.put("b", "a", b"")
     gcs.delete("gs://b/a")

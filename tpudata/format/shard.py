@@ -21,6 +21,7 @@ def write_shard(
     summary: Callable[[], Mapping[str, Any]] = dict,
     *,
     compression: str | None = None,
+    replace: bool = True,
 ) -> Shard:
     """Writes a shard and its index into a dataset's folder.
 
@@ -34,6 +35,7 @@ def write_shard(
         records: serialised records, each whole or in parts, consumed once.
         summary: called after the last record: what the index should say about them, a JSON object.
         compression: None, or `"gzip"`.
+        replace: whether a shard of other bytes may be there already; see `Storage.create`.
 
     Raises:
         DatasetError: there were no records, one has more bytes than a `tf.train.Example` may have, or the name is not of that
@@ -44,7 +46,7 @@ def write_shard(
     if not is_shard_name(name):
         raise DatasetError(f"Shard {name!r}: a shard is called SPLIT-NNNNN-of-NNNNN.tfrecord, see shard_name.")
     storage = storage_for(folder)
-    with storage.create(storage.join(folder, name)) as file:
+    with storage.create(storage.join(folder, name), replace=replace) as file:
         writer = RecordWriter(file, BLOCK_RECORDS, compression)
         for record in records:
             size = writer.write(record) if isinstance(record, bytes) else writer.write(*record)

@@ -59,6 +59,8 @@ class ObjectWriter(io.RawIOBase):
         self._buffer = bytearray()
         self._delivered = 0
         self._crc32c = 0
+        # Another object stood there before the upload could begin: nothing is sent, and at the end it is looked at.
+        self._too_late: api.PreconditionFailed | None = None
 
     def writable(self) -> bool:
         """Yes."""
@@ -136,8 +138,17 @@ class ObjectWriter(io.RawIOBase):
 
     def _deliver(self, size: int, *, is_last: bool = False) -> dict[str, Any] | None:
         """Sends the first `size` bytes of the buffer, and removes them; returns what the store says of the object made."""
-        if self._url is None:
-            self._url = self._session.patiently(self._start)
+        if self._url is None and self._too_late is None:
+            try:
+                self._url = self._session.patiently(self._start)
+            except api.PreconditionFailed as error:
+                self._too_late = error
+        if self._too_late is not None:
+            if is_last:
+                raise self._too_late
+            del self._buffer[:size]
+            self._delivered += size
+            return None
         begin, part, unsure = self._delivered, bytes(memoryview(self._buffer)[:size]), False
         total = str(begin + size) if is_last else "*"
 

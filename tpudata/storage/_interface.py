@@ -43,10 +43,11 @@ class Storage(Protocol):
     def open(self, path: str) -> BinaryIO:
         """A file opened for reading from start to end, buffered."""
 
-    def create(self, path: str) -> AbstractContextManager[BinaryIO]:
+    def create(self, path: str, *, replace: bool = True) -> AbstractContextManager[BinaryIO]:
         """Writes a file that appears under its name whole, when the context ends without an error, or not at all.
 
-        Folders on the way are made. An existing file is replaced.
+        Folders on the way are made. An existing file is replaced; where `replace` is False, an object store refuses that, with a
+        StorageError, unless the bytes are the same. A disk replaces it all the same.
         """
 
     def delete(self, path: str) -> None:

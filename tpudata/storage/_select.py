@@ -21,9 +21,11 @@ def storage_for(path: str) -> Storage:
     """
     match = _SCHEME.match(path) if "://" in path else None
     if match is None:
-        if path.startswith("gs:/"):
+        if path == "gs:" or path.startswith("gs:/"):
             # What is left of gs:// where it was taken for a local path.
-            raise StorageError(f"{path}: write gs://{path[4:]} for Google Cloud Storage, ./{path} for a local file.")
+            raise StorageError(
+                f"{path}: write gs://{path[4:] or 'BUCKET'} for Google Cloud Storage, ./{path} for a local file."
+            )
         return _LOCAL
     if match[1] == "gs":
         return _google()

@@ -97,11 +97,11 @@ class GcsStorage:
         return io.BufferedReader(_ObjectReader(self, path, found), _REQUEST_BYTES)
 
     @contextlib.contextmanager
-    def create(self, path: str) -> Iterator[BinaryIO]:
+    def create(self, path: str, *, replace: bool = True) -> Iterator[BinaryIO]:
         """Writes an object in one resumable upload, which is nowhere to be seen until the context ends without an error."""
         bucket, name = _split_object(path)
         with named("written", path):
-            before = self._look(bucket, name)
+            before = self._look(bucket, name) if replace else None
             writer = ObjectWriter(self._session, bucket, name, before.generation if before else 0)
         try:
             with named("written", path):

@@ -86,8 +86,9 @@ class LocalStorage:
             return open(path, "rb", buffering=_BUFFER_BYTES)
 
     @contextlib.contextmanager
-    def create(self, path: str) -> Iterator[BinaryIO]:
+    def create(self, path: str, *, replace: bool = True) -> Iterator[BinaryIO]:
         """Writes to a temporary file beside `path`, and renames it when the context ends without an error."""
+        del replace
         target = Path(path)
         temporary = target.parent / f"{TEMPORARY_PREFIX}{target.name}.{uuid.uuid4().hex}"
         with named(WRITTEN, path):
