@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.digits import write_digits
+from tpudata.errors import UsageError
 from tpudata.format import open_dataset
 from tpudata.predictions import write_predictions
 
@@ -96,3 +98,25 @@ def test_values_of_every_kind(tmp_path: Path) -> None:
         "matrix": [[1, 2], [3, 4]],
         "bad": ["nan", "inf", "-inf"],
     }
+
+
+def test_csv_keeps_its_own_columns(digits_dataset: Path, tmp_path: Path) -> None:
+    dataset = open_dataset(str(digits_dataset))
+    label = dataset.manifest.feature("image/class/label")
+    rows = [{"label": np.float32(0.5), "index": np.int32(7), "score": np.array([1, 2])}] * 2
+    path = tmp_path / "p.CSV"
+    write_predictions(str(path), rows, dataset, "validation", label, limit=2)
+    with path.open(newline="") as file:
+        first, _ = csv.DictReader(file)
+    assert (first["index"], first["predictions.index"], first["predictions.label"]) == ("0", "7", "0.5")
+    assert (first["label"], first["score"]) == (
+        str(next(dataset.examples("validation"))["image/class/label"][0]),
+        "[1, 2]",
+    )
+
+
+def test_what_is_neither_number_nor_text(digits_dataset: Path, tmp_path: Path) -> None:
+    dataset = open_dataset(str(digits_dataset))
+    with pytest.raises(UsageError, match="The prediction 'wave' is complex64, and a file takes numbers and text"):
+        write_predictions(str(tmp_path / "p"), [{"wave": np.complex64(1j)}] * 90, dataset, "validation", None)
+    assert not (tmp_path / "p").exists()

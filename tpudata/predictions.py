@@ -7,8 +7,8 @@ label_name    the name of that class, where classes have names
 predictions   what the model predicts, by name
 class_name    the name of the class in predictions["classes"], where both are there
 
-A file whose name ends in .csv has these columns, and in place of predictions one for each of them; what is no single number or text
-stands there as JSON. Its columns are those of the first record.
+A file whose name ends in .csv has these columns, and in place of predictions one for each of them, called predictions.NAME where a
+column has its name; what is no single number or text stands there as JSON. Its columns are those of the first record.
 """
 
 from __future__ import annotations
@@ -23,11 +23,14 @@ from typing import Any
 
 import numpy as np
 
+from tpudata.errors import UsageError
 from tpudata.format import Dataset, Feature
 from tpudata.storage import storage_for
 
 _FILENAME = "image/filename"
 _CLASSES = "classes"
+# Of CSV, also where a record has no such value.
+_OWN_COLUMNS = ("index", "filename", "label", "label_name", "class_name")
 
 
 def write_predictions(
@@ -54,6 +57,7 @@ def write_predictions(
 
     Raises:
         ValueError: there are fewer or more predictions than records.
+        UsageError: a prediction is neither number nor text.
         StorageError: the file could not be written.
     """
     names = dataset.labels()
@@ -65,8 +69,8 @@ def write_predictions(
         for index, (record, predicted) in enumerate(zip(records, itertools.islice(predictions, limit), strict=True)):
             line: dict[str, Any] = {"index": index}
             if filename := record.get(_FILENAME):
-                line["filename"] = _json(filename[0])
-            values = {name: _json(value) for name, value in predicted.items()}
+                line["filename"] = _json(filename[0], "filename")
+            values = {name: _json(value, name) for name, value in predicted.items()}
             guess = values.get(_CLASSES)
             if label is not None:
                 truth = record[label.name][0]
@@ -83,7 +87,7 @@ def write_predictions(
 
 def line_format(path: str) -> Callable[[dict[str, Any]], bytes]:
     """Returns what makes bytes of one line after the other: CSV where the path ends in .csv, else JSON Lines."""
-    return _Csv() if path.endswith(".csv") else _json_line
+    return _Csv() if path.lower().endswith(".csv") else _json_line
 
 
 def _json_line(line: dict[str, Any]) -> bytes:
@@ -98,7 +102,8 @@ class _Csv:
 
     def __call__(self, line: dict[str, Any]) -> bytes:
         cells = {name: value for name, value in line.items() if name != "predictions"}
-        cells |= line.get("predictions", {})
+        predicted = line.get("predictions", {})
+        cells |= {f"predictions.{name}" if name in _OWN_COLUMNS else name: value for name, value in predicted.items()}
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         if not self._columns:
@@ -122,16 +127,20 @@ def _named(key: str, value: Any, names: tuple[str, ...] | None, label: Feature) 
     return {key: names[number]} if 0 <= number < len(names) else {}
 
 
-def _json(value: Any) -> Any:
-    """A predicted value as JSON: nested lists of numbers and text."""
+def _json(value: Any, name: str) -> Any:
+    """A predicted value as JSON: nested lists of numbers and text; UsageError says which one is of another kind."""
     if isinstance(value, np.ndarray):
-        return [_json(item) for item in value]
+        return [_json(item, name) for item in value]
     if isinstance(value, bytes):
         return value.decode(errors="backslashreplace")
     if isinstance(value, (str, bool, int)):
         return value
     if np.issubdtype(type(value), np.integer) or isinstance(value, np.bool_):
         return value.item()
+    if isinstance(value, np.complexfloating):
+        raise UsageError(
+            f"The prediction {name!r} is {value.dtype.name}, and a file takes numbers and text: predict its parts."
+        )
     # The shortest digits that give the value back in its own precision; JSON has no number for what is not finite.
     number = float(str(value))
     return number if math.isfinite(number) else str(number)

@@ -95,3 +95,6 @@ def test_what_does_not_fit() -> None:
         classification_spec({}, tf.zeros([2, CLASSES]), ModeKeys.EVAL, logits, Params())
     with pytest.raises(UsageError, match=r"must be \[batch, 10\].*num_classes=9 does not fit"):
         classification_spec({}, tf.zeros([2, CLASSES]), ModeKeys.TRAIN, logits, Params(), label_offset=1)
+    for mode in (ModeKeys.TRAIN, ModeKeys.EVAL):
+        with pytest.raises(UsageError, match=r"labels must be one integer a row, \[batch\], got int32 \(2, 3\)"):
+            classification_spec({}, tf.zeros([2, 3], tf.int32), mode, logits, Params())

@@ -34,6 +34,16 @@ def check_model_name(name: str) -> None:
         UsageError: no bundled model has the name (names the nearest), it has not that form, or there is no such package.
     """
     if ":" not in name:
+        if name.endswith(".py") or name.rpartition(".")[0]:
+            module, _, function = name.removesuffix(".py").replace("/", ".").strip(".").rpartition(".")
+            own = (
+                f"{module}:{function}"
+                if module and not name.endswith(".py")
+                else f"{module}.{function}:model_fn".strip(".")
+            )
+            raise UsageError(
+                f"There is no model {name!r}; your own is given as package.module:function, such as {own}."
+            )
         if name not in _MODULES:
             near = difflib.get_close_matches(name, _MODULES, n=1, cutoff=0.0)
             raise UsageError(
@@ -42,6 +52,9 @@ def check_model_name(name: str) -> None:
             )
         return
     module, _, function = name.partition(":")
+    if module.endswith(".py"):
+        own = f"{module.removesuffix('.py').replace('/', '.').strip('.')}:{function}"
+        raise UsageError(f"The model {name!r} names a file: name the module, such as {own}.")
     if not function.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
         raise UsageError(f"The model {name!r} must be given as package.module:function.")
     package = module.partition(".")[0]
@@ -78,11 +91,17 @@ def make_model_fn(model: Callable[..., Any], params: Mapping[str, Any]) -> Calla
         params: the model's parameters, as model_fn gets them, but for what the estimator adds.
 
     Raises:
-        UsageError: the class makes nothing that can be called.
+        UsageError: the class does not take params, or makes nothing that can be called.
     """
     if not inspect.isclass(model):
         return model
     make: Callable[..., Any] = model
+    try:
+        inspect.signature(make).bind({})
+    except TypeError as error:
+        raise UsageError(
+            f"The model {model.__module__}:{model.__qualname__}: its __init__ must take params, a dict, and nothing else: {error}."
+        ) from error
     made = make(dict(params))
     model_fn = getattr(made, "model_fn", made)
     if not callable(model_fn):

@@ -44,6 +44,10 @@ def classification_spec(
         return TPUEstimatorSpec(mode, predictions=predictions)
     if labels is None:
         raise UsageError(f"{params.model}: {mode} needs labels, and input_fn gives features alone.")
+    if labels.dtype.is_integer and labels.shape.rank != 1:
+        raise UsageError(
+            f"{params.model}: labels must be one integer a row, [batch], got {labels.dtype.name} {labels.shape}."
+        )
     weights = row_weights(features, classes)
     if mode == ModeKeys.TRAIN:
         if labels.dtype.is_floating:

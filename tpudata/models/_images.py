@@ -35,7 +35,10 @@ def images_of(
     """
     if isinstance(features, dict):
         if "image" not in features:
-            raise UsageError(f'{model}: features must hold "image", got {sorted(features)}.')
+            raise UsageError(
+                f'{model} reads images: features must hold "image", got {", ".join(sorted(features))}. Take a dataset of images, '
+                "or another model."
+            )
         features = features["image"]
     images = features
     if transposed:

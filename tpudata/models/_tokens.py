@@ -21,7 +21,10 @@ def input_ids_of(features: Any, model: str) -> tf.Tensor:
     """
     if isinstance(features, dict):
         if "input_ids" not in features:
-            raise UsageError(f'{model}: features must hold "input_ids", got {sorted(features)}.')
+            raise UsageError(
+                f'{model} reads tokens: features must hold "input_ids", got {", ".join(sorted(features))}. Take a dataset of '
+                "tokens, or another model."
+            )
         features = features["input_ids"]
     if features.shape.rank != 2 or features.shape[1] is None or not features.dtype.is_integer:
         raise UsageError(

@@ -194,8 +194,9 @@ def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -
     Args:
         features: int32 [batch, length], or a dict with them as "input_ids"; in training and evaluation optionally with
             "token_weights" (float32 [batch, length], 0 for tokens whose label does not count); in PREDICT, where they are
-            prompts, with "prompt_length" (int [batch], how many of the ids are the prompt; by default all) and "prompt_seed"
-            (int [batch], for several continuations of one prompt; by default 0).
+            prompts, with "prompt_length" (int [batch], how many of the ids are the prompt; by default all but the padding that
+            "attention_mask" or "segment_ids" tells) and "prompt_seed" (int [batch], for several continuations of one prompt; by
+            default 0).
         labels: int [batch, length], the token behind each; None in PREDICT.
         mode: a value of ModeKeys.
         params: see CharLstmParams.
@@ -216,9 +217,15 @@ def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -
         return language_spec(features, labels, mode, logits, settings, "bits_per_character")
     given = features if isinstance(features, dict) else {}
     length = input_ids.shape[1]
-    lengths = tf.cast(given.get("prompt_length", tf.ones_like(input_ids[:, 0]) * length), tf.int32)
-    lengths = tf.clip_by_value(lengths, 1, length)
+    lengths = tf.clip_by_value(_prompt_lengths(given, input_ids), 1, length)
     seeds = row_seeds(input_ids, lengths, given.get("prompt_seed"))
     tokens, scores = generate(input_ids, lengths, seeds, settings)
     predictions = {"input_ids": input_ids, "generated_ids": tokens, "log_probabilities": scores}
     return TPUEstimatorSpec(mode, predictions=predictions)
+
+
+def _prompt_lengths(given: Mapping[str, tf.Tensor], input_ids: tf.Tensor) -> tf.Tensor:
+    if "prompt_length" in given:
+        return tf.cast(given["prompt_length"], tf.int32)
+    is_real = given.get("attention_mask", given.get("segment_ids", tf.ones_like(input_ids)))
+    return tf.reduce_sum(tf.cast(is_real > 0, tf.int32), axis=1)

@@ -15,6 +15,8 @@ from tpudata.models._replicas import step_seed
 from tpudata.models._training import TrainingParams
 
 _ACTIVATIONS = {"sigmoid": tf.sigmoid, "relu": tf.nn.relu, "tanh": tf.tanh}
+# Floats that say how much rows and tokens count.
+_WEIGHTS = ("weights", "token_weights")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -105,11 +107,14 @@ def _inputs(features: Any, params: IrisMlpParams) -> tf.Tensor:
         features = {"features": features}
     names = params.feature_names
     if not names:
-        names = tuple(sorted(name for name, x in features.items() if name != "weights" and x.dtype.is_floating))
+        names = tuple(sorted(name for name, x in features.items() if name not in _WEIGHTS and x.dtype.is_floating))
     missing = [name for name in names if name not in features]
     if missing or not names:
         wanted = f"hold {', '.join(missing)}" if missing else "hold floats"
-        raise UsageError(f"iris_mlp: features must {wanted}, got {', '.join(sorted(features)) or 'none'}.")
+        raise UsageError(
+            f"iris_mlp: features must {wanted}, got {', '.join(sorted(features)) or 'none'}. Take a dataset of numbers, or another "
+            "model."
+        )
     columns = []
     for name in names:
         column = tf.cast(features[name], tf.float32)

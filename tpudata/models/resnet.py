@@ -89,7 +89,7 @@ def resnet(images: tf.Tensor, params: ResNetParams, training: bool) -> tf.Tensor
     if shape.rank != 4 or None in shape[1:] or min(shape[1:3]) < 32:
         raise UsageError(
             f"resnet: images must be [batch, height, width, channels] of known size, at least 32x32, got {shape}. "
-            "tpudata.make_input_fn resizes them by image_size, or crops them."
+            "tpudata.make_input_fn resizes them by image_size, or crops them; so do --image-size and --crop of a command."
         )
     blocks, is_bottleneck = _DEPTHS[params.depth]
     network = _Network(params, training)
