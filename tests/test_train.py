@@ -94,6 +94,8 @@ def test_training_resumes_and_stops_at_train_steps(
     assert _step(folder) == 12
     row = next(line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("train  "))
     assert row[:5] == ["train", "train", "0", "12", "-"]
+    assert _train(digits_dataset, folder, "--mode=train", "--train-steps=7") == 0
+    assert f"nothing to train: {folder} is at step 12, and --train-steps is 7\n" in capsys.readouterr().out
 
 
 def test_the_same_seed_gives_the_same_model(model_dir: Path, digits_dataset: Path, tmp_path: Path) -> None:
@@ -174,6 +176,12 @@ class Called(Linear):
 class Nothing:
     def __init__(self, params):
         pass
+
+class NoParams:
+    def model_fn(self, features, labels, mode, params): ...
+
+class TooMany(Linear):
+    def __init__(self, params, more): ...
 """
 )
 
@@ -186,6 +194,10 @@ def test_a_class_of_ones_own(digits_dataset: Path, own_models: Path, capsys: pyt
         assert _step(own_models / name) == 2
     assert _train(digits_dataset, own_models / "m", *flags, model="own_classes:Nothing") == 2
     assert "its objects need a method model_fn(features, labels, mode, params), or __call__" in capsys.readouterr().err
+    for name in ("NoParams", "TooMany"):
+        assert _train(digits_dataset, own_models / "m", *flags, model=f"own_classes:{name}") == 2
+        assert f"own_classes:{name}: its __init__ must take params, a dict, and nothing else" in capsys.readouterr().err
+    assert not (own_models / "m").exists()
 
 
 @pytest.mark.parametrize(
@@ -284,6 +296,9 @@ def test_labels_with_an_offset_count_the_background(tmp_path: Path) -> None:
         (["--use-tpu", "--master=grpc://127.0.0.1:9"], 1, "nothing answers at 'grpc://127.0.0.1:9'"),
         (["--master=grpc://127.0.0.1:9"], 2, "add --use-tpu"),
         (["--learning-rate=-1"], 2, "--learning-rate is -1.0"),
+        (["--model=./own.py"], 2, "is given as package.module:function, such as own:model_fn."),
+        (["--model=pkg/own.py:f"], 2, "names a file: name the module, such as pkg.own:f."),
+        (["--model=own.f"], 2, "such as own:f."),
     ],
 )
 def test_what_cannot_be_done_writes_nothing(
@@ -293,6 +308,26 @@ def test_what_cannot_be_done_writes_nothing(
     assert _train(digits_dataset, folder, *flags) == code
     assert message in capsys.readouterr().err
     assert not folder.exists()
+
+
+def test_nothing_is_written_over_the_dataset(
+    model_dir: Path, digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = Path(shutil.copytree(digits_dataset, tmp_path / "data"))
+    before = {path: path.read_bytes() for path in data.rglob("*") if path.is_file()}
+    (tmp_path / "file").touch()
+    predict = ["--mode=predict", f"--output={data}/../data/manifest.json"]
+    for folder, flags, message in (
+        (model_dir, predict, "lies in the dataset's folder"),
+        (data, ["--train-steps=1"], "is the dataset's folder: name another"),
+        (tmp_path / "file", ["--train-steps=1"], "is a file: name a folder"),
+    ):
+        assert _train(data, folder, *flags) == 2
+        assert message in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in data.rglob("*") if path.is_file()} == before
+    # A model may live below.
+    assert _train(data, data / "model", "--mode=train", "--train-steps=1") == 0
+    assert _train(data, data / "model", "--mode=predict", f"--output={data}/model/p.csv") == 0
 
 
 def test_unknown_models(digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -75,11 +75,15 @@ def test_a_learning_rate_under_both_names_is_refused() -> None:
         ("hidden_units: 3", "The model's own parameters stand under params."),
         ("config: other.yaml", "unknown key 'config'"),
         ("batch_size: many", "run.yaml: batch_size must be a whole number, got 'many'."),
-        ("batch-size: true", "run.yaml: batch-size must be a whole number, got True."),
+        ("batch-size: true", "run.yaml: batch-size must be a whole number, got true."),
         ("use_tpu: 1", "run.yaml: use_tpu must be true or false, got 1."),
         ("learning_rate: fast", "run.yaml: learning_rate must be a number, got 'fast'."),
         ("data: 3", "run.yaml: data must be a text, got 3."),
-        ("train_steps: null", "run.yaml: train_steps must be a whole number, got None."),
+        ("train_steps: null", "run.yaml: train_steps must be a whole number, got null."),
+        ("continuous_timeout: 2020-01-01", "must be a number, got 2020-01-01."),
+        ("a: &a [*a]", "run.yaml: no YAML: Circular reference detected."),
+        ("params: {a-b: 1, a_b: 2}", "run.yaml: params: a_b is there twice, in dashes and underscores"),
+        ("params: {batch_size: 3}", "params: 'batch_size' is filled in for the model: give --batch-size in its place"),
         ("image_size: 8x", "run.yaml: image_size: '8x' is not HEIGHTxWIDTH"),
         ("batch_size: 1\nbatch-size: 2", "batch_size is there twice, in dashes and underscores"),
         ("batch_size: 1\nbatch_size: 2", "run.yaml: no YAML at line 1, column 1: the key 'batch_size' is there twice."),
@@ -105,6 +109,20 @@ def test_a_param_without_a_value(word: str) -> None:
         parse_options([*REQUIRED, f"--param={word}"])
 
 
+def test_one_file_serves_all_modes(parse: Any) -> None:
+    text = "early_stop_metric: loss\nearly_stop_patience: 2\nsave_checkpoints_steps: 5\n"
+    text += "continuous: true\naugment: true\noutput: o\n"
+    trained = parse(text, *REQUIRED)
+    assert (trained.early_stop_metric, trained.early_stop_patience, trained.augment) == ("loss", 2, True)
+    assert (trained.continuous, trained.output) == (False, None)
+    predicted = parse(text, *REQUIRED, "--mode=predict")
+    assert (predicted.output, predicted.early_stop_metric, predicted.augment) == ("o", None, False)
+    assert parse(f"{text}mode: eval", *REQUIRED).continuous
+    # A flag is meant for the mode that it stands beside.
+    with pytest.raises(UsageError, match="--augment belongs to --mode train or train_and_eval; the mode is predict"):
+        parse(text, *REQUIRED, "--mode=predict", "--augment")
+
+
 def test_an_empty_file_and_what_it_leaves_missing(parse: Any) -> None:
     assert parse("# nothing\n", *REQUIRED) == TrainOptions(model="mnist_cnn", data="d", model_dir="m")
     with pytest.raises(UsageError, match="missing: --data, --model-dir; each is a flag, or a key in the file"):
@@ -112,5 +130,7 @@ def test_an_empty_file_and_what_it_leaves_missing(parse: Any) -> None:
 
 
 def test_no_such_file(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--config is empty"):
+        parse_options([*REQUIRED, "--config="])
     with pytest.raises(StorageError, match=r"nothing\.yaml"):
         parse_options([*REQUIRED, f"--config={tmp_path / 'nothing.yaml'}"])

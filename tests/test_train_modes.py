@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import re
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -162,11 +164,16 @@ def test_checkpoints_are_waited_for(
 
 
 def test_the_wait_for_checkpoints_ends(
-    digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    model_dir: Path, digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _train(digits_dataset, tmp_path / "m", "--mode=eval", "--continuous", "--continuous-timeout=0.3") == 0
-    assert "evaluate  " not in capsys.readouterr().out
+    waiting = ["--mode=eval", "--continuous", "--continuous-timeout=0.3"]
+    assert _train(digits_dataset, tmp_path / "m", *waiting) == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "no checkpoint appeared in" in error
+    assert "within 0.3 seconds (--continuous-timeout)" in error
     assert not (tmp_path / "m" / "evaluation.json").exists()
+    assert _train(digits_dataset, model_dir, *waiting, "--train-steps=40") == 0
+    assert "no checkpoint after that of step 30 within 0.3 seconds" in capsys.readouterr().out
 
 
 # Its loss in evaluation is best at step 6.
@@ -180,6 +187,25 @@ def model_fn(features, labels, mode):
     loss = tf.cast(tf.abs(step - 6), tf.float32) + 0 * kernel
     metrics = (lambda x: {"my_accuracy": tf.compat.v1.metrics.mean(-x)}, [tf.reshape(loss, [1])])
     return TPUEstimatorSpec(mode, loss=loss, train_op=step.assign_add(1), eval_metrics=metrics)
+"""
+
+
+# Each batch of its evaluation tells that it has begun, and takes a while.
+SLOW_EVALUATION = """
+import time
+import tensorflow as tf
+from tpudata.estimator import TPUEstimatorSpec
+
+def slow(x):
+    print("evaluating", flush=True)
+    time.sleep(0.3)
+    return x
+
+def model_fn(features, labels, mode):
+    loss = 0 * tf.compat.v1.get_variable("kernel", [])
+    if mode == "eval":
+        loss = tf.ensure_shape(tf.numpy_function(slow, [loss], tf.float32), [])
+    return TPUEstimatorSpec(mode, loss=loss, train_op=tf.compat.v1.train.get_global_step().assign_add(1))
 """
 
 
@@ -204,6 +230,7 @@ def test_training_stops_where_the_metric_gets_no_better(
     assert stopping("m", *flags) == 0
     out = capsys.readouterr().out
     assert f"stopped at step 10: {metric} was best at step 6, 0.0000, and no better in 2 evaluations since" in out
+    assert f"kept in {tmp_path / 'm' / 'best'}: --checkpoint best" in out
     rows = [line.split() for line in out.splitlines() if line.startswith(("train", "evaluate"))]
     assert [row[3] for row in rows] == ["10", "2", "4", "6", "8", "10"]
     assert [item["step"] for item in _json(tmp_path / "m" / "early_stopping.json")["evaluations"]] == [2, 4, 6, 8, 10]
@@ -229,4 +256,80 @@ def test_a_goal_and_an_unknown_metric(stopping: Any, tmp_path: Path, capsys: pyt
     assert stopping("m", *flags) == 0
     assert _json(tmp_path / "m" / "evaluation.json")["global_step"] == 4
     assert stopping("n", "--early-stop-metric=my_acuracy") == 2
-    assert "no such metric; did you mean my_accuracy?" in capsys.readouterr().err
+    assert "no such metric; did you mean my_accuracy? It has my_accuracy, loss." in capsys.readouterr().err
+    # That is known before anything is trained.
+    assert not (tmp_path / "n").exists()
+
+
+def test_the_best_checkpoint_is_kept_and_can_be_used(
+    stopping: Any, tmp_path: Path, digits_dataset: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--early-stop-metric=loss", "--early-stop-patience=9"]
+    # The third call is later than the best step.
+    for steps in (4, 12, 14):
+        assert stopping("m", *flags, f"--train-steps={steps}") == 0
+    folder = tmp_path / "m" / "best"
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "checkpoint",
+        "model.ckpt-6.data-00000-of-00001",
+        "model.ckpt-6.index",
+    ]
+    used = {"best": 6, str(tmp_path / "m" / "model.ckpt-12"): 12, str(tmp_path / "m" / "model.ckpt-14.index"): 14}
+    for checkpoint, step in used.items():
+        words = ["--mode=eval", f"--checkpoint={checkpoint}"]
+        assert _train(digits_dataset, tmp_path / "m", *words, model="stopping_model:model_fn") == 0
+        found = _json(tmp_path / "m" / "evaluation.json")
+        assert (found["global_step"], found["loss"]) == (step, abs(step - 6))
+    capsys.readouterr()
+    words = ["--mode=eval", f"--checkpoint={tmp_path / 'm' / 'model.ckpt-5'}"]
+    assert _train(digits_dataset, tmp_path / "m", *words, model="stopping_model:model_fn") == 2
+    assert "model.ckpt-12, " in capsys.readouterr().err
+    words = ["--mode=eval", "--checkpoint=best"]
+    assert _train(digits_dataset, tmp_path / "n", *words, model="stopping_model:model_fn") == 2
+    assert "training with --early-stop-metric keeps it there" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("mode", ["predict", "export"])
+def test_another_checkpoint_than_the_newest(
+    mode: str, model_dir: Path, digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def found(name: str, *flags: str) -> Any:
+        output = tmp_path / name
+        assert _train(digits_dataset, model_dir, f"--mode={mode}", f"--output={output}", *flags) == 0
+        if mode == "predict":
+            return [json.loads(line)["predictions"]["probabilities"] for line in output.read_text().splitlines()]
+        (path,) = output.iterdir()
+        images = tf.reshape(tf.range(128) % 97, [2, 8, 8, 1])
+        served = tf.saved_model.load(str(path)).signatures["serving_default"](image=tf.cast(images, tf.uint8))
+        return served["probabilities"].numpy().tolist()
+
+    newest, other = found("newest"), found("other", f"--checkpoint={model_dir / 'model.ckpt-10'}")
+    assert newest == found("again", f"--checkpoint={model_dir / 'model.ckpt-30'}")
+    assert newest != other
+
+
+def test_sigterm_in_an_evaluation_of_a_training(tmp_path: Path, digits_dataset: Path) -> None:
+    (tmp_path / "slow_model.py").write_text(SLOW_EVALUATION)
+    words = [f"--data={digits_dataset}", f"--model-dir={tmp_path / 'm'}", "--train-steps=3", "--batch-size=2"]
+    command = [sys.executable, "-m", "tpudata.train", "--model=slow_model:model_fn", *words]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert any(line == "evaluating\n" for line in process.stdout)
+        process.terminate()
+        assert process.wait(timeout=120) == 75
+    assert tf.train.load_variable(str(tmp_path / "m" / "model.ckpt-3"), "global_step") == 3
+    assert not (tmp_path / "m" / "evaluation.json").exists()
+
+
+def test_early_stopping_changes_nothing_in_what_is_learned(
+    model_dir: Path, digits_dataset: Path, tmp_path: Path
+) -> None:
+    flags = ["--train-steps=30", "--save-checkpoints-steps=10", "--early-stop-metric=loss", "--early-stop-patience=9"]
+    assert _train(digits_dataset, tmp_path / "m", *flags) == 0
+    paths = [str(folder / "model.ckpt-30") for folder in (model_dir, tmp_path / "m")]
+    names = [name for name, _ in tf.train.list_variables(paths[0])]
+    assert len(names) > 4
+    for name in names:
+        np.testing.assert_array_equal(*(tf.train.load_variable(path, name) for path in paths))

@@ -39,11 +39,17 @@ def test_every_option_has_a_flag() -> None:
         "gcp_project": "p",
         "rehearse": True,
         "image_size": (6, 11),
+        "crop": None,
+        "augment": False,
+        "mix": None,
+        "sequence_length": 12,
+        "truncate": True,
         "num_predictions": 2,
         "prompt": "p",
+        "checkpoint": "best",
         "output": "o.jsonl",
         "continuous": False,
-        "continuous_timeout": 2.5,
+        "continuous_timeout": None,
         "early_stop_metric": None,
         "early_stop_patience": None,
         "early_stop_goal": None,
@@ -98,7 +104,17 @@ def test_image_size(text: str, size: tuple[int, int]) -> None:
         (["--num-predictions=3", "--mode=eval"], "--num-predictions belongs to --mode predict"),
         (["--output=x", "--mode=eval"], "--output belongs to --mode predict or export"),
         (["--continuous"], "--continuous belongs to --mode eval; the mode is train_and_eval"),
-        (["--continuous-timeout=0"], "--continuous-timeout is 0.0"),
+        (["--mode=eval", "--continuous", "--continuous-timeout=0"], "--continuous-timeout is 0.0"),
+        (["--mode=eval", "--continuous-timeout=5"], "--continuous-timeout needs --continuous"),
+        (["--continuous-timeout=5"], "--continuous-timeout belongs to --mode eval"),
+        (["--mode=eval", "--continuous", "--checkpoint=best"], "leave --checkpoint out"),
+        (["--checkpoint=best"], "--checkpoint belongs to --mode eval or predict or export"),
+        (["--checkpoint=", "--mode=eval"], "--checkpoint is empty"),
+        (["--output=", "--mode=predict"], "--output is empty"),
+        (["--crop=8", "--image-size=8"], "--crop 8 has a size of its own: leave --image-size out"),
+        (["--mix=mixups"], "--mix 'mixups'; did you mean mixup?; allowed are mixup, cutmix"),
+        (["--truncate"], "--truncate cuts to a length: give --sequence-length, too"),
+        (["--param=use_tpu=true"], "params: 'use_tpu' is filled in for the model: give --use-tpu"),
         (["--mode=export", "--rehearse"], "--rehearse belongs to --mode train or eval or train_and_eval or predict"),
         (["--early-stop-metric=loss"], "needs --save-checkpoints-steps"),
         (["--early-stop-metric=loss", "--mode=train"], "--early-stop-metric belongs to --mode train_and_eval"),
@@ -142,6 +158,11 @@ def test_what_a_mode_does() -> None:
     ]
 
 
+def test_what_is_fed_has_flags() -> None:
+    options = parse_options([*REQUIRED, "--crop=32", "--augment", "--mix=cutmix"])
+    assert (options.crop, options.augment, options.mix) == (32, True, "cutmix")
+
+
 def test_early_stopping_has_flags() -> None:
     words = [
         "--early-stop-metric=loss",
@@ -150,5 +171,7 @@ def test_early_stopping_has_flags() -> None:
         "--save-checkpoints-steps=5",
     ]
     options = parse_options([*REQUIRED, *words])
+    continuous = ["--mode=eval", "--continuous", "--continuous-timeout=2.5"]
+    assert parse_options([*REQUIRED, *continuous]).continuous_timeout == 2.5
     assert (options.early_stop_metric, options.early_stop_patience, options.early_stop_goal) == ("loss", 2, "max")
     assert parse_options([*REQUIRED, "--mode=eval", "--continuous"]).continuous

@@ -3,12 +3,12 @@
     dataset -> make_input_fn -> TPUEstimator(model_fn) -> checkpoints, metrics, predictions in the model's folder
 
 Beside what the estimator writes, the model's folder gets evaluation.json (the metrics of the last evaluation), predictions.jsonl
-(see tpudata.predictions), export/TIME (a SavedModel), early_stopping.json (see tpudata.train_evaluation) and a record of the run
-(see tpudata.train_record).
+(see tpudata.predictions), export/TIME (a SavedModel), early_stopping.json and best/ (see tpudata.train_evaluation) and a record of
+the run (see tpudata.train_record).
 
 Training that goes on from a checkpoint is fed the very batch that came next, whatever it is that stopped it: the order of the
-records is a function of the seed, the step and the batch size. SIGTERM ends training after the loop that runs, with a checkpoint
-and the exit code 75; the same command carries on.
+records is a function of the seed, the step and the batch size. SIGTERM ends training after the loop that runs, with a checkpoint,
+and the evaluations of a training at once, both with the exit code 75; the same command carries on.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ from tpudata.models import check_model_name, get_model, make_model_fn
 from tpudata.predictions import write_predictions
 from tpudata.process import run_command
 from tpudata.storage import storage_for
-from tpudata.train_evaluation import Evaluation
+from tpudata.train_evaluation import Evaluation, check_metric
 from tpudata.train_flags import parse_options
-from tpudata.train_model import evaluation_input_fn, make_estimator, model_params, training_input_fn
+from tpudata.train_model import evaluation_input_fn, label_of, make_estimator, model_params, training_input_fn
 from tpudata.train_options import TrainOptions
+from tpudata.train_places import check_places, chosen_checkpoint
 from tpudata.train_prompt import prompt_input_fn, write_continuations
 from tpudata.train_record import record_run
 from tpudata.train_table import Row, closing_row, closing_table
@@ -94,47 +95,46 @@ def run_options(options: TrainOptions) -> dict[str, Any]:
     """
     dataset = open_dataset(options.data)
     _check_splits(options, dataset)
-    storage_for(options.model_dir)
+    check_places(options)
     check_model_name(options.model)
     _show_progress()
     # TensorFlow takes seconds to load: `--help` and mistakes in the flags do not wait for it.
     with quiet_loading():
         require_tensorflow("tpudata train")
-    from tpudata.input.fields import select_fields
-
     model = get_model(options.model)
-    label = select_fields(dataset.manifest, image_size=options.image_size).label
-    params = model_params(options, dataset, label.feature if label else None)
+    label = label_of(options, dataset)
+    params = model_params(options, dataset, label)
     estimator = make_estimator(options, make_model_fn(model, params), params)
     if options.rehearse:
-        _rehearse(estimator, options)
+        _rehearse(estimator, options, dataset)
         return {}
-    if not options.trains and not options.continuous and _global_step(estimator) is None:
+    checkpoint = chosen_checkpoint(options)
+    if not options.trains and not options.continuous and checkpoint is None and _global_step(estimator) is None:
         raise UsageError(
             f"--mode {options.mode}: {options.model_dir} has no checkpoint. Train first, with --mode train or train_and_eval."
         )
-    _check_model(estimator, options)
+    _check_model(estimator, options, dataset)
     record_run(options, dataset, params)
     rows: list[Row] = []
     written = ""
     evaluation = None
     if options.evaluates:
         records = dataset.manifest.split(options.eval_split).records
-        evaluation = Evaluation(estimator, options, evaluation_input_fn(options), records)
+        evaluation = Evaluation(estimator, options, evaluation_input_fn(options, dataset), records)
     if options.trains:
         stopping = evaluation if options.early_stop_metric else None
-        rows.append(_train(estimator, options, training_input_fn(options), stopping))
+        rows.append(_train(estimator, options, training_input_fn(options, dataset), stopping))
     if evaluation is not None:
         if options.continuous:
             evaluation.run_continuously()
         elif options.early_stop_metric is None:
-            evaluation.run()
+            evaluation.run(checkpoint)
         rows += evaluation.rows
     if options.mode == "predict":
-        written, row = _predict(estimator, options, dataset, label.feature if label else None)
+        written, row = _predict(estimator, options, dataset, label, checkpoint)
         rows.append(row)
     if options.mode == "export":
-        written = _export(estimator, options)
+        written = _export(estimator, options, dataset, checkpoint)
     metrics = evaluation.metrics if evaluation else {}
     print(f"{closing_table(rows, metrics)}\nmodel: {options.model_dir}{written}")
     return metrics
@@ -165,36 +165,38 @@ def _show_progress() -> None:
         logger.setLevel(logging.INFO)
 
 
-def _check_model(estimator: TPUEstimator, options: TrainOptions) -> None:
+def _check_model(estimator: TPUEstimator, options: TrainOptions, dataset: Dataset) -> None:
     """Finds out whether the model and its checkpoint fit before anything is recorded; what it builds is used afterwards."""
     from tpudata.estimator import ModeKeys
 
     if options.trains:
-        estimator.check_model(training_input_fn(options), ModeKeys.TRAIN)
+        estimator.check_model(training_input_fn(options, dataset), ModeKeys.TRAIN)
+        if options.early_stop_metric is not None:
+            check_metric(options, estimator.check_model(evaluation_input_fn(options, dataset), ModeKeys.EVAL))
     else:
         mode = ModeKeys.EVAL if options.evaluates else ModeKeys.PREDICT
         # An export has no batch size; what does not fit is found as it is made.
         if options.mode != "export":
-            estimator.check_model(_unlearned_input_fn(options), mode)
+            estimator.check_model(_unlearned_input_fn(options, dataset), mode)
 
 
-def _unlearned_input_fn(options: TrainOptions) -> Callable[..., Any]:
+def _unlearned_input_fn(options: TrainOptions, dataset: Dataset) -> Callable[..., Any]:
     """What a mode that does not train is fed with."""
-    return evaluation_input_fn(options) if options.prompt is None else prompt_input_fn(options)
+    return evaluation_input_fn(options, dataset) if options.prompt is None else prompt_input_fn(options)
 
 
-def _rehearse(estimator: TPUEstimator, options: TrainOptions) -> None:
+def _rehearse(estimator: TPUEstimator, options: TrainOptions, dataset: Dataset) -> None:
     """Lists what a TPU would refuse of all that the mode runs; RehearsalError where that is anything."""
     from tpudata.estimator import ModeKeys
     from tpudata.estimator._rehearsal_result import require_none_refused
 
     modes: dict[str, Callable[..., Any]] = {}
     if options.trains:
-        modes[ModeKeys.TRAIN] = training_input_fn(options)
+        modes[ModeKeys.TRAIN] = training_input_fn(options, dataset)
     if options.evaluates:
-        modes[ModeKeys.EVAL] = evaluation_input_fn(options)
+        modes[ModeKeys.EVAL] = evaluation_input_fn(options, dataset)
     if options.mode == "predict":
-        modes[ModeKeys.PREDICT] = _unlearned_input_fn(options)
+        modes[ModeKeys.PREDICT] = _unlearned_input_fn(options, dataset)
     require_none_refused(estimator.rehearse(modes), list(modes))
 
 
@@ -203,6 +205,8 @@ def _train(
 ) -> Row:
     """Trains up to the last step, or with an evaluation until that gets no better; the row is of the training alone."""
     before = _global_step(estimator) or 0
+    if before >= options.train_steps:
+        print(f"nothing to train: {options.model_dir} is at step {before}, and --train-steps is {options.train_steps}")
     seconds = 0.0
 
     def train(step: int) -> int:
@@ -222,42 +226,46 @@ def _train(
 
 
 def _predict(
-    estimator: TPUEstimator, options: TrainOptions, dataset: Dataset, label: Feature | None
+    estimator: TPUEstimator, options: TrainOptions, dataset: Dataset, label: Feature | None, checkpoint: str | None
 ) -> tuple[str, Row]:
     path = options.output or storage_for(options.model_dir).join(options.model_dir, PREDICTIONS_NAME)
-    predictions = estimator.predict(_unlearned_input_fn(options))
+    predictions = estimator.predict(_unlearned_input_fn(options, dataset), checkpoint_path=checkpoint)
+    step = _global_step(estimator, checkpoint)
     started = time.monotonic()
     if options.prompt is not None:
         texts = write_continuations(path, predictions, options)
         seconds = time.monotonic() - started
         for text in texts:
             print(f"\n{options.prompt}{text}")
-        return f"\npredictions: {path}", closing_row("predict", "-", len(texts), _global_step(estimator), seconds)
+        return f"\npredictions: {path}", closing_row("predict", "-", len(texts), step, seconds)
     written, right = write_predictions(path, predictions, dataset, options.eval_split, label, options.num_predictions)
     seconds = time.monotonic() - started
     accuracy = None if right is None else right / written
-    row = closing_row("predict", options.eval_split, written, _global_step(estimator), seconds, accuracy=accuracy)
+    row = closing_row("predict", options.eval_split, written, step, seconds, accuracy=accuracy)
     return f"\npredictions: {path}", row
 
 
-def _export(estimator: TPUEstimator, options: TrainOptions) -> str:
+def _export(estimator: TPUEstimator, options: TrainOptions, dataset: Dataset, checkpoint: str | None) -> str:
     """Writes the SavedModel; its inputs are the features that prediction is fed with, any number of rows."""
     from tpudata.estimator import export
 
-    spec = evaluation_input_fn(options)({"batch_size": 1}).element_spec
+    spec = evaluation_input_fn(options, dataset)({"batch_size": 1}).element_spec
     features = spec[0] if isinstance(spec, tuple) else spec
     # What evaluation adds to weigh rows and tokens.
     inputs = {name: tensor for name, tensor in features.items() if name not in ("weights", "token_weights")}
     folder = options.output or storage_for(options.model_dir).join(options.model_dir, EXPORT_NAME)
     receiver = export.build_raw_serving_input_receiver_fn(inputs)
-    path = estimator.export_saved_model(folder, receiver).decode()
+    path = estimator.export_saved_model(folder, receiver, checkpoint_path=checkpoint).decode()
     shapes = [f"{name} {spec.dtype.name} {[None, *spec.shape[1:]]}" for name, spec in inputs.items()]
     return f"\nexported: {path}, of {', '.join(shapes)}"
 
 
-def _global_step(estimator: TPUEstimator) -> int | None:
-    """The step of the latest checkpoint, or None where there is none."""
-    return None if estimator.latest_checkpoint() is None else int(estimator.get_variable_value("global_step"))
+def _global_step(estimator: TPUEstimator, checkpoint: str | None = None) -> int | None:
+    """The step of a checkpoint, by default the latest, or None where there is none."""
+    from tpudata.estimator._checkpoint import Checkpoint
+
+    path = checkpoint or estimator.latest_checkpoint()
+    return None if path is None else Checkpoint.open(path).step()
 
 
 if __name__ == "__main__":

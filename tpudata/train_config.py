@@ -7,8 +7,10 @@ model's own parameters to theirs.
 from __future__ import annotations
 
 import argparse
+import datetime
 import difflib
 import importlib
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -105,7 +107,10 @@ def parse_yaml(text: str, place: str) -> Any:
         "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
     )
     try:
-        return yaml.load(text, Loader)
+        found = yaml.load(text, Loader)
+        # ValueError where a list or a mapping holds itself.
+        json.dumps(found, default=str, skipkeys=True)
+        return found
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = "" if mark is None else f" at line {mark.line + 1}, column {mark.column + 1}"
@@ -129,6 +134,8 @@ def checked_params(value: Any, place: str) -> dict[str, Any]:
         name = str(key).replace("-", "_")
         if not name.isidentifier():
             raise UsageError(f"{place}: {key!r} is no parameter's name.")
+        if name in params:
+            raise UsageError(f"{place}: {name} is there twice, in dashes and underscores. Leave one out.")
         params[name] = _plain(item, f"{place}.{key}")
     return params
 
@@ -142,8 +149,15 @@ def _plain(value: Any, place: str) -> Any:
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         return {key: _plain(item, f"{place}.{key}") for key, item in value.items()}
     raise UsageError(
-        f"{place} must be a number, a text, true, false, null, a list or a mapping of these, got {value!r}."
+        f"{place} must be a number, a text, true, false, null, a list or a mapping of these, got {_written(value)}."
     )
+
+
+def _written(value: Any) -> str:
+    """A value as a file has it: YAML's names, not Python's."""
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    return str(value) if isinstance(value, datetime.date) else repr(value)
 
 
 def _checked(value: Any, kind: str, place: str) -> Any:
@@ -155,7 +169,7 @@ def _checked(value: Any, kind: str, place: str) -> Any:
         return _size(value, place)
     types, text = _KINDS[name]
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-        raise UsageError(f"{place} must be {text}, got {value!r}.")
+        raise UsageError(f"{place} must be {text}, got {_written(value)}.")
     result: Any = value
     return float(result) if name == "float" else result
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
+import logging
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tpudata.errors import UsageError
+from tpudata.errors import TpudataError, UsageError
 from tpudata.storage import storage_for
-from tpudata.train_options import TrainOptions
+from tpudata.train_options import BEST, TrainOptions
+from tpudata.train_places import best_folder, keep_best
 from tpudata.train_record import write_json
 from tpudata.train_table import Row, closing_row
 
@@ -22,6 +25,8 @@ EVALUATION_NAME = "evaluation.json"
 STOPPING_NAME = "early_stopping.json"
 _POLL_SECONDS = 1.0
 _PATIENCE = 3
+_TIMEOUT = 3600.0
+_log = logging.getLogger("tpudata")
 
 
 class Evaluation:
@@ -42,9 +47,17 @@ class Evaluation:
         self.rows: list[Row] = []
 
     def run(self, checkpoint: str | None = None) -> None:
-        """Evaluates a checkpoint, the newest where it is None; sets `metrics`, and adds a row."""
+        """Evaluates a checkpoint, the newest where it is None; sets `metrics`, and adds a row.
+
+        In a run that trains SIGTERM ends it as it ends training, with the same exit code; on its own it does as ever.
+        """
+        from tpudata.estimator._termination import ended_by_sigterm
+
         started = time.monotonic()
-        found = self._estimator.evaluate(self._input_fn, checkpoint_path=checkpoint)
+        with contextlib.ExitStack() as stack:
+            if self._options.trains:
+                stack.enter_context(stack.enter_context(ended_by_sigterm()).nothing_to_lose())
+            found = self._estimator.evaluate(self._input_fn, checkpoint_path=checkpoint)
         seconds = time.monotonic() - started
         self.metrics = {name: _number(value) for name, value in found.items()}
         split = self._options.eval_split
@@ -54,23 +67,34 @@ class Evaluation:
         self.rows.append(closing_row("evaluate", split, self._records, step, seconds, self.metrics["loss"], accuracy))
 
     def run_continuously(self) -> None:
-        """Evaluates each checkpoint as it appears, up to that of the last step or until none came for too long."""
-        for checkpoint in _new_checkpoints(self._options):
+        """Evaluates each checkpoint as it appears, up to that of the last step or until none came for too long.
+
+        Raises:
+            TpudataError: there was none at all.
+        """
+        options = self._options
+        for checkpoint in _new_checkpoints(options):
             self.run(checkpoint)
-            if self.metrics["global_step"] >= self._options.train_steps:
+            if self.metrics["global_step"] >= options.train_steps:
                 return
+        waited = f"within {_timeout(options):g} seconds (--continuous-timeout)"
+        if not self.metrics:
+            raise TpudataError(
+                f"--mode eval --continuous: no checkpoint appeared in {options.model_dir} {waited}. Train there meanwhile."
+            )
+        print(
+            f"\nno checkpoint after that of step {self.metrics['global_step']} {waited}; --train-steps is {options.train_steps}"
+        )
 
     def train_until_no_better(self, train: Callable[[int], int], step: int) -> None:
         """Trains from evaluation to evaluation, until the last step or until the metric got no better for too long.
 
-        What it goes by is kept in early_stopping.json: a run that is called again decides as one that was not interrupted.
+        What it goes by is kept in early_stopping.json: a run that is called again decides as one that was not interrupted. The
+        best checkpoint is kept in best/.
 
         Args:
             train: trains up to a step and returns the step that is reached.
             step: of the newest checkpoint, 0 where there is none.
-
-        Raises:
-            UsageError: the evaluation has no such metric.
         """
         options = self._options
         every = options.save_checkpoints_steps or options.train_steps
@@ -80,7 +104,9 @@ class Evaluation:
             is_due = step > 0 and (step % every == 0 or step >= options.train_steps)
             if is_due and step not in values:
                 self.run()
-                values[step] = self._metric()
+                values[step] = float(self.metrics[options.early_stop_metric or ""])
+                if [*values][_best([*values.values()], _is_max(options))] == step:
+                    keep_best(options, self._estimator.latest_checkpoint() or "")
                 history = [{"step": at, "value": value} for at, value in values.items()]
                 write_json(
                     options.model_dir, STOPPING_NAME, {"metric": options.early_stop_metric, "evaluations": history}
@@ -90,22 +116,27 @@ class Evaluation:
             step = train(min(options.train_steps, (step // every + 1) * every))
         if not self.metrics:
             self.run()
-        if step < options.train_steps:
-            best = _best(list(values.values()), _is_max(options))
-            print(
-                f"\nstopped at step {step}: {options.early_stop_metric} was best at step {[*values][best]}, "
-                f"{values[[*values][best]]:.4f}, and no better in {len(values) - 1 - best} evaluations since"
-            )
+        best = _best(list(values.values()), _is_max(options))
+        at, since = [*values][best], len(values) - 1 - best
+        stopped = f"stopped at step {step}: " if step < options.train_steps else ""
+        later = f", and no better in {since} evaluations since" if since else ""
+        print(f"\n{stopped}{options.early_stop_metric} was best at step {at}, {values[at]:.4f}{later}")
+        print(f"kept in {best_folder(options)}: --checkpoint {BEST} evaluates it, predicts with it and exports it")
 
-    def _metric(self) -> float:
-        name = self._options.early_stop_metric or ""
-        known = [key for key, value in self.metrics.items() if key != "global_step" and isinstance(value, int | float)]
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
-            raise UsageError(
-                f"--early-stop-metric {name!r}: the evaluation has no such metric; did you mean {near}? It has {', '.join(known)}."
-            )
-        return float(self.metrics[name])
+
+def check_metric(options: TrainOptions, names: Sequence[str]) -> None:
+    """Checks the metric of early stopping before training; UsageError names the nearest.
+
+    Args:
+        options: the run's.
+        names: what an evaluation gives.
+    """
+    name, known = options.early_stop_metric or "", [known for known in names if known != "global_step"]
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
+        raise UsageError(
+            f"--early-stop-metric {name!r}: the evaluation has no such metric; did you mean {near}? It has {', '.join(known)}."
+        )
 
 
 def _new_checkpoints(options: TrainOptions) -> Iterator[str]:
@@ -113,6 +144,7 @@ def _new_checkpoints(options: TrainOptions) -> Iterator[str]:
     import tensorflow as tf
 
     seen: set[str] = set()
+    timeout, is_told = _timeout(options), False
     waiting_since = time.monotonic()
     while True:
         state = tf.train.get_checkpoint_state(options.model_dir)
@@ -122,11 +154,18 @@ def _new_checkpoints(options: TrainOptions) -> Iterator[str]:
         if new is not None:
             seen.add(new)
             yield new
-            waiting_since = time.monotonic()
-        elif time.monotonic() - waiting_since >= options.continuous_timeout:
+            waiting_since, is_told = time.monotonic(), False
+        elif time.monotonic() - waiting_since >= timeout:
             return
         else:
-            time.sleep(min(_POLL_SECONDS, options.continuous_timeout))
+            if not is_told:
+                _log.info("Waiting up to %g seconds for a checkpoint in %s.", timeout, options.model_dir)
+            is_told = True
+            time.sleep(min(_POLL_SECONDS, timeout))
+
+
+def _timeout(options: TrainOptions) -> float:
+    return _TIMEOUT if options.continuous_timeout is None else options.continuous_timeout
 
 
 def _kept(options: TrainOptions) -> dict[int, float]:

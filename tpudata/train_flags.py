@@ -9,7 +9,7 @@ from typing import Any
 from tpudata.flags import FlagParser, flag_type, height_width, positive_int
 from tpudata.models import model_names
 from tpudata.train_config import PARAMS, parse_param, read_config
-from tpudata.train_options import MODES, TrainOptions
+from tpudata.train_options import BEST, MIXES, MODES, MODES_OF, TrainOptions
 
 _RATE = "learning_rate"
 
@@ -31,11 +31,10 @@ def parse_options(argv: Sequence[str], prog: str = "tpudata train") -> TrainOpti
     path, asked = flags.pop("config"), dict(flags.pop("param"))
     given: dict[str, Any] = {}
     if path is not None:
+        if not path.strip():
+            parser.error("--config is empty: name a file, or leave it out")
         given = read_config(path, {field.name: str(field.type) for field in dataclasses.fields(TrainOptions)})
-        # What the file says is the flags' default now.
-        parser.set_defaults(**{name: value for name, value in given.items() if name != PARAMS})
-        flags = vars(parser.parse(argv))
-        del flags["config"], flags["param"]
+        flags = _over_file(parser, argv, {name: value for name, value in given.items() if name != PARAMS})
     params = {**given.get(PARAMS, {}), **asked}
     _settle_rate(flags, given, params, asked)
     missing = [name for name in ("model", "data", "model_dir") if flags[name] is None]
@@ -43,6 +42,17 @@ def parse_options(argv: Sequence[str], prog: str = "tpudata train") -> TrainOpti
         names = ", ".join("--" + name.replace("_", "-") for name in missing)
         parser.error(f"missing: {names}; each is a flag, or a key in the file of --config")
     return TrainOptions(**flags, params=params)
+
+
+def _over_file(parser: FlagParser, argv: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:
+    """The flags over what a file says; one file serves all modes, so what is in it for another mode is not looked at."""
+    before = {name: parser.get_default(name) for name in given}
+    parser.set_defaults(**given)
+    mode = parser.parse(argv).mode
+    parser.set_defaults(**{name: before[name] for name in given if mode not in MODES_OF.get(name, (mode,))})
+    flags = vars(parser.parse(argv))
+    del flags["config"], flags["param"]
+    return flags
 
 
 def _settle_rate(flags: dict[str, Any], given: dict[str, Any], params: dict[str, Any], asked: dict[str, Any]) -> None:
@@ -83,23 +93,53 @@ def _parser(prog: str) -> FlagParser:
     )
     _add_numbers(parser)
     _add_devices(parser)
+    _add_input(parser)
     parser.add_argument(
-        "--image-size",
-        type=height_width,
-        metavar="HxW",
-        help="resize images to this height and width; needed where their sizes vary",
+        "--checkpoint",
+        metavar="PATH",
+        help=f"eval, predict, export: another one than the newest; {BEST}: the one that early stopping has kept",
     )
     parser.add_argument(
         "--output",
         metavar="PATH",
-        help="predict: the file, .csv or JSON Lines (default: MODEL_DIR/predictions.jsonl); export: the folder (default: "
-        "MODEL_DIR/export)",
+        help="predict: the file, which is replaced, .csv or JSON Lines (default: MODEL_DIR/predictions.jsonl); export: the folder "
+        "(default: MODEL_DIR/export)",
     )
     parser.add_argument(
         "--prompt", metavar="TEXT", help="predict: a text that the model goes on with, in place of the split's records"
     )
     _add_evaluation(parser)
     return parser
+
+
+def _add_input(parser: FlagParser) -> None:
+    parser.add_argument(
+        "--image-size",
+        type=height_width,
+        metavar="HxW",
+        help="resize images to this height and width; needed where their sizes vary, unless they are cropped",
+    )
+    parser.add_argument(
+        "--crop",
+        type=positive_int,
+        metavar="SIZE",
+        help="random crops of SIZE x SIZE pixels in training, centre crops otherwise",
+    )
+    parser.add_switch(
+        "--augment", default=TrainOptions.augment, help="RandAugment() in training, after the crop (default: false)"
+    )
+    parser.add_argument(
+        "--mix", metavar="|".join(MIXES), help="training: mix each image with another one, and their labels"
+    )
+    parser.add_argument(
+        "--sequence-length",
+        type=positive_int,
+        metavar="N",
+        help="pad token ids to this length; needed where their number varies",
+    )
+    parser.add_switch(
+        "--truncate", default=TrainOptions.truncate, help="cut token ids that are longer (default: false)"
+    )
 
 
 def _add_evaluation(parser: FlagParser) -> None:
@@ -111,14 +151,14 @@ def _add_evaluation(parser: FlagParser) -> None:
     parser.add_argument(
         "--continuous-timeout",
         type=float,
-        default=TrainOptions.continuous_timeout,
         metavar="SECONDS",
-        help="without a new checkpoint, after which that ends (default: %(default)s)",
+        help="without a new checkpoint, after which that ends (default: 3600)",
     )
     parser.add_argument(
         "--early-stop-metric",
         metavar="NAME",
-        help="train_and_eval: evaluate every --save-checkpoints-steps, and end when this metric gets no better",
+        help="train_and_eval: evaluate every --save-checkpoints-steps, keep the best checkpoint, and end when this metric gets "
+        "no better",
     )
     parser.add_argument(
         "--early-stop-patience",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tpudata.errors import DatasetError, UsageError
 from tpudata.format import Dataset, Feature
 from tpudata.models import param_defaults
 from tpudata.train_options import TrainOptions
@@ -23,6 +24,10 @@ def model_params(options: TrainOptions, dataset: Dataset, label: Feature | None)
         options: of the run.
         dataset: what it reads.
         label: its label, or None.
+
+    Raises:
+        DatasetError: a bundled model cannot learn from the dataset.
+        UsageError: a bundled model is given fewer classes or tokens than the dataset has.
     """
     defaults = param_defaults(options.model)
     known: dict[str, Any] = {"seed": options.seed}
@@ -35,11 +40,45 @@ def model_params(options: TrainOptions, dataset: Dataset, label: Feature | None)
     asked = dict(options.params)
     if options.learning_rate is not None:
         asked["learning_rate"] = options.learning_rate
-    if defaults is not None:
-        known = {name: value for name, value in known.items() if name in defaults}
-        if "decay_steps" in defaults and asked.get("schedule", defaults.get("schedule")) == "cosine":
-            known["decay_steps"] = options.train_steps
+    if defaults is None:
+        return {**known, **asked}
+    known = {name: value for name, value in known.items() if name in defaults}
+    _check_sizes(options, dataset, known, asked)
+    if "vocab_size" in defaults and not {"vocab_size"} & {*known, *asked}:
+        _refuse_textless(options, dataset)
+    if "decay_steps" in defaults and asked.get("schedule", defaults.get("schedule")) == "cosine":
+        known["decay_steps"] = options.train_steps
     return {**known, **asked}
+
+
+def _check_sizes(options: TrainOptions, dataset: Dataset, known: dict[str, Any], asked: dict[str, Any]) -> None:
+    """Checks that the model has an output for each class or token that the dataset has."""
+    for name, what in (("num_classes", "labels"), ("vocab_size", "token ids")):
+        least, given = known.get(name), asked.get(name)
+        if least == 1 and given is None:
+            raise DatasetError(
+                f"{options.model} tells {what} apart, and {dataset.path} has one alone: convert a folder with several classes"
+            )
+        # Where labels begin with 1, a model may be told so instead of counting one more.
+        offset = asked.get("label_offset", 0)
+        if least is not None and isinstance(given, int) and isinstance(offset, int) and given + offset < least:
+            raise UsageError(
+                f"params: {name}={given}, and {dataset.path} has {what} up to {least - 1}: leave {name} out, or give "
+                f"{least - offset}"
+            )
+
+
+def _refuse_textless(options: TrainOptions, dataset: Dataset) -> None:
+    """Says why a model of tokens does not know how many there are."""
+    names = [feature.name for feature in dataset.manifest.features]
+    if "input_ids" in names:
+        raise UsageError(
+            f"{options.model}: {dataset.path} does not say how many token ids there are: give --param vocab_size=N"
+        )
+    raise DatasetError(
+        f"{options.model} reads tokens, and {dataset.path} (layout {dataset.manifest.layout}) has {', '.join(names)}: take another "
+        "model, or a dataset of `tpudata convert text` with --tokenizer"
+    )
 
 
 def make_estimator(options: TrainOptions, model_fn: Callable[..., Any], params: dict[str, Any]) -> TPUEstimator:
@@ -73,17 +112,65 @@ def make_estimator(options: TrainOptions, model_fn: Callable[..., Any], params: 
     )
 
 
-def training_input_fn(options: TrainOptions) -> Callable[..., Any]:
-    """What training is fed with."""
-    from tpudata.input import make_input_fn
+def training_input_fn(options: TrainOptions, dataset: Dataset) -> Callable[..., Any]:
+    """What training is fed with.
 
+    Raises:
+        UsageError: an option does not fit what the dataset holds.
+        FeatureError: a feature has no static shape.
+    """
+    from tpudata.input import CutMix, MixUp, RandAugment, TrainCrop, make_input_fn
+
+    mixes: dict[str, MixUp | CutMix] = {"mixup": MixUp(), "cutmix": CutMix()}
     return make_input_fn(
-        options.data, options.train_split, training=True, image_size=options.image_size, seed=options.seed, cache="auto"
+        options.data,
+        options.train_split,
+        training=True,
+        image_size=options.image_size,
+        crop=None if options.crop is None else TrainCrop(options.crop),
+        augment=RandAugment() if options.augment else None,
+        mix=mixes.get(options.mix or ""),
+        sequence_length=options.sequence_length,
+        truncate=options.truncate,
+        targets=_targets(dataset),
+        seed=options.seed,
+        cache="auto",
     )
 
 
-def evaluation_input_fn(options: TrainOptions) -> Callable[..., Any]:
-    """What evaluation and prediction are fed with."""
-    from tpudata.input import make_input_fn
+def evaluation_input_fn(options: TrainOptions, dataset: Dataset) -> Callable[..., Any]:
+    """What evaluation and prediction are fed with; raises as training_input_fn."""
+    from tpudata.input import CentreCrop, make_input_fn
 
-    return make_input_fn(options.data, options.eval_split, training=False, image_size=options.image_size, cache="auto")
+    return make_input_fn(
+        options.data,
+        options.eval_split,
+        training=False,
+        image_size=options.image_size,
+        crop=None if options.crop is None else CentreCrop(options.crop),
+        sequence_length=options.sequence_length,
+        truncate=options.truncate,
+        targets=_targets(dataset),
+        cache="auto",
+    )
+
+
+def label_of(options: TrainOptions, dataset: Dataset) -> Feature | None:
+    """The feature that is the dataset's label, or None; raises as training_input_fn."""
+    from tpudata.input.fields import select_fields
+
+    fields = select_fields(
+        dataset.manifest,
+        image_size=options.image_size,
+        keep_encoded=options.crop is not None,
+        sequence_length=options.sequence_length,
+        truncate=options.truncate,
+    )
+    return fields.label.feature if fields.label else None
+
+
+def _targets(dataset: Dataset) -> bool | None:
+    """Whether labels are the next tokens: also where records of tokens have none, as there is nothing else to learn from."""
+    names = [feature.name for feature in dataset.manifest.features]
+    has_label = bool({"label", "image/class/label"} & {*names})
+    return True if dataset.manifest.layout == "tokens" and "input_ids" in names and not has_label else None

@@ -12,6 +12,25 @@ from tpudata.flags import suggestion
 
 MODES = ("train", "eval", "train_and_eval", "predict", "export")
 GOALS = ("min", "max")
+MIXES = ("mixup", "cutmix")
+BEST = "best"
+# The modes that look at an option; all look at the others.
+MODES_OF = {
+    "augment": ("train", "train_and_eval"),
+    "mix": ("train", "train_and_eval"),
+    "num_predictions": ("predict",),
+    "prompt": ("predict",),
+    "checkpoint": ("eval", "predict", "export"),
+    "output": ("predict", "export"),
+    "continuous": ("eval",),
+    "continuous_timeout": ("eval",),
+    "early_stop_metric": ("train_and_eval",),
+    "early_stop_patience": ("train_and_eval",),
+    "early_stop_goal": ("train_and_eval",),
+    "rehearse": tuple(mode for mode in MODES if mode != "export"),
+}
+# What the estimator puts into params, and what is said instead.
+_FILLED = {"batch_size": "--batch-size", "use_tpu": "--use-tpu", "context": "another name"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,15 +59,23 @@ class TrainOptions:
         tpu_zone: the zone that a name is looked up in; None for gcloud's.
         gcp_project: the Google Cloud project that a name is looked up in; None for gcloud's.
         rehearse: list what a TPU of 8 cores would refuse of the steps that the mode runs, and run none.
-        image_size: (height, width) that images are resized to; needed where their sizes vary.
+        image_size: (height, width) that images are resized to; needed where their sizes vary, unless they are cropped.
+        crop: side in pixels of the squares that images are cropped to: random windows in training, the middle otherwise.
+        augment: change images at random in training, as `tpudata.RandAugment()` does.
+        mix: in training, "mixup" or "cutmix" mixes each image with another one, and their labels.
+        sequence_length: what token ids whose number varies are padded to; needed where it does.
+        truncate: cut token ids that are longer, instead of an error.
         num_predictions: in mode `predict`, how many records to predict; None for the whole split. With a prompt, how many
             continuations of it; None for one.
         prompt: in mode `predict`, a text to go on with, in place of the split's records.
+        checkpoint: in the modes `eval`, `predict` and `export`, the checkpoint to use: a path, or "best" for the one that early
+            stopping has kept in `model_dir`; None for the newest there.
         output: in mode `predict`, the file to write: CSV where its name ends in .csv, else JSON Lines; None for `predictions.jsonl`
             in `model_dir`. In mode `export` the folder that gets the SavedModel's; None for `export` in `model_dir`.
         continuous: in mode `eval`, evaluate each checkpoint as it appears, up to that of `train_steps`.
-        continuous_timeout: seconds without a new checkpoint after which `continuous` ends.
-        early_stop_metric: in mode `train_and_eval`, evaluate at every checkpoint, and end training when this metric gets no better.
+        continuous_timeout: seconds without a new checkpoint after which `continuous` ends; None for 3600.
+        early_stop_metric: in mode `train_and_eval`, evaluate at every checkpoint, keep the best one, and end training when this
+            metric gets no better.
         early_stop_patience: so many evaluations without a better one end training; None for 3.
         early_stop_goal: whether "min" or "max" is better; None for "max" where the metric's name has accuracy in it, else "min".
 
@@ -77,18 +104,25 @@ class TrainOptions:
     gcp_project: str | None = None
     rehearse: bool = False
     image_size: tuple[int, int] | None = None
+    crop: int | None = None
+    augment: bool = False
+    mix: str | None = None
+    sequence_length: int | None = None
+    truncate: bool = False
     num_predictions: int | None = None
     prompt: str | None = None
+    checkpoint: str | None = None
     output: str | None = None
     continuous: bool = False
-    continuous_timeout: float = 3600.0
+    continuous_timeout: float | None = None
     early_stop_metric: str | None = None
     early_stop_patience: int | None = None
     early_stop_goal: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("model", "data", "model_dir", "train_split", "eval_split"):
-            if not getattr(self, name).strip():
+        for name in ("model", "data", "model_dir", "train_split", "eval_split", "checkpoint", "output"):
+            text = getattr(self, name)
+            if text is not None and not text.strip():
                 raise UsageError(f"{_flag(name)} is empty")
         if self.mode not in MODES:
             raise UsageError(f"--mode {self.mode!r}{suggestion(self.mode, MODES)}; allowed are {', '.join(MODES)}")
@@ -98,6 +132,8 @@ class TrainOptions:
             "eval_batch_size",
             "iterations_per_loop",
             "save_checkpoints_steps",
+            "crop",
+            "sequence_length",
             "num_predictions",
             "early_stop_patience",
         ):
@@ -110,32 +146,43 @@ class TrainOptions:
             raise UsageError(
                 f"--learning-rate is {self.learning_rate}, and params has learning_rate={self.params['learning_rate']}: give one"
             )
+        for name, instead in _FILLED.items():
+            if name in self.params:
+                raise UsageError(f"params: {name!r} is filled in for the model: give {instead} in its place")
         if not 0 <= self.seed < 2**31:
             raise UsageError(f"--seed is {self.seed}; it is 0 to {2**31 - 1}")
         if self.image_size is not None and min(self.image_size) < 1:
             raise UsageError(f"--image-size is {self.image_size}; height and width are 1 or more")
+        if self.image_size is not None and self.crop is not None:
+            raise UsageError(f"--crop {self.crop} has a size of its own: leave --image-size out")
+        if self.mix not in (None, *MIXES):
+            raise UsageError(f"--mix {self.mix!r}{suggestion(self.mix or '', MIXES)}; allowed are {', '.join(MIXES)}")
+        if self.truncate and self.sequence_length is None:
+            raise UsageError("--truncate cuts to a length: give --sequence-length, too")
         for name in ("master", "tpu_name", "tpu_zone", "gcp_project"):
             if getattr(self, name) and not self.use_tpu:
                 raise UsageError(f"{_flag(name)} is of a TPU: add --use-tpu to run on it, or leave {_flag(name)} out")
         if self.master and self.tpu_name:
             raise UsageError(f"--master {self.master!r} and --tpu-name {self.tpu_name!r} both name a TPU: give one")
-        if not (self.continuous_timeout > 0 and math.isfinite(self.continuous_timeout)):
-            raise UsageError(f"--continuous-timeout is {self.continuous_timeout}; it is a number of seconds above 0")
         self._check_mode()
+        self._check_continuous()
         self._check_early_stop()
 
     def _check_mode(self) -> None:
         """Checks that no option is given that the mode does not look at."""
-        for name, modes in (
-            ("num_predictions", ("predict",)),
-            ("prompt", ("predict",)),
-            ("output", ("predict", "export")),
-            ("continuous", ("eval",)),
-            ("early_stop_metric", ("train_and_eval",)),
-            ("rehearse", tuple(mode for mode in MODES if mode != "export")),
-        ):
-            if getattr(self, name) not in (None, False) and self.mode not in modes:
+        for name, modes in MODES_OF.items():
+            value = getattr(self, name)
+            if value is not None and value is not False and self.mode not in modes:
                 raise UsageError(f"{_flag(name)} belongs to --mode {' or '.join(modes)}; the mode is {self.mode}")
+
+    def _check_continuous(self) -> None:
+        timeout = self.continuous_timeout
+        if timeout is not None and not (timeout > 0 and math.isfinite(timeout)):
+            raise UsageError(f"--continuous-timeout is {timeout}; it is a number of seconds above 0")
+        if timeout is not None and not self.continuous:
+            raise UsageError("--continuous-timeout needs --continuous")
+        if self.continuous and self.checkpoint is not None:
+            raise UsageError("--continuous evaluates each checkpoint: leave --checkpoint out")
 
     def _check_early_stop(self) -> None:
         if self.early_stop_metric is None:

@@ -127,6 +127,14 @@ def test_a_damaged_checkpoint(kind: str, tmp_path: Path) -> None:
         make_estimator(tmp_path).train(train_input_fn, max_steps=3)
 
 
+def test_check_model_tells_the_metrics(tmp_path: Path) -> None:
+    estimator = make_estimator(tmp_path / "a")
+    assert estimator.check_model(train_input_fn, ModeKeys.TRAIN) == ()
+    names = estimator.check_model(finite_input_fn(16), ModeKeys.EVAL)
+    assert not (tmp_path / "a").exists()
+    assert set(names) == set(estimator.evaluate(finite_input_fn(16)))
+
+
 @pytest.mark.parametrize("mode", [ModeKeys.TRAIN, ModeKeys.PREDICT])
 def test_check_model_looks_ahead(mode: str, tmp_path: Path) -> None:
     calls: list[str] = []

@@ -3,12 +3,13 @@
 from typing import Any
 
 from tpudata.estimator import _checkpoint
+from tpudata.estimator._metrics import EvalProgram
 from tpudata.estimator._mode_keys import MODES, ModeKeys
 from tpudata.estimator._program import Program
 from tpudata.estimator._runtime import Runtime
 
 
-def check_model(runtime: Runtime, input_fn: Any, mode: str) -> None:
+def check_model(runtime: Runtime, input_fn: Any, mode: str) -> tuple[str, ...]:
     """Do as `TPUEstimator.check_model` says."""
     if mode not in MODES:
         raise ValueError(f"check_model(mode=...) must be one of {', '.join(MODES)}, got {mode!r}.")
@@ -20,3 +21,4 @@ def check_model(runtime: Runtime, input_fn: Any, mode: str) -> None:
         spec = (spec[0], None)
     program: Program = runtime.program(mode, spec)
     runtime.store.load(program.blueprint, program.saved, _checkpoint.latest(runtime.model_dir))
+    return (*program.metric_names, "loss", "global_step") if isinstance(program, EvalProgram) else ()

@@ -93,6 +93,11 @@ class EvalProgram(Program):
         if self._host is not None:
             self._host.local.reset()
 
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """What `values` returns."""
+        return self._reader.names
+
     def values(self) -> dict[str, Any]:
         """Return the metrics of the batches since `reset`, by name, as NumPy values."""
         return self._reader.values()
@@ -133,6 +138,9 @@ class HostMetrics:
 class MetricReader:
     """Reads the values of metrics without adding a batch to them.
 
+    Attributes:
+        names: of the metrics.
+
     Args:
         metrics: by name, of the blueprint's scratch graph.
         blueprint: of the function that made them.
@@ -143,6 +151,7 @@ class MetricReader:
     def __init__(
         self, metrics: Mapping[str, Any], blueprint: Blueprint, local: LocalVariables, others: Mapping[str, Any]
     ) -> None:
+        self.names = tuple(metrics)
         self._local = local
         with blueprint.graph.as_default():
             values = {name: _value(metric) for name, metric in metrics.items()}

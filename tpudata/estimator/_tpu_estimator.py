@@ -243,7 +243,7 @@ class TPUEstimator(ModelDir):
         finally:
             found.in_use.release()
 
-    def check_model(self, input_fn: Callable[..., Any], mode: str) -> None:
+    def check_model(self, input_fn: Callable[..., Any], mode: str) -> tuple[str, ...]:
         """Build the model for the data and load the newest checkpoint, if there is one, but run no step.
 
         It finds early what train, evaluate or predict would stop at; what it builds, they use.
@@ -252,6 +252,9 @@ class TPUEstimator(ModelDir):
             input_fn: as for the mode.
             mode: a value of ModeKeys.
 
+        Returns:
+            In EVAL the names that the result of evaluate has; else none.
+
         Raises:
             CheckpointError: the checkpoint does not fit the model, or is damaged.
             ModelFnError: model_fn does not fit.
@@ -259,7 +262,7 @@ class TPUEstimator(ModelDir):
                 the replicas cannot split.
         """
         with self._unused(self._runtime) as runtime:
-            check_model(runtime, input_fn, mode)
+            return check_model(runtime, input_fn, mode)
 
     def rehearse(self, input_fns: Mapping[str, Callable[..., Any]]) -> tuple[Finding, ...]:
         """List all that a TPU would refuse, and what it would be slow at, without one.

@@ -211,12 +211,12 @@ def _static_shape(feature: Feature, image_size: tuple[int, int] | None) -> tuple
     if feature.encoding == "image":
         mend = (
             "Pass image_size=(height, width), or --image-size HxW to a command: every image is then resized to it. Or pass"
-            " crop=, such as tpudata.TrainCrop(224) and, in evaluation, tpudata.CentreCrop(224)."
+            " crop=, such as tpudata.TrainCrop(224) and, in evaluation, tpudata.CentreCrop(224); --crop 224 to a command."
         )
     elif _varies(feature):
         mend = (
-            "Pass sequence_length=N, or --sequence-length N to `tpudata bench`, to pad all records to N values; or buckets=(64,"
-            " 128, ...) for several lengths."
+            "Pass sequence_length=N, or --sequence-length N to a command, to pad all records to N values; or buckets=(64, 128,"
+            " ...) for several lengths."
         )
     else:
         mend = "Leave it out, or convert the dataset with one size for all records."

@@ -1,0 +1,95 @@
+"""Where a run reads and writes: its folders checked before anything is done, and the checkpoint that it uses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tpudata.errors import StorageError, UsageError
+from tpudata.storage import storage_for
+from tpudata.train_options import BEST, TrainOptions
+
+
+def check_places(options: TrainOptions) -> None:
+    """Checks that a run writes nothing over the dataset or a file of another kind.
+
+    Raises:
+        UsageError: the model's folder is a file or the dataset's folder, or the output lies in the dataset's folder.
+        StorageError: nothing here stores at the model's path.
+    """
+    found = storage_for(options.model_dir).stat(options.model_dir)
+    if found is not None and not found.is_folder:
+        raise UsageError(f"--model-dir {options.model_dir} is a file: name a folder, which is made where there is none")
+    if _resolved(options.model_dir) == _resolved(options.data):
+        raise UsageError(f"--model-dir {options.model_dir} is the dataset's folder: name another")
+    output = options.output
+    if output is not None and _is_in(output, options.data) and not _is_in(output, options.model_dir):
+        raise UsageError(f"--output {output} lies in the dataset's folder, {options.data}: name another place")
+
+
+def chosen_checkpoint(options: TrainOptions) -> str | None:
+    """The checkpoint that is asked for, as a path without its ending; None for the newest.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if options.checkpoint is None:
+        return None
+    import tensorflow as tf
+
+    if options.checkpoint == BEST:
+        folder = best_folder(options)
+        path = tf.train.latest_checkpoint(folder)
+        if path is None:
+            raise UsageError(
+                f"--checkpoint {BEST}: {folder} has none; training with --early-stop-metric keeps it there"
+            )
+        return str(path)
+    path = options.checkpoint.removesuffix(".index")
+    if not tf.io.gfile.exists(f"{path}.index"):
+        known = tf.train.get_checkpoint_state(options.model_dir)
+        paths = [] if known is None else list(known.all_model_checkpoint_paths)
+        raise UsageError(
+            f"--checkpoint {options.checkpoint}: there is no {path}.index; {options.model_dir} has {', '.join(paths) or 'none'}"
+        )
+    return path
+
+
+def best_folder(options: TrainOptions) -> str:
+    """Where early stopping keeps the best checkpoint."""
+    return storage_for(options.model_dir).join(options.model_dir, BEST)
+
+
+def keep_best(options: TrainOptions, checkpoint: str) -> None:
+    """Copies a checkpoint to `best_folder`, in place of the one that is there.
+
+    Raises:
+        StorageError: it could not be written.
+    """
+    import tensorflow as tf
+
+    folder, name = best_folder(options), Path(checkpoint).name
+    before = tf.train.latest_checkpoint(folder)
+    try:
+        tf.io.gfile.makedirs(folder)
+        for path in tf.io.gfile.glob(f"{checkpoint}.*"):
+            tf.io.gfile.copy(path, tf.io.gfile.join(folder, Path(path).name), overwrite=True)
+    except tf.errors.OpError as error:
+        raise StorageError(
+            f"{checkpoint}, the best so far, could not be copied to {folder}: {error.message}. Run again once there is room and "
+            "permission, and training carries on."
+        ) from error
+    # The state is what counts, and is replaced in one piece: whoever stops in between leaves the one from before.
+    storage = storage_for(folder)
+    with storage.create(storage.join(folder, "checkpoint")) as file:
+        file.write(f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n'.encode())
+    if before is not None and Path(before).name != name:
+        for path in tf.io.gfile.glob(f"{before}.*"):
+            tf.io.gfile.remove(path)
+
+
+def _resolved(path: str) -> str:
+    return path.rstrip("/") if "://" in path else str(Path(path).resolve())
+
+
+def _is_in(path: str, folder: str) -> bool:
+    return f"{_resolved(path)}/".startswith(f"{_resolved(folder)}/")
