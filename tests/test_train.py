@@ -2,10 +2,8 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import shutil
-import subprocess
 import sys
 import types
 from pathlib import Path
@@ -495,53 +493,6 @@ def test_mistakes_that_are_found_before_tensorflow_is_loaded(
     words = ["--model=mnist_cnn", f"--data={digits_dataset}", f"--model-dir={tmp_path / 'm'}"]
     assert main(["train", *words, flag]) == code
     assert message in capsys.readouterr().err
-
-
-def test_without_tensorflow_the_extra_is_named(digits_dataset: Path, tmp_path: Path) -> None:
-    program = "import sys; sys.modules['tensorflow'] = None; from tpudata.cli import main; sys.exit(main(sys.argv[1:]))"
-    words = ["train", "--model=mnist_cnn", f"--data={digits_dataset}", f"--model-dir={tmp_path / 'm'}"]
-    done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True)
-    assert done.returncode == 2
-    assert done.stderr.startswith("tpudata: error: tpudata train needs the [tensorflow] extra")
-    assert not (tmp_path / "m").exists()
-
-
-def test_as_a_module_with_nothing_but_progress_on_stderr(digits_dataset: Path, tmp_path: Path) -> None:
-    words = ["--model=mnist_cnn", f"--data={digits_dataset}", f"--model-dir={tmp_path}", "--train-steps=2"]
-    command = [sys.executable, "-m", "tpudata.train", *words, "--use_tpu=false", "--master="]
-    # A level that is set already is left alone, and the tests above have set one.
-    environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("configuration, saved in train_config.json:\n")
-    assert [line.split()[0] for line in done.stderr.splitlines()] == ["Saved", "step", "Saved", "Evaluated"]
-    assert subprocess.run([*command, "--stepz"], capture_output=True, text=True).returncode == 2
-
-
-def test_sigterm_saves_and_the_same_command_carries_on(digits_dataset: Path, tmp_path: Path) -> None:
-    common = ["--model=mnist_cnn", f"--data={digits_dataset}", "--batch-size=32", "--iterations=10", "--mode=train"]
-
-    def command(folder: str, steps: int) -> list[str]:
-        words = [*common, f"--model-dir={tmp_path / folder}", f"--train-steps={steps}"]
-        return [sys.executable, "-m", "tpudata.train", *words]
-
-    with subprocess.Popen(command("m", 3000), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        assert any(line.startswith("step ") for line in process.stderr)
-        process.terminate()
-        out, err = process.communicate(timeout=60)
-    assert process.returncode == 75
-    step = _step(tmp_path / "m")
-    assert step >= 100
-    assert step % 10 == 0
-    assert f"SIGTERM: training stopped at step {step}, which is saved. Run again to carry on." in err
-    assert "Traceback" not in err
-    assert out.startswith("configuration, saved in")
-    assert main(["train", *command("m", step + 20)[3:]]) == 0
-    assert main(["train", *command("through", step + 20)[3:]]) == 0
-    paths = [tf.train.latest_checkpoint(str(tmp_path / folder)) for folder in ("m", "through")]
-    for name, _ in tf.train.list_variables(paths[0]):
-        assert (tf.train.load_variable(paths[0], name) == tf.train.load_variable(paths[1], name)).all(), name
 
 
 def test_a_damaged_record_is_one_line(digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import re
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -190,25 +188,6 @@ def model_fn(features, labels, mode):
 """
 
 
-# Each batch of its evaluation tells that it has begun, and takes a while.
-SLOW_EVALUATION = """
-import time
-import tensorflow as tf
-from tpudata.estimator import TPUEstimatorSpec
-
-def slow(x):
-    print("evaluating", flush=True)
-    time.sleep(0.3)
-    return x
-
-def model_fn(features, labels, mode):
-    loss = 0 * tf.compat.v1.get_variable("kernel", [])
-    if mode == "eval":
-        loss = tf.ensure_shape(tf.numpy_function(slow, [loss], tf.float32), [])
-    return TPUEstimatorSpec(mode, loss=loss, train_op=tf.compat.v1.train.get_global_step().assign_add(1))
-"""
-
-
 @pytest.fixture
 def stopping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digits_dataset: Path) -> Any:
     monkeypatch.chdir(tmp_path)
@@ -306,21 +285,6 @@ def test_another_checkpoint_than_the_newest(
     newest, other = found("newest"), found("other", f"--checkpoint={model_dir / 'model.ckpt-10'}")
     assert newest == found("again", f"--checkpoint={model_dir / 'model.ckpt-30'}")
     assert newest != other
-
-
-def test_sigterm_in_an_evaluation_of_a_training(tmp_path: Path, digits_dataset: Path) -> None:
-    (tmp_path / "slow_model.py").write_text(SLOW_EVALUATION)
-    words = [f"--data={digits_dataset}", f"--model-dir={tmp_path / 'm'}", "--train-steps=3", "--batch-size=2"]
-    command = [sys.executable, "-m", "tpudata.train", "--model=slow_model:model_fn", *words]
-    with subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as process:
-        assert process.stdout is not None
-        assert any(line == "evaluating\n" for line in process.stdout)
-        process.terminate()
-        assert process.wait(timeout=120) == 75
-    assert tf.train.load_variable(str(tmp_path / "m" / "model.ckpt-3"), "global_step") == 3
-    assert not (tmp_path / "m" / "evaluation.json").exists()
 
 
 def test_early_stopping_changes_nothing_in_what_is_learned(

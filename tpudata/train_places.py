@@ -67,6 +67,8 @@ def keep_best(options: TrainOptions, checkpoint: str) -> None:
     """
     import tensorflow as tf
 
+    from tpudata.estimator._errors import reason
+
     folder, name = best_folder(options), Path(checkpoint).name
     before = tf.train.latest_checkpoint(folder)
     try:
@@ -75,7 +77,7 @@ def keep_best(options: TrainOptions, checkpoint: str) -> None:
             tf.io.gfile.copy(path, tf.io.gfile.join(folder, Path(path).name), overwrite=True)
     except tf.errors.OpError as error:
         raise StorageError(
-            f"{checkpoint}, the best so far, could not be copied to {folder}: {error.message}. Run again once there is room and "
+            f"{checkpoint}, the best so far, could not be copied to {folder}: {reason(error)}. Run again once there is room and "
             "permission, and training carries on."
         ) from error
     # The state is what counts, and is replaced in one piece: whoever stops in between leaves the one from before.

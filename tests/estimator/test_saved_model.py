@@ -1,4 +1,6 @@
 import inspect
+import re
+import resource
 import time
 from pathlib import Path
 from typing import Any
@@ -353,3 +355,25 @@ def test_what_is_refused(model_dir: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("where the folder should be")
     with pytest.raises(StorageError, match=r"/file/[0-9]+ could not be written"):
         estimator.export_saved_model(str(tmp_path / "file"), raw)
+
+
+def test_what_cannot_be_written_is_told_in_a_line(tmp_path: Path) -> None:
+    def wide_model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> TPUEstimatorSpec:
+        v1.get_variable("wide", [100, 100])
+        return make_model_fn()(features, labels, mode, params)
+
+    estimator = trained(tmp_path / "model", wide_model_fn)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+    try:
+        with pytest.raises(StorageError) as exported:
+            estimator.export_saved_model(str(tmp_path / "export"), raw)
+        with pytest.raises(StorageError) as saved:
+            estimator.train(train_input_fn, steps=1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    for found in (exported, saved):
+        text = str(found.value)
+        assert re.search(r"could not be written: .*; File too large", text), text
+        assert not any(mark in text for mark in ("\n", "{", "[Op")), text
+    assert list((tmp_path / "export").iterdir()) == []

@@ -4,12 +4,70 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+import tf_keras
 
+from tests.models.programs import first_values, random_values, run_graph
 from tpudata.errors import UsageError
 from tpudata.estimator import ModeKeys, RunConfig, TPUConfig, TPUEstimator
 from tpudata.models.mnist_cnn import MnistCnnParams, mnist_cnn, model_fn
 
 BATCH = 64
+
+
+def network(images: Any) -> Any:
+    return lambda: mnist_cnn(tf.constant(images), 7, training=False)
+
+
+def test_first_values() -> None:
+    values = first_values(network(np.zeros((1, 12, 9, 3), np.float32)))
+    assert {name: value.shape for name, value in values.items()} == {
+        "conv2d/kernel": (5, 5, 3, 32),
+        "conv2d/bias": (32,),
+        "conv2d_1/kernel": (5, 5, 32, 64),
+        "conv2d_1/bias": (64,),
+        "dense/kernel": (3 * 2 * 64, 128),
+        "dense/bias": (128,),
+        "dense_1/kernel": (128, 7),
+        "dense_1/bias": (7,),
+    }
+    for name, value in values.items():
+        if name.endswith("bias"):
+            assert not value.any()
+            continue
+        # Glorot's uniform values: a convolution's inputs and outputs are those of its window.
+        window = np.prod(value.shape[:-2])
+        limit = np.sqrt(6 / (window * value.shape[-2] + window * value.shape[-1]))
+        assert 0.97 * limit < np.abs(value).max() <= limit
+        assert value.std() == pytest.approx(limit / np.sqrt(3), rel=0.1)
+
+
+def test_predictions_are_those_of_keras(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (6, 12, 9, 3), np.uint8)
+    values = random_values(network(images.astype(np.float32)), scale=0.1)
+    layers = tf_keras.layers
+    twin = tf_keras.Sequential(
+        [
+            layers.Conv2D(32, 5, padding="same", activation="relu"),
+            layers.MaxPooling2D(),
+            layers.Conv2D(64, 5, padding="same", activation="relu"),
+            layers.MaxPooling2D(),
+            layers.Flatten(),
+            layers.Dense(128, activation="relu"),
+            layers.Dense(7),
+        ]
+    )
+    twin.build(images.shape)
+    names = ("conv2d", "conv2d_1", "dense", "dense_1")
+    twin.set_weights([values[f"{name}/{part}"] for name in names for part in ("kernel", "bias")])
+    logits = twin(images.astype(np.float64) / 255 - 0.5).numpy()
+
+    def predictions() -> Any:
+        return model_fn({"image": tf.constant(images)}, None, ModeKeys.PREDICT, {"num_classes": 7}).predictions
+
+    found, _ = run_graph(predictions, values)
+    np.testing.assert_allclose(found["probabilities"], tf.nn.softmax(logits), rtol=1e-3, atol=1e-5)
+    np.testing.assert_array_equal(found["classes"], logits.argmax(axis=1))
+    assert np.ptp(found["probabilities"], axis=0).max() > 0.1
 
 
 def estimator_for(folder: Path, iterations: int = 50, **params: Any) -> TPUEstimator:
@@ -160,5 +218,5 @@ def test_bad_images() -> None:
         mnist_cnn(tf.zeros([2, 784]), 10, training=False)
     with pytest.raises(UsageError, match="4x4"):
         mnist_cnn(tf.zeros([2, 3, 8, 1]), 10, training=False)
-    with pytest.raises(UsageError, match=r"\['pixels'\]"):
+    with pytest.raises(UsageError, match="got pixels"):
         model_fn({"pixels": tf.zeros([2, 8, 8, 1])}, None, ModeKeys.PREDICT, {})

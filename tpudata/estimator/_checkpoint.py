@@ -17,7 +17,7 @@ import tensorflow as tf
 from google.protobuf import text_format  # type: ignore[import-untyped]
 
 from tpudata.errors import StorageError
-from tpudata.estimator._errors import CheckpointError
+from tpudata.estimator._errors import CheckpointError, reason
 
 _log = logging.getLogger("tpudata")
 _GLOBAL_STEP = "global_step"
@@ -158,7 +158,7 @@ def known(model_dir: str) -> list[str]:
     except tf.errors.NotFoundError:
         return []
     except tf.errors.OpError as error:
-        raise StorageError(f"{path}, which names the newest checkpoint, could not be read: {error.message}") from error
+        raise StorageError(f"{path}, which names the newest checkpoint, could not be read: {reason(error)}") from error
     # TensorFlow does not publish the type.
     state = type(tf.compat.v1.train.generate_checkpoint_state_proto(".", "any"))()
     try:
@@ -210,7 +210,7 @@ def save(model_dir: str, step: int, variables: Mapping[str, Any], keep_max: int 
         _write_state(model_dir, [*kept[len(surplus) :], base])
     except tf.errors.OpError as error:
         raise StorageError(
-            f"the checkpoint {prefix} could not be written: {error.message}. The last one is {last}; run again"
+            f"the checkpoint {prefix} could not be written: {reason(error)}. The last one is {last}; run again"
             " once there is room and permission, and training carries on from it."
         ) from error
     for path in surplus:

@@ -1,14 +1,26 @@
-"""The estimator's own errors. They are TpudataErrors, and also what ported programs catch.
+"""The estimator's own errors, and TensorFlow's in a line. They are TpudataErrors, and also what ported programs catch.
 
 TypeError and ValueError alone are for the arguments of a call; these are for what a run meets.
 """
 
+import re
 from typing import Any
 
 import tensorflow as tf
 
 from tpudata.errors import TpudataError, UsageError
 from tpudata.estimator._findings import Finding
+
+# What TensorFlow puts before and behind what went wrong: in a session behind the line of the operation, else between brackets.
+_OF_OPERATION = re.compile(r"\nNode: .*\n(.*)")
+_AROUND = re.compile(r"^\{\{.*?\}\} | \[Op:\w+\]")
+
+
+def reason(error: tf.errors.OpError) -> str:
+    """What went wrong in an operation, in a line, without where it was built."""
+    found = _OF_OPERATION.search(error.message)
+    line = found[1] if found else error.message.strip().partition("\n")[0]
+    return _AROUND.sub("", line)
 
 
 class CheckpointError(TpudataError, ValueError):

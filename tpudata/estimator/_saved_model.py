@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from tpudata.errors import StorageError
 from tpudata.estimator._checkpoint import Checkpoint, latest
-from tpudata.estimator._errors import CheckpointError, ModelFnTypeError, ModelFnValueError
+from tpudata.estimator._errors import CheckpointError, ModelFnTypeError, ModelFnValueError, reason
 from tpudata.estimator._export_outputs import DEFAULT_SIGNATURE, named_outputs
 from tpudata.estimator._keras_state import fresh_keras_state
 from tpudata.estimator._mode_keys import ModeKeys
@@ -59,7 +59,7 @@ def export_saved_model(
                 tf.io.gfile.rename(temporary, target)
             except tf.errors.OpError as error:
                 _remove(temporary)
-                raise StorageError(f"export_saved_model: {target} could not be written: {error.message}.") from error
+                raise StorageError(f"export_saved_model: {target} could not be written: {reason(error)}.") from error
             except BaseException:
                 _remove(temporary)
                 raise

@@ -1,0 +1,104 @@
+"""`python -m tpudata.train` as a process of its own: what it prints, and how SIGTERM ends it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import tensorflow as tf
+
+from tpudata.cli import main
+
+
+def test_without_tensorflow_the_extra_is_named(digits_dataset: Path, tmp_path: Path) -> None:
+    program = "import sys; sys.modules['tensorflow'] = None; from tpudata.cli import main; sys.exit(main(sys.argv[1:]))"
+    words = ["train", "--model=mnist_cnn", f"--data={digits_dataset}", f"--model-dir={tmp_path / 'm'}"]
+    done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("tpudata: error: tpudata train needs the [tensorflow] extra")
+    assert not (tmp_path / "m").exists()
+
+
+def test_sigterm_saves_and_the_same_command_carries_on(digits_dataset: Path, tmp_path: Path) -> None:
+    common = [
+        f"--data={digits_dataset}",
+        "--model=mnist_cnn",
+        "--batch-size=32",
+        "--iterations=10",
+        "--use_tpu=false",
+        "--master=",
+    ]
+    command = [sys.executable, "-m", "tpudata.train", *common, f"--model-dir={tmp_path / 'm'}"]
+    # A level that is set already is left alone, and the tests above have set one.
+    environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+    with subprocess.Popen(
+        [*command, "--train-steps=3000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stderr is not None
+        assert any(line.startswith("step ") for line in process.stderr)
+        process.terminate()
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 75
+    found = re.search(
+        r"^SIGTERM: training stopped at step (\d+), which is saved. Run again to carry on.$", err, re.MULTILINE
+    )
+    assert found is not None, err
+    step = int(found[1])
+    assert step >= 100
+    assert step % 10 == 0
+    assert "Traceback" not in err
+    assert out.startswith("configuration, saved in train_config.json:\n")
+    done = subprocess.run([*command, f"--train-steps={step + 20}"], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    # Nothing but progress on stderr.
+    assert [line.split()[0] for line in done.stderr.splitlines()] == ["step", "Saved", "Evaluated"]
+    through = [*common, "--mode=train", f"--model-dir={tmp_path / 'through'}", f"--train-steps={step + 20}"]
+    assert main(["train", *through]) == 0
+    paths = [tf.train.latest_checkpoint(str(tmp_path / folder)) for folder in ("m", "through")]
+    assert int(tf.train.load_variable(paths[0], "global_step")) == step + 20
+    for name, _ in tf.train.list_variables(paths[0]):
+        assert (tf.train.load_variable(paths[0], name) == tf.train.load_variable(paths[1], name)).all(), name
+
+
+def test_a_flag_that_is_not_known_as_a_module() -> None:
+    command = [sys.executable, "-m", "tpudata.train", "--stepz"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("tpudata: error: python -m tpudata.train: unknown flag --stepz")
+
+
+# Each batch of its evaluation tells that it has begun, and takes a while.
+SLOW_EVALUATION = """
+import time
+import tensorflow as tf
+from tpudata.estimator import TPUEstimatorSpec
+
+def slow(x):
+    print("evaluating", flush=True)
+    time.sleep(0.3)
+    return x
+
+def model_fn(features, labels, mode):
+    loss = 0 * tf.compat.v1.get_variable("kernel", [])
+    if mode == "eval":
+        loss = tf.ensure_shape(tf.numpy_function(slow, [loss], tf.float32), [])
+    return TPUEstimatorSpec(mode, loss=loss, train_op=tf.compat.v1.train.get_global_step().assign_add(1))
+"""
+
+
+def test_sigterm_in_an_evaluation_of_a_training(tmp_path: Path, digits_dataset: Path) -> None:
+    (tmp_path / "slow_model.py").write_text(SLOW_EVALUATION)
+    words = [f"--data={digits_dataset}", f"--model-dir={tmp_path / 'm'}", "--train-steps=3", "--batch-size=2"]
+    command = [sys.executable, "-m", "tpudata.train", "--model=slow_model:model_fn", *words]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert any(line == "evaluating\n" for line in process.stdout)
+        process.terminate()
+        assert process.wait(timeout=120) == 75
+    assert tf.train.load_variable(str(tmp_path / "m" / "model.ckpt-3"), "global_step") == 3
+    assert not (tmp_path / "m" / "evaluation.json").exists()
