@@ -24,7 +24,7 @@ def _rows(shown: str) -> dict[str, list[str]]:
 
 
 def test_all_that_is_here(digits_dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    flags = [f"--data={digits_dataset}", "--model=mnist_cnn", "--batch-size=16", "--param=dropout=0.1"]
+    flags = [f"--data={digits_dataset}", "--model=mnist_cnn", "--batch-size=16", "--param=dropout=0.1", "--crop=8"]
     assert main(["doctor", *flags, "--time-limit=200"]) == 0
     rows = _rows(capsys.readouterr().out)
     assert f"tensorflow {tf.__version__}" in rows["versions"][1]
@@ -42,10 +42,10 @@ def test_all_that_is_here(digits_dataset: Path, capsys: pytest.CaptureFixture[st
 def test_what_does_not_answer_is_given_up(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"grpc://127.0.0.1:{silent.getsockname()[1]}"
-        flags = [f"--tpu-name={address}", f"--data={tmp_path / 'none'}", "--model=mnist_cnn", "--time-limit=3"]
+        flags = [f"--tpu-name={address}", f"--data={tmp_path / 'none'}", "--model=mnist_cnn", "--time-limit=1"]
         assert main(["doctor", *flags]) == 1
     rows = _rows(capsys.readouterr().out)
-    assert rows["TPU"] == ["FAILED", "no answer within 3 seconds; --time-limit waits longer"] or (
+    assert rows["TPU"] == ["FAILED", "no answer within 1 second; --time-limit waits longer"] or (
         rows["TPU"][0] == "FAILED" and "no answer within 1 seconds" in rows["TPU"][1]
     )
     assert rows["dataset"][0] == "FAILED"
@@ -58,6 +58,8 @@ def test_what_does_not_answer_is_given_up(capsys: pytest.CaptureFixture[str], tm
     [
         (["--model=mnist_cnn"], "--model needs --data"),
         (["--batch-size=8"], "--batch-size is for the rehearsal of a model: add --model"),
+        (["--crop=8"], "--crop is for the rehearsal"),
+        (["--model=mnist_cn", "--data=nowhere"], "Did you mean 'mnist_cnn'"),
         (["--param=a=1"], "--param is for the rehearsal"),
         (["--time-limit=0"], "'0' is not a whole number"),
         (["--tpu-nam=x"], "did you mean --tpu-name?"),

@@ -23,7 +23,7 @@ from tpudata.tables import counted
 
 # Rows of the square matrices, and about how long they are multiplied, in seconds.
 _ROWS = {"CPU": 1024, "GPU": 4096, "TPU": 4096}
-_SECONDS = 1.0
+_SECONDS = 0.5
 
 
 def devices() -> str:

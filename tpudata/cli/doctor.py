@@ -15,7 +15,8 @@ from tpudata._version import __version__
 from tpudata.errors import MissingExtraError, TpudataError, UsageError
 from tpudata.flags import FlagParser, positive_int
 from tpudata.format import open_dataset
-from tpudata.tables import table
+from tpudata.models import check_model_name
+from tpudata.tables import counted, table
 
 _PACKAGES = (
     "tensorflow",
@@ -28,6 +29,8 @@ _PACKAGES = (
     "sentencepiece",
     "tokenizers",
 )
+# Flags of `tpudata train` that the rehearsal takes, too.
+_REHEARSED = {"image-size": "HxW", "crop": "SIZE", "sequence-length": "N", "batch-size": "N"}
 _FINE, _NONE, _BAD = "ok", "none", "FAILED"
 
 
@@ -53,8 +56,8 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("--model", metavar="NAME", help="list what a TPU would refuse of this model; needs --data")
     parser.add_argument("--config", metavar="FILE", help="for the rehearsal, as of tpudata train")
     parser.add_argument("--param", action="append", default=[], metavar="NAME=VALUE", help="for the rehearsal")
-    parser.add_argument("--image-size", metavar="HxW", help="for the rehearsal")
-    parser.add_argument("--batch-size", metavar="N", help="for the rehearsal")
+    for name, value in _REHEARSED.items():
+        parser.add_argument(f"--{name}", metavar=value, help="for the rehearsal")
     parser.add_argument(
         "--time-limit",
         type=positive_int,
@@ -63,14 +66,15 @@ def run(argv: Sequence[str]) -> int:
         help="for each answer (default: %(default)s)",
     )
     flags = parser.parse(argv)
-    rehearsal = [
-        f"--{name}={getattr(flags, name.replace('-', '_'))}" for name in ("config", "image-size", "batch-size")
-    ]
-    rehearsal = [word for word in rehearsal if not word.endswith("=None")] + [f"--param={x}" for x in flags.param]
+    given = {name: getattr(flags, name.replace("-", "_")) for name in ("config", *_REHEARSED)}
+    rehearsal = [f"--{name}={value}" for name, value in given.items() if value is not None]
+    rehearsal += [f"--param={text}" for text in flags.param]
     if flags.model is None and rehearsal:
         raise UsageError(f"tpudata doctor: {rehearsal[0].split('=')[0]} is for the rehearsal of a model: add --model")
     if flags.model is not None and flags.data is None:
         raise UsageError("tpudata doctor: --model needs --data, a dataset that the model is fed with")
+    if flags.model is not None and ":" not in flags.model:
+        check_model_name(flags.model)
     limit = flags.time_limit
     rows = [("versions", *_versions())]
     _show(rows[-1])
@@ -118,7 +122,7 @@ def _answer(limit: int, otherwise: str, *words: str) -> tuple[str, str]:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=limit, stdin=subprocess.DEVNULL)
     except subprocess.TimeoutExpired:
-        return otherwise, f"no answer within {limit} seconds; --time-limit waits longer"
+        return otherwise, f"no answer within {counted(limit, 'second')}; --time-limit waits longer"
     lines = done.stdout.splitlines()
     if done.returncode != 0 or not lines:
         said = done.stderr.strip().splitlines()
