@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -16,7 +17,10 @@ import tensorflow as tf
 
 from tests.sequences import write_sequences
 from tpudata.cli import main
+from tpudata.estimator import CheckpointError
 from tpudata.format import open_dataset
+from tpudata.train_evaluation import Evaluation
+from tpudata.train_options import TrainOptions
 
 
 def _train(data: Path, model_dir: Path, *flags: str, model: str = "mnist_cnn") -> int:
@@ -144,7 +148,7 @@ def test_checkpoints_are_waited_for(
     def appear() -> None:
         folder.mkdir(exist_ok=True)
         for step in (20, 30):
-            time.sleep(1.5)
+            time.sleep(0.6)
             for part in ("index", "data-00000-of-00001"):
                 name = f"model.ckpt-{step}.{part}"
                 (folder / name).write_bytes((model_dir / name).read_bytes())
@@ -172,6 +176,30 @@ def test_the_wait_for_checkpoints_ends(
     assert not (tmp_path / "m" / "evaluation.json").exists()
     assert _train(digits_dataset, model_dir, *waiting, "--train-steps=40") == 0
     assert "no checkpoint after that of step 30 within 0.3 seconds" in capsys.readouterr().out
+
+
+def test_a_checkpoint_that_is_removed_before_it_is_read_is_passed_over(
+    model_dir: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = Path(shutil.copytree(model_dir, tmp_path / "m"))
+
+    class Estimator:
+        """Finds that training has just removed its first checkpoint."""
+
+        def evaluate(self, _: Any, checkpoint_path: str) -> dict[str, Any]:
+            step = int(checkpoint_path.rpartition("-")[2])
+            if step == 0:
+                Path(f"{checkpoint_path}.index").unlink()
+            if step != 10:
+                raise CheckpointError(f"{checkpoint_path} cannot be read")
+            return {"loss": 1.0, "global_step": step}
+
+    options = TrainOptions("m", "d", str(folder), mode="eval", continuous=True)
+    evaluation = Evaluation(Estimator(), options, lambda: None, 1)  # type: ignore[arg-type]
+    with caplog.at_level("INFO"), pytest.raises(CheckpointError, match="ckpt-20 cannot be read"):
+        evaluation.run_continuously()
+    assert "model.ckpt-0 was removed before it could be evaluated." in caplog.text
+    assert evaluation.metrics["global_step"] == 10
 
 
 # Its loss in evaluation is best at step 6.
@@ -220,7 +248,9 @@ def test_training_stops_where_the_metric_gets_no_better(
     assert _json(tmp_path / "m" / "evaluation.json")["global_step"] == 12
 
 
-def test_an_interrupted_run_stops_at_the_same_step(stopping: Any, tmp_path: Path) -> None:
+def test_an_interrupted_run_stops_at_the_same_step(
+    stopping: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     flags = ["--early-stop-metric=loss", "--early-stop-patience=2"]
     assert stopping("m", *flags, "--train-steps=4") == 0
     # Stopped between two evaluations.
@@ -228,6 +258,10 @@ def test_an_interrupted_run_stops_at_the_same_step(stopping: Any, tmp_path: Path
     assert stopping("m", *flags) == 0
     history = _json(tmp_path / "m" / "early_stopping.json")["evaluations"]
     assert [item["step"] for item in history] == [2, 4, 6, 8, 10]
+    for text in ("", "[1]", '{"metric": "loss", "evaluations": [1]}'):
+        (tmp_path / "m" / "early_stopping.json").write_text(text)
+        assert stopping("m", *flags) == 1
+        assert "early_stopping.json is damaged: remove it" in capsys.readouterr().err
 
 
 def test_a_goal_and_an_unknown_metric(stopping: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

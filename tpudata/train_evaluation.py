@@ -74,7 +74,8 @@ class Evaluation:
         """
         options = self._options
         for checkpoint in _new_checkpoints(options):
-            self.run(checkpoint)
+            if not self._run_if_there(checkpoint):
+                continue
             if self.metrics["global_step"] >= options.train_steps:
                 return
         waited = f"within {_timeout(options):g} seconds (--continuous-timeout)"
@@ -85,6 +86,19 @@ class Evaluation:
         print(
             f"\nno checkpoint after that of step {self.metrics['global_step']} {waited}; --train-steps is {options.train_steps}"
         )
+
+    def _run_if_there(self, checkpoint: str) -> bool:
+        """Evaluates a checkpoint, unless training removes it before it is read; whether it did."""
+        from tpudata.estimator import CheckpointError
+
+        try:
+            self.run(checkpoint)
+        except CheckpointError:
+            if _is_there(checkpoint):
+                raise
+            _log.info("%s was removed before it could be evaluated.", checkpoint)
+            return False
+        return True
 
     def train_until_no_better(self, train: Callable[[int], int], step: int) -> None:
         """Trains from evaluation to evaluation, until the last step or until the metric got no better for too long.
@@ -150,7 +164,7 @@ def _new_checkpoints(options: TrainOptions) -> Iterator[str]:
         state = tf.train.get_checkpoint_state(options.model_dir)
         paths = [] if state is None else list(state.all_model_checkpoint_paths)
         # Training may have removed an old one by now.
-        new = next((path for path in paths if path not in seen and tf.io.gfile.exists(f"{path}.index")), None)
+        new = next((path for path in paths if path not in seen and _is_there(path)), None)
         if new is not None:
             seen.add(new)
             yield new
@@ -164,20 +178,31 @@ def _new_checkpoints(options: TrainOptions) -> Iterator[str]:
             time.sleep(min(_POLL_SECONDS, timeout))
 
 
+def _is_there(checkpoint: str) -> bool:
+    import tensorflow as tf
+
+    return bool(tf.io.gfile.exists(f"{checkpoint}.index"))
+
+
 def _timeout(options: TrainOptions) -> float:
     return _TIMEOUT if options.continuous_timeout is None else options.continuous_timeout
 
 
 def _kept(options: TrainOptions) -> dict[int, float]:
-    """The values of earlier calls in this folder, by step, where they are of the same metric."""
+    """The values of earlier calls in this folder, by step, where they are of the same metric; TpudataError: it is damaged."""
     storage = storage_for(options.model_dir)
     path = storage.join(options.model_dir, STOPPING_NAME)
     if storage.stat(path) is None:
         return {}
-    record = json.loads(storage.read(path))
-    if record["metric"] != options.early_stop_metric:
-        return {}
-    return {item["step"]: item["value"] for item in record["evaluations"]}
+    try:
+        record = json.loads(storage.read(path))
+        if record["metric"] != options.early_stop_metric:
+            return {}
+        return {int(item["step"]): float(item["value"]) for item in record["evaluations"]}
+    except (ValueError, KeyError, TypeError) as error:
+        raise TpudataError(
+            f"{path} is damaged: remove it, and early stopping counts anew from the newest checkpoint"
+        ) from error
 
 
 def _is_max(options: TrainOptions) -> bool:
