@@ -199,7 +199,9 @@ def test_the_files_of_a_list_are_looked_at_at_once_and_come_in_order(store: Fake
     shard = tmp_path / "out" / "train-00000-of-00001.tfrecord"
     found = [decode_example(record)["image/filename"][0] for _, record in read_records(str(shard))]
     assert found == [name.encode() for name in names]
-    refused = [json.loads(line) for file in (tmp_path / "out").glob("rejects/*") for line in file.open()]
+    refused = [
+        json.loads(line) for file in (tmp_path / "out").glob("rejects/*") for line in file.read_bytes().splitlines()
+    ]
     assert [line["source"].rpartition(" ")[2] for line in refused] == ["5", "6", "7"]
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -41,6 +44,42 @@ def test_an_emulator_of_a_folder_that_is_not_there_says_so(tmp_path: Path) -> No
     command = [sys.executable, "-m", "tests.fake_gcs", f"--bucket=data={tmp_path / 'none'}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (1, f"gcs_emulator: {tmp_path / 'none'} is no folder\n")
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "words"),
+    [
+        (["--port=TAKEN"], 1, "port TAKEN of 127.0.0.1: Address already in use. Leave --port out"),
+        (["--port=99999"], 2, "argument --port: invalid port value: '99999'"),
+        (["--latency=-1"], 2, "argument --latency: invalid amount value: '-1'"),
+        (["--bucket=gs://data"], 1, "--bucket 'gs://data': it is NAME or NAME=FOLDER"),
+        (["--environment=/none/there"], 1, "No such file or directory: '/none/"),
+    ],
+)
+def test_what_it_cannot_do_it_says_in_a_line(tmp_path: Path, flags: list[str], code: int, words: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        number = str(taken.getsockname()[1])
+        argv = [sys.executable, "-m", "tests.fake_gcs", *(flag.replace("TAKEN", number) for flag in flags)]
+        environment = {**os.environ, "TMPDIR": str(tmp_path)}
+        done = subprocess.run(argv, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False)
+    assert words.replace("TAKEN", number) in done.stderr.splitlines()[-1]
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGHUP"])
+def test_a_terminal_ends_it_and_it_leaves_nothing(tmp_path: Path, name: str) -> None:
+    argv = [sys.executable, "-m", "tests.fake_gcs"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(argv, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("# gs://data")
+        # An impatient person's.
+        for _ in range(5):
+            process.send_signal(getattr(signal, name))
+            time.sleep(0.02)
+        assert process.wait(60) == 0
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.whole
