@@ -109,6 +109,16 @@ def test_a_param_without_a_value(word: str) -> None:
         parse_options([*REQUIRED, f"--param={word}"])
 
 
+def test_a_flag_for_the_crop_wins_over_the_size_in_the_file(parse: Any) -> None:
+    options = parse("image_size: 64x64", *REQUIRED, "--crop=32")
+    assert (options.crop, options.image_size) == (32, None)
+    options = parse("crop: 64", *REQUIRED, "--image-size=32")
+    assert (options.crop, options.image_size) == (None, (32, 32))
+    for text, *flags in (("crop: 64\nimage_size: 64",), ("crop: 64", "--crop=8", "--image-size=8")):
+        with pytest.raises(UsageError, match="leave --image-size out"):
+            parse(text, *REQUIRED, *flags)
+
+
 def test_one_file_serves_all_modes(parse: Any) -> None:
     text = "early_stop_metric: loss\nearly_stop_patience: 2\nsave_checkpoints_steps: 5\n"
     text += "continuous: true\naugment: true\noutput: o\n"

@@ -46,6 +46,11 @@ def parse_options(argv: Sequence[str], prog: str = "tpudata train") -> TrainOpti
 
 def _over_file(parser: FlagParser, argv: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:
     """The flags over what a file says; one file serves all modes, so what is in it for another mode is not looked at."""
+    asked = vars(parser.parse(argv))
+    # A crop has a size of its own: a flag for one of the two wins over the other in the file.
+    for one, other in (("crop", "image_size"), ("image_size", "crop")):
+        if asked[one] is not None and other in given:
+            given = {name: value for name, value in given.items() if name != other}
     before = {name: parser.get_default(name) for name in given}
     parser.set_defaults(**given)
     mode = parser.parse(argv).mode
