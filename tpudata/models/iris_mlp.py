@@ -25,7 +25,7 @@ class IrisMlpParams(TrainingParams):
 
     Attributes:
         num_classes: number of classes; labels are 0 to num_classes - 1.
-        feature_names: of the features that count, in this order; empty for all floats but "weights", by name.
+        feature_names: of the features that count, in this order; empty for all floats but "weights" and "token_weights", by name.
         hidden_units: units of each hidden layer.
         activation: of the hidden layers: "sigmoid", "relu" or "tanh".
         dropout: share of the hidden units that a training step drops.
