@@ -14,7 +14,7 @@ from tpudata.format.layout import INDEX_FOLDER, REJECTS_FOLDER, is_shard_name, k
 from tpudata.format.manifest import MANIFEST_NAME
 from tpudata.format.metadata import metadata_names
 from tpudata.format.tokenizer_file import TOKENIZER_NAMES, tokenizer_file
-from tpudata.storage import Entry, is_remote, storage_for
+from tpudata.storage import Entry, for_each, is_remote, storage_for
 from tpudata.storage.local import TEMPORARY_PREFIX
 from tpudata.tables import counted
 
@@ -177,17 +177,17 @@ def remove_dataset(output: str) -> None:
     manifest = _manifest(output)
     # The manifest goes first: from then on the folder no longer claims to be complete.
     storage.delete(storage.join(output, MANIFEST_NAME))
+    paths = []
     for split in manifest.splits.values():
         for shard in split.shards:
-            storage.delete(storage.join(output, index_name(shard.name)))
+            paths.append(storage.join(output, index_name(shard.name)))
             if manifest.keys:
-                storage.delete(storage.join(output, keys_name(shard.name)))
-            storage.delete(storage.join(output, rejects_name(shard.name)))
-            storage.delete(storage.join(output, shard.name))
-    for name in manifest.rejects:
-        storage.delete(storage.join(output, REJECTS_FOLDER, name))
-    for name in _metadata_of(manifest):
-        storage.delete(storage.join(output, name))
+                paths.append(storage.join(output, keys_name(shard.name)))
+            paths.append(storage.join(output, rejects_name(shard.name)))
+            paths.append(storage.join(output, shard.name))
+    paths += [storage.join(output, REJECTS_FOLDER, name) for name in manifest.rejects]
+    paths += [storage.join(output, name) for name in _metadata_of(manifest)]
+    for_each(output, storage.delete, paths)
 
 
 def _manifest(output: str) -> Manifest:

@@ -16,6 +16,7 @@ import pytest
 
 from beam_jobs import WriteTFRecordShards
 from beam_jobs.images import run
+from beam_jobs.output import remove_dataset
 from beam_jobs.reading import read_references
 from beam_jobs.reference import WHOLE_FILE, Reference
 from beam_jobs.runner import new_pipeline, pipeline_options, run_pipeline
@@ -24,7 +25,7 @@ from tests.beam_jobs.test_images import digests, make_pictures
 from tests.fake_gcs import FakeGcs, Fault
 from tpudata.cli import main
 from tpudata.errors import BadRecordError, OutputError, StorageError, StoreAwayError, TpudataError
-from tpudata.format import decode_example, open_dataset, read_records
+from tpudata.format import decode_example, open_dataset, read_records, write_metadata
 from tpudata.storage import storage_for
 from tpudata.storage._gcs_session import Patience
 from tpudata.storage._select import _google
@@ -97,6 +98,19 @@ def test_resume_append_and_overwrite_there(store: FakeGcs, tmp_path: Path) -> No
     assert run([*argv, "--overwrite"]) == 0
     assert not [name for name in objects if "a001" in name or "/." in name]
     assert main(["verify", "gs://b/out"]) == 0
+
+
+def test_an_old_dataset_goes_and_a_new_one_s_metadata_come_at_once(store: FakeGcs) -> None:
+    assert run(["--input", "gs://b/in", "--output", "gs://b/out", "--shard-size", "20kB"]) == 0
+    dataset = open_dataset("gs://b/out")
+    labels = dataset.labels()
+    store.latency, store.most_in_flight = 0.05, 0
+    write_metadata("gs://b/out", dataset.manifest, labels)
+    assert store.most_in_flight >= 3
+    store.most_in_flight = 0
+    remove_dataset("gs://b/out")
+    assert store.most_in_flight >= 16
+    assert not [name for name in store.buckets["b"] if name.startswith("out/")]
 
 
 def references(store: FakeGcs) -> list[Reference]:

@@ -43,7 +43,7 @@ def test_tensorflow_keeps_files(store: FakeGcs, child: Child, kind: str) -> None
     assert bool(store.faults.met) == (kind != "none")
 
 
-@pytest.mark.parametrize("kind", whole("none", "429", "500", "503", "reset", "slow"))
+@pytest.mark.parametrize("kind", whole("none", *OF_TENSORFLOW, "expired", fast=("none", "503", "lost", "truncated")))
 def test_beam_keeps_files(store: FakeGcs, child: Child, kind: str) -> None:
     if kind != "none":
         break_all(store, kind, "upload", "part", "read", "list")

@@ -11,7 +11,7 @@ from tpudata.errors import DatasetError
 from tpudata.format import tfds
 from tpudata.format.layout import LABELS_NAME
 from tpudata.format.manifest import MANIFEST_NAME, Manifest
-from tpudata.storage import storage_for
+from tpudata.storage import for_each, storage_for
 
 
 def metadata_names(compression: str | None, *, labelled: bool) -> tuple[str, ...]:
@@ -48,8 +48,12 @@ def write_metadata(folder: str, manifest: Manifest, labels: Sequence[str] | None
         files[LABELS_NAME] = "".join(f"{name}\n" for name in labels).encode()
     files.update(tfds.metadata(manifest))
     crc32c = None if labels is None else google_crc32c.value(files[LABELS_NAME])
-    files[MANIFEST_NAME] = dataclasses.replace(manifest, labels_crc32c=crc32c).to_bytes()
     storage = storage_for(folder)
-    for name, data in files.items():
+
+    def write(named: tuple[str, bytes]) -> None:
+        name, data = named
         with storage.create(storage.join(folder, name)) as file:
             file.write(data)
+
+    for_each(folder, write, files.items())
+    write((MANIFEST_NAME, dataclasses.replace(manifest, labels_crc32c=crc32c).to_bytes()))

@@ -3,6 +3,7 @@
 Every path is a full path in the storage's own notation. `storage_for(path)` picks the storage by the path.
 """
 
+from tpudata.storage._for_each import for_each
 from tpudata.storage._glob import expand, expand_below, is_pattern, split_pattern
 from tpudata.storage._interface import Entry, Storage
 from tpudata.storage._select import is_remote, storage_for
@@ -14,6 +15,7 @@ __all__ = [
     "Storage",
     "expand",
     "expand_below",
+    "for_each",
     "is_pattern",
     "is_remote",
     "split_pattern",
