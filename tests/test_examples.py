@@ -74,3 +74,11 @@ def test_keras_text(tmp_path: Path) -> None:
     flags = ["--steps=80", "--units=64", "--count=30", "--prompt=JULIET:\n", "--temperature=0.1"]
     out = _run("keras_text.py", f"--data={tmp_path / 'data'}", *flags)
     assert "JULIET:\nO Romeo" in out
+
+
+def test_a_folder_that_is_no_dataset(tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "ignore", str(EXAMPLES / "keras_text.py"), f"--data={tmp_path}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith(f"tpudata: error: {tmp_path} has no manifest.json")
+    assert "Traceback" not in done.stderr

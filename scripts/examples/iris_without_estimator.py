@@ -6,6 +6,8 @@ python scripts/examples/iris_without_estimator.py --tpu grpc://HOST:8470
 
 import argparse
 import contextlib
+import sys
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from sklearn.datasets import load_iris
 from sklearn.model_selection import train_test_split
 
 import tpudata
+from tpudata.process import run_command
 
 SEED = 42
 HIDDEN = 256
@@ -72,7 +75,7 @@ def accuracy(features: Any, labels: Any, w_1: Any, w_2: Any) -> float:
     return float(np.mean(predicted == labels.argmax(axis=1)))
 
 
-def main() -> None:
+def main(argv: Sequence[str]) -> int:
     """Connects to the TPU, if one is named, and learns."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
@@ -81,12 +84,14 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=100)
     parser.add_argument("--batch-size", type=int, default=8, help="of all cores together")
     parser.add_argument("--learning-rate", type=float, default=0.05)
-    flags = parser.parse_args()
+    flags = parser.parse_args(argv)
     here = contextlib.nullcontext(tf.distribute.get_strategy())
     with tpudata.tpu_system(flags.tpu) if flags.tpu else here as strategy:
         print(f"replicas: {strategy.num_replicas_in_sync}")
         learn(strategy, flags.epochs, flags.batch_size, flags.learning_rate)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    # A mistake of a person, such as a folder that is no dataset, is told in a line.
+    sys.exit(run_command(main))

@@ -6,6 +6,8 @@ python scripts/examples/keras_images.py --data DATA [--tpu grpc://HOST:8470]
 
 import argparse
 import contextlib
+import sys
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -13,6 +15,7 @@ import tf_keras as keras
 
 import tpudata
 from tpudata.format import open_dataset
+from tpudata.process import run_command
 
 
 def cnn(classes: int) -> Any:
@@ -31,7 +34,7 @@ def cnn(classes: int) -> Any:
     )
 
 
-def main() -> None:
+def main(argv: Sequence[str]) -> int:
     """Trains, and evaluates every held-out picture once."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, help="the dataset's folder")
@@ -41,7 +44,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=64, help="of each core")
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--steps-per-epoch", type=int, default=100)
-    flags = parser.parse_args()
+    flags = parser.parse_args(argv)
     classes = max(feature.num_classes or 0 for feature in open_dataset(flags.data).manifest.features)
     keras.utils.set_random_seed(1)
 
@@ -72,7 +75,9 @@ def main() -> None:
         model.fit(train, steps_per_epoch=flags.steps_per_epoch, epochs=flags.epochs, verbose=2)
         found = model.evaluate(batches(strategy, "validation", training=False), verbose=0, return_dict=True)
         print(f"held-out accuracy {found['accuracy']:.2%}")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    # A mistake of a person, such as a folder that is no dataset, is told in a line.
+    sys.exit(run_command(main))

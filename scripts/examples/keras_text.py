@@ -6,6 +6,8 @@ python scripts/examples/keras_text.py --data DATA --prompt 'ROMEO:' [--tpu grpc:
 
 import argparse
 import contextlib
+import sys
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ import tf_keras as keras
 import tpudata
 from beam_jobs.tokenizers import dataset_tokenizer
 from tpudata.format import open_dataset
+from tpudata.process import run_command
 
 
 def lstm(tokens: int, units: int) -> Any:
@@ -43,7 +46,7 @@ def write(model: Any, prompt: list[int], length: int, count: int, temperature: f
     return ids
 
 
-def main() -> None:
+def main(argv: Sequence[str]) -> int:
     """Trains and writes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, help="the dataset's folder, made with --tokenizer chars")
@@ -56,7 +59,7 @@ def main() -> None:
     parser.add_argument("--prompt", default="\n", help="what it goes on from")
     parser.add_argument("--count", type=int, default=300, help="characters to write")
     parser.add_argument("--temperature", type=float, default=0.7)
-    flags = parser.parse_args()
+    flags = parser.parse_args(argv)
     manifest = open_dataset(flags.data).manifest
     tokenizer = dataset_tokenizer(flags.data)
     tokens: Any = manifest.options["tokenizer"]
@@ -65,6 +68,8 @@ def main() -> None:
         prompt = tokenizer.encode_batch([flags.prompt])[0].tolist()
     except ValueError as error:
         parser.error(f"--prompt: {error}")
+    if not prompt:
+        parser.error("--prompt is empty: give at least a character")
     keras.utils.set_random_seed(1)
     input_fn = tpudata.make_input_fn(flags.data, "train", training=True, weights="sample_weight", seed=1)
 
@@ -83,7 +88,9 @@ def main() -> None:
         model.fit(train, steps_per_epoch=flags.steps, epochs=1, verbose=2)
         ids = write(model, prompt, length, flags.count, flags.temperature)
     print(tokenizer.decode(ids))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    # A mistake of a person, such as a folder that is no dataset, is told in a line.
+    sys.exit(run_command(main))
