@@ -294,3 +294,14 @@ def test_outputs_that_are_none_end_in_one_line(
     assert line.startswith("tpudata: error: ")
     assert path.rstrip("/") in line
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("folder", ["gs://", "gs:/b", "gs://none/out", "gs://b/nothing", "gs://b/in//"])
+@pytest.mark.parametrize("command", ["inspect", "verify"])
+def test_datasets_that_are_none_end_in_one_line(
+    store: FakeGcs, capsys: pytest.CaptureFixture[str], folder: str, command: str
+) -> None:
+    assert main([command, folder]) == 1
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line]
+    assert line.startswith("tpudata: error: ")
+    assert folder.rstrip("/") in line

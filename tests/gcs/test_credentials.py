@@ -13,6 +13,7 @@ import pytest
 
 from tests.fake_gcs import FakeGcs, Fault
 from tests.gcs.child import ROOT
+from tpudata.cli._doctor_probe import credentials
 from tpudata.errors import StorageError
 from tpudata.storage._gcs_session import ANONYMOUS, IMPERSONATED, Patience
 from tpudata.storage.gcs import GcsStorage
@@ -57,6 +58,17 @@ def test_another_account_s_by_the_way_of_one_s_own(described: FakeGcs, monkeypat
     # One's own, and with it the other's.
     assert described.requests["token"] == 2
     assert len(described.seen_authorization) == 1
+
+
+def test_doctor_names_them(as_google: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
+    nobody = "nobody@test.iam.gserviceaccount.com"
+    assert credentials() == f"{nobody}, project test"
+    monkeypatch.setenv(IMPERSONATED, "one@test, other@test")
+    assert credentials() == f"other@test, by way of {nobody}, project test"
+    monkeypatch.setenv(ANONYMOUS, "1")
+    assert credentials() == f"none shown: {ANONYMOUS} is 1"
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:9")
+    assert credentials() == "none needed: STORAGE_EMULATOR_HOST is http://127.0.0.1:9"
 
 
 def test_none(described: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,19 +64,17 @@ def test_a_folder_may_be_marked_by_an_empty_object(store: FakeGcs, gcs: Storage)
 
 def test_stat_tells_objects_folders_and_nothing_apart(store: FakeGcs, gcs: Storage) -> None:
     store.put("b", "in/a.jpg", b"abc")
-    found = {
-        path: gcs.stat(path)
-        for path in ("gs://b/in/a.jpg", "gs://b/in", "gs://b", "gs://b/i", "gs://none/in", "gs://none")
-    }
+    found = {path: gcs.stat(path) for path in ("gs://b/in/a.jpg", "gs://b/in", "gs://b", "gs://b/i")}
     sizes = {path: entry and (entry.path, entry.name, entry.size, entry.is_folder) for path, entry in found.items()}
     assert sizes == {
         "gs://b/in/a.jpg": ("gs://b/in/a.jpg", "a.jpg", 3, False),
         "gs://b/in": ("gs://b/in", "in", 0, True),
         "gs://b": ("gs://b", "", 0, True),
         "gs://b/i": None,
-        "gs://none/in": None,
-        "gs://none": None,
     }
+    for path in ("gs://none/in", "gs://none"):
+        with pytest.raises(StorageError, match=f"{path} could not be looked up: .*bucket none is not"):
+            gcs.stat(path)
 
 
 def test_reading_whole_and_in_parts(store: FakeGcs, gcs: Storage) -> None:
@@ -290,6 +288,7 @@ def test_buckets_of_every_kind_of_name(store: FakeGcs, gcs: Storage, bucket: str
     [
         ("gs://", "'gs://' names no bucket; write gs://BUCKET/OBJECT"),
         ("gs:///a", "'gs:///a' names no bucket"),
+        ("gs://_a/a", "'gs://_a/a' names no bucket"),
         ("gs:/b/a", "gs:/b/a: write gs://b/a for Google Cloud Storage"),
         ("GS://b/a", "GS://b/a: no storage for GS://; local paths and gs:// are read"),
     ],

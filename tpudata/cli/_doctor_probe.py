@@ -54,14 +54,18 @@ def tpu(name: str, zone: str, project: str, limit: str) -> str:
 
 def credentials() -> str:
     """Whose credentials google-cloud-storage would show."""
-    if os.environ.get("STORAGE_EMULATOR_HOST"):
-        return f"none needed: STORAGE_EMULATOR_HOST is {os.environ['STORAGE_EMULATOR_HOST']}"
-    if os.environ.get("CLOUDSDK_AUTH_DISABLE_CREDENTIALS", "").lower() == "true":
-        return "none shown: CLOUDSDK_AUTH_DISABLE_CREDENTIALS is true"
+    from tpudata.storage._gcs_session import ANONYMOUS, EMULATOR, IMPERSONATED, is_switched_on
+
+    if os.environ.get(EMULATOR):
+        return f"none needed: {EMULATOR} is {os.environ[EMULATOR]}"
+    if is_switched_on(ANONYMOUS):
+        return f"none shown: {ANONYMOUS} is {os.environ[ANONYMOUS]}"
     import google.auth
 
     found, project = google.auth.default()
     account = getattr(found, "service_account_email", None) or type(found).__module__.rpartition(".")[2]
+    if other := os.environ.get(IMPERSONATED, "").strip():
+        account = f"{other.rpartition(',')[2].strip()}, by way of {account}"
     return f"{account}, project {project or 'not set'}"
 
 

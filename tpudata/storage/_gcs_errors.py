@@ -40,7 +40,7 @@ class ReplacedError(api.NotFound):
 def split_path(path: str) -> tuple[str, str]:
     """Bucket and object of `gs://BUCKET/OBJECT`."""
     bucket, _, name = path.removeprefix("gs://").partition("/")
-    if not bucket:
+    if not path.startswith("gs://") or not bucket[:1].isalnum() or not bucket[-1:].isalnum():
         raise StorageError(f"{path!r} names no bucket; write gs://BUCKET/OBJECT.")
     return bucket, name
 

@@ -68,7 +68,7 @@ class GcsStorage:
     def stat(self, path: str) -> Entry | None:
         """The object or folder at a path, or None."""
         bucket, name = split_path(path)
-        with named("looked up", path), contextlib.suppress(api.NotFound):
+        with named("looked up", path):
             # An object whose name ends with `/` marks a folder.
             found = self._look(bucket, name) if name and not name.endswith("/") else None
             if found is not None:
