@@ -287,7 +287,12 @@ def test_the_best_checkpoint_is_kept_and_can_be_used(
         "model.ckpt-6.data-00000-of-00001",
         "model.ckpt-6.index",
     ]
-    used = {"best": 6, str(tmp_path / "m" / "model.ckpt-12"): 12, str(tmp_path / "m" / "model.ckpt-14.index"): 14}
+    used = {
+        "best": 6,
+        str(folder): 6,
+        str(tmp_path / "m" / "model.ckpt-12"): 12,
+        str(tmp_path / "m" / "model.ckpt-14.index"): 14,
+    }
     for checkpoint, step in used.items():
         words = ["--mode=eval", f"--checkpoint={checkpoint}"]
         assert _train(digits_dataset, tmp_path / "m", *words, model="stopping_model:model_fn") == 0

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from tpudata._quiet import quiet_loading
 from tpudata._tensorflow import require_tensorflow
 from tpudata.error_text import own_error
-from tpudata.errors import DatasetError, TpudataError, UsageError
+from tpudata.errors import TpudataError, UsageError
 from tpudata.format import Dataset, Feature, open_dataset
 from tpudata.models import check_model_name, get_model, make_model_fn
 from tpudata.predictions import write_predictions
@@ -34,7 +34,7 @@ from tpudata.train_evaluation import Evaluation, check_metric
 from tpudata.train_flags import parse_options
 from tpudata.train_model import evaluation_input_fn, label_of, make_estimator, model_params, training_input_fn
 from tpudata.train_options import TrainOptions
-from tpudata.train_places import check_places, chosen_checkpoint
+from tpudata.train_places import check_places, check_splits, chosen_checkpoint
 from tpudata.train_prompt import prompt_input_fn, write_continuations
 from tpudata.train_record import record_run
 from tpudata.train_table import Row, closing_row, closing_table
@@ -94,7 +94,7 @@ def run_options(options: TrainOptions) -> dict[str, Any]:
         MissingExtraError: TensorFlow is not installed.
     """
     dataset = open_dataset(options.data)
-    _check_splits(options, dataset)
+    check_splits(options, dataset)
     check_places(options)
     check_model_name(options.model)
     _show_progress()
@@ -138,23 +138,6 @@ def run_options(options: TrainOptions) -> dict[str, Any]:
     metrics = evaluation.metrics if evaluation else {}
     print(f"{closing_table(rows, metrics)}\nmodel: {options.model_dir}{written}")
     return metrics
-
-
-def _check_splits(options: TrainOptions, dataset: Dataset) -> None:
-    """Checks that the splits that the mode reads are there; DatasetError says what to do."""
-    splits = dataset.manifest.splits
-    wanted = {"--train-split": options.train_split} if options.trains else {}
-    if options.mode != "train" and options.prompt is None:
-        wanted["--eval-split"] = options.eval_split
-    for flag, name in wanted.items():
-        if name in splits:
-            continue
-        mends = [f"pass {flag} {' or '.join(splits)}", "convert again with --split train=0.9,validation=0.1"]
-        if flag == "--eval-split" and options.mode == "train_and_eval":
-            mends.insert(1, "train without evaluation: --mode train")
-        raise DatasetError(
-            f"No split {name!r}; the dataset has {', '.join(splits)}. What helps: {'; '.join(mends[:-1])}; or {mends[-1]}."
-        )
 
 
 def _show_progress() -> None:

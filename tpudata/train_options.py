@@ -68,8 +68,8 @@ class TrainOptions:
         num_predictions: in mode `predict`, how many records to predict; None for the whole split. With a prompt, how many
             continuations of it; None for one.
         prompt: in mode `predict`, a text to go on with, in place of the split's records.
-        checkpoint: in the modes `eval`, `predict` and `export`, the checkpoint to use: a path, or "best" for the one that early
-            stopping has kept in `model_dir`; None for the newest there.
+        checkpoint: in the modes `eval`, `predict` and `export`, the checkpoint to use: a path, a folder for its newest, or "best"
+            for the one that early stopping has kept in `model_dir`; None for the newest there.
         output: in mode `predict`, the file to write: CSV where its name ends in .csv, else JSON Lines; None for `predictions.jsonl`
             in `model_dir`. In mode `export` the folder that gets the SavedModel's; None for `export` in `model_dir`.
         continuous: in mode `eval`, evaluate each checkpoint as it appears, up to that of `train_steps`.

@@ -1,12 +1,30 @@
-"""Where a run reads and writes: its folders checked before anything is done, and the checkpoint that it uses."""
+"""Where a run reads and writes: splits and folders, checked before anything is done, and the checkpoint that it uses."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from tpudata.errors import StorageError, UsageError
+from tpudata.errors import DatasetError, StorageError, UsageError
+from tpudata.format import Dataset
 from tpudata.storage import storage_for
 from tpudata.train_options import BEST, TrainOptions
+
+
+def check_splits(options: TrainOptions, dataset: Dataset) -> None:
+    """Checks that the splits that the mode reads are there; DatasetError says what to do."""
+    splits = dataset.manifest.splits
+    wanted = {"--train-split": options.train_split} if options.trains else {}
+    if options.mode != "train" and options.prompt is None:
+        wanted["--eval-split"] = options.eval_split
+    for flag, name in wanted.items():
+        if name in splits:
+            continue
+        mends = [f"pass {flag} {' or '.join(splits)}", "convert again with --split train=0.9,validation=0.1"]
+        if flag == "--eval-split" and options.mode == "train_and_eval":
+            mends.insert(1, "train without evaluation: --mode train")
+        raise DatasetError(
+            f"No split {name!r}; the dataset has {', '.join(splits)}. What helps: {'; '.join(mends[:-1])}; or {mends[-1]}."
+        )
 
 
 def check_places(options: TrainOptions) -> None:
@@ -44,14 +62,15 @@ def chosen_checkpoint(options: TrainOptions) -> str | None:
                 f"--checkpoint {BEST}: {folder} has none; training with --early-stop-metric keeps it there"
             )
         return str(path)
-    path = options.checkpoint.removesuffix(".index")
+    # A folder stands for its newest.
+    path = tf.train.latest_checkpoint(options.checkpoint) or options.checkpoint.removesuffix(".index")
     if not tf.io.gfile.exists(f"{path}.index"):
         known = tf.train.get_checkpoint_state(options.model_dir)
         paths = [] if known is None else list(known.all_model_checkpoint_paths)
         raise UsageError(
             f"--checkpoint {options.checkpoint}: there is no {path}.index; {options.model_dir} has {', '.join(paths) or 'none'}"
         )
-    return path
+    return str(path)
 
 
 def best_folder(options: TrainOptions) -> str:
