@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import signal
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -42,10 +45,25 @@ def run_conversion(conversion: Conversion, beam_options: PipelineOptions, *, dry
             print("with duplicates: which documents --dedup leaves out, the run finds when it has read them all")
         return 0
     started = time.monotonic()
-    added = conversion.run(beam_options)
+    with _ended_as_by_ctrl_c():
+        added = conversion.run(beam_options)
     output, seconds = conversion.options.output, time.monotonic() - started
     if added is not None:
         print(added_table(added, output, seconds))
     else:
         print(result_table(open_dataset(output).manifest, output, seconds))
     return 0
+
+
+@contextlib.contextmanager
+def _ended_as_by_ctrl_c() -> Iterator[None]:
+    """Lets SIGTERM do what Ctrl-C does, so that temporary files go; unless the program has said what it does."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)

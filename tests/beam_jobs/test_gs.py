@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -245,7 +247,8 @@ def test_two_conversions_to_one_folder_at_once_leave_one_whole_dataset(store: Fa
     assert (main(["verify", "gs://b/out"]) == 0) == any(whole)
 
 
-def test_a_conversion_that_was_killed_in_an_upload_is_carried_on(store: FakeGcs, tmp_path: Path) -> None:
+@pytest.mark.parametrize("by", ["SIGKILL", "SIGTERM", "SIGINT"])
+def test_a_conversion_that_was_ended_in_an_upload_is_carried_on(store: FakeGcs, tmp_path: Path, by: str) -> None:
     argv = ["--input", "gs://b/in", "--output", "gs://b/out", "--shard-size", "20kB"]
     assert run(argv) == 0
     due = stored(store, tmp_path / "whole", "out")
@@ -253,13 +256,19 @@ def test_a_conversion_that_was_killed_in_an_upload_is_carried_on(store: FakeGcs,
         del store.buckets["b"][name]
     store.bandwidth = 2e5
     command = [sys.executable, "-m", "beam_jobs.images", *argv]
-    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL) as process:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    environment = {**os.environ, "TMPDIR": str(scratch)}
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True) as process:
         while not (len([name for name in store.buckets["b"] if "out/train" in name]) >= 3 and store.uploads):
             assert process.poll() is None
             time.sleep(0.01)
-        process.kill()
+        process.send_signal(getattr(signal, by))
+        _, said = process.communicate(timeout=60)
     store.bandwidth = None
-    assert store.uploads
+    if by != "SIGKILL":
+        assert (process.returncode, said.splitlines()[-1]) == (130, "tpudata: interrupted")
+        assert not list(scratch.iterdir())
     assert "out/manifest.json" not in store.buckets["b"]
     assert run([*argv, "--resume"]) == 0
     assert stored(store, tmp_path / "resumed", "out") == due
