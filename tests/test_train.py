@@ -227,15 +227,36 @@ def test_a_parameter_that_a_model_does_not_have(
     assert not (tmp_path / "m").exists()
 
 
-@pytest.mark.parametrize("mode", ["train_and_eval", "train", "eval", "predict"])
+# Nothing in it that a TPU would refuse, and little to compile.
+PLAIN_MODEL = """
+import tensorflow as tf
+from tpudata.estimator import CrossShardOptimizer, TPUEstimatorSpec
+
+def model_fn(features, labels, mode):
+    mean = tf.reduce_mean(tf.cast(features["image"], tf.float32), [1, 2, 3])
+    weight = tf.compat.v1.get_variable("weight", [])
+    if mode == "infer":
+        return TPUEstimatorSpec(mode, predictions={"mean": mean * weight})
+    loss = tf.reduce_mean(mean * weight)
+    optimizer = CrossShardOptimizer(tf.compat.v1.train.GradientDescentOptimizer(0.1))
+    return TPUEstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss, tf.compat.v1.train.get_global_step()))
+"""
+
+
+@pytest.mark.parametrize(
+    ("mode", "model"),
+    [("train_and_eval", "mnist_cnn")] + [(mode, "plain_model:model_fn") for mode in ("train", "eval", "predict")],
+)
 def test_a_rehearsal_finds_nothing_and_writes_nothing(
-    mode: str, digits_dataset: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    mode: str, model: str, digits_dataset: Path, own_models: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    (own_models / "plain_model.py").write_text(PLAIN_MODEL)
+    flags = ["--rehearse", "--use_tpu=true", f"--mode={mode}"]
     with caplog.at_level("INFO"):
-        assert _train(digits_dataset, tmp_path / "m", "--rehearse", "--use_tpu=true", f"--mode={mode}") == 0
+        assert _train(digits_dataset, own_models / "m", *flags, model=model) == 0
     names = {"train_and_eval": "train, eval", "predict": "infer"}.get(mode, mode)
     assert f"Rehearsal of {names}: nothing that a TPU would refuse." in caplog.text
-    assert not (tmp_path / "m").exists()
+    assert not (own_models / "m").exists()
 
 
 def test_a_rehearsal_lists_what_a_tpu_would_refuse(
