@@ -102,7 +102,9 @@ def dataset_tokenizer(folder: str) -> Tokenizer:
     try:
         identity = TokenizerIdentity.from_json(options["tokenizer"])
     except (KeyError, TypeError):
-        raise DatasetError(f"{folder} was made without a tokenizer.") from None
+        raise DatasetError(
+            f"{folder} was made without a tokenizer: name one of `tpudata convert text` with --tokenizer."
+        ) from None
     path = storage_for(folder).join(folder, identity.file) if identity.file else ""
     spec = TokenizerSpec(identity.name, path, options.get("eos"), bool(options.get("replace_unknown")))
     return open_tokenizer(spec, sha256=identity.sha256)

@@ -55,6 +55,11 @@ def test_some_names_are_refused_without_loading_anything(name: str) -> None:
         models.check_model_name(good)
 
 
+def test_a_class_that_makes_no_model() -> None:
+    with pytest.raises(UsageError, match="builtins:dict: its objects need a method model_fn"):
+        models.make_model_fn(dict, {"units": 3})
+
+
 def test_the_names_load_no_tensorflow() -> None:
     code = "import sys, tpudata.models as m; m.model_names(); print('tensorflow' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

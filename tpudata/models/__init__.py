@@ -3,6 +3,7 @@
 Importing this package loads no TensorFlow; getting a model does.
 """
 
+import contextlib
 import dataclasses
 import difflib
 import importlib
@@ -97,7 +98,8 @@ def make_model_fn(model: Callable[..., Any], params: Mapping[str, Any]) -> Calla
         return model
     make: Callable[..., Any] = model
     try:
-        inspect.signature(make).bind({})
+        with contextlib.suppress(ValueError):  # One that is written in C may not tell what it takes.
+            inspect.signature(make).bind({})
     except TypeError as error:
         raise UsageError(
             f"The model {model.__module__}:{model.__qualname__}: its __init__ must take params, a dict, and nothing else: {error}."
