@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from _side_by_side import Side
 
 import tpudata
 from beam_jobs.text_examples import IntLists, encode_int_examples
 from beam_jobs.text_sequences import Documents, packed_rows
-from tpudata.format import Feature, Manifest, Source, Split, encode_example, shard_name, write_metadata, write_shard
+from tpudata.format import (
+    Feature,
+    Manifest,
+    Source,
+    Split,
+    encode_example,
+    open_dataset,
+    shard_name,
+    write_metadata,
+    write_shard,
+)
 
 LENGTH = 512
 NAMES = ("input_ids", "segment_ids", "positions")
@@ -22,34 +34,48 @@ _SHARDS = 4
 _VOCABULARY = 32_000
 
 
-def pipelines(folder: Path, batch: int) -> Iterator[tuple[str, dict[str, tuple[tf.data.Dataset, int]]]]:
-    """Yields, for each way to store tokens and each number of rows, a title and the pipelines.
-
-    A pipeline is, by its name, a dataset and how many batches to take.
-    """
+def pipelines(folder: Path, batch: int) -> Iterator[tuple[str, dict[str, Side]]]:
+    """Yields, for each way to store tokens and each number of rows, a title and the pipelines by their names."""
     for kind in ("int64 lists", "int32 bytes"):
         for records in (_FEW, _MANY):
-            data = packed(folder / f"tokens-{kind.split()[0]}-{records}", records, is_raw=kind == "int32 bytes")
-            files = sorted(str(path) for path in data.glob("train-*"))
+            is_raw = kind == "int32 bytes"
+            data = packed(folder / f"tokens-{kind.split()[0]}-{records}", records, is_raw=is_raw)
             size = sum(path.stat().st_size for path in data.glob("train-*"))
-            batches = _FEW // batch
-            raw = tf.data.TFRecordDataset(files).batch(batch)
-            parsed = raw.map(_parser(kind), num_parallel_calls=tf.data.AUTOTUNE)
-            # What training does: a window of as many rows as ours.
-            shuffled = tf.data.TFRecordDataset(files).repeat().shuffle(_FEW).batch(batch)
-            found = {
-                "raw: TFRecordDataset, batch": (raw.prefetch(2), batches),
-                "raw, shuffled": (shuffled.prefetch(2), batches),
-                "batch, parse_example": (parsed.prefetch(2), batches),
-            }
-            for name, training, targets in (
-                ("training", True, False),
-                ("training, targets", True, True),
-                ("evaluation", False, False),
-            ):
-                input_fn = tpudata.make_input_fn(str(data), "train", seed=1, training=training, targets=targets)
-                found[f"tpudata, {name}"] = input_fn({"batch_size": batch}), batches
-            yield f"tokens: {records:,} rows of {LENGTH} tokens as {kind}, {size / 1e6:.0f} MB", found
+            # A window of 41,000 rows is filled, and filled anew.
+            sides = {name: Side(partial(build, data, batch), _MANY // batch, 80) for name, build in _SIDES.items()}
+            yield f"tokens: {records:,} rows of {LENGTH} tokens as {kind}, {size / 1e6:.0f} MB", sides
+
+
+def _raw(data: Path, batch: int) -> tf.data.Dataset:
+    return _records(data).batch(batch).prefetch(2)
+
+
+def _shuffled(data: Path, batch: int) -> tf.data.Dataset:
+    # What training does: a window of as many rows as ours.
+    return _records(data).repeat().shuffle(_FEW).batch(batch).prefetch(2)
+
+
+def _parsed(data: Path, batch: int) -> tf.data.Dataset:
+    is_raw = open_dataset(str(data)).manifest.features[0].encoding == "raw"
+    return _records(data).batch(batch).map(_parser(is_raw=is_raw), num_parallel_calls=tf.data.AUTOTUNE).prefetch(2)
+
+
+def _ours(data: Path, batch: int, *, training: bool, targets: bool = False) -> tf.data.Dataset:
+    return tpudata.make_input_fn(str(data), "train", seed=1, training=training, targets=targets)({"batch_size": batch})
+
+
+_SIDES: dict[str, Callable[[Path, int], tf.data.Dataset]] = {
+    "raw: TFRecordDataset, batch": _raw,
+    "raw, shuffled": _shuffled,
+    "batch, parse_example": _parsed,
+    "tpudata, training": partial(_ours, training=True),
+    "tpudata, training, targets": partial(_ours, training=True, targets=True),
+    "tpudata, evaluation": partial(_ours, training=False),
+}
+
+
+def _records(data: Path) -> tf.data.Dataset:
+    return tf.data.TFRecordDataset(sorted(str(path) for path in data.glob("train-*")))
 
 
 def packed(folder: Path, records: int, *, is_raw: bool) -> Path:
@@ -88,8 +114,7 @@ def packed(folder: Path, records: int, *, is_raw: bool) -> Path:
     return folder
 
 
-def _parser(kind: str) -> Any:
-    is_raw = kind == "int32 bytes"
+def _parser(*, is_raw: bool) -> Any:
     stored = tf.io.FixedLenFeature([], tf.string) if is_raw else tf.io.FixedLenFeature([LENGTH], tf.int64)
 
     def parse(records: tf.Tensor) -> Any:

@@ -12,9 +12,8 @@ Cases, by default all:
     jpeg      photographs, cropped for training, beside tensorflow/tpu's imagenet_input; of --images, a dataset of `tpudata convert
               images` with 64 shards or more, and of --resized, the same converted with --resize-shorter 256
 
-Data is written to --folder (by default a temporary one) where it is not there yet. All pipelines of a case run in this process,
-those of jpeg each in one of its own, in turn, and the median of the rounds counts. CPU is user and system time of all threads.
-Nothing here passes or fails.
+Data is written to --folder (by default a temporary one) where it is not there yet. Each pipeline runs in a process of its own, in
+turn, and the median of the rounds counts. CPU is user and system time of all threads. Nothing here passes or fails.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import _read_jpeg
 import _read_tokens
 import tensorflow as tf
+from _side_by_side import Side, table
 
 import tpudata
 from tpudata.format import (
@@ -51,8 +52,6 @@ from tpudata.format import (
 )
 
 BATCH = 1024
-# Seconds without work after which nothing goes on.
-QUIET = 0.2
 PIXELS = 28 * 28
 
 
@@ -86,23 +85,12 @@ def fixed(folder: Path, rounds: int) -> None:
     """Records of one size: a dataset that fits the shuffle's window, and one that does not."""
     for name, records, batches in (("52 MB", 61_440, 60), ("345 MB", 409_600, 400)):
         data = mnist_like(folder / f"fixed-{records}", records)
-        files = sorted(str(path) for path in Path(data).glob("train-*"))
-        raw = tf.data.TFRecordDataset(files).batch(BATCH)
-        training, evaluation = (
-            tpudata.make_input_fn(data, "train", training=flag, dtype="float32", seed=1)({"batch_size": BATCH})
-            for flag in (True, False)
-        )
-        pipelines = {
-            "raw: TFRecordDataset, batch": (raw, batches),
-            "batch, parse_example": (raw.map(parse_batch, num_parallel_calls=tf.data.AUTOTUNE), batches),
-            # So slow that a part of the records must do.
-            "map(parse_single_example), batch": (tf.data.TFRecordDataset(files).map(parse_record).batch(BATCH), 20),
-            "tpudata, training": (training, batches),
-            "tpudata, evaluation": (evaluation, batches),
+        # What is so slow takes a part of the records.
+        sides = {
+            title: Side(partial(build, data), 20 if build is slowly else batches) for title, build in FIXED.items()
         }
         print(f"fixed: {records:,} records of 842 bytes, {name}; thousand records")
-        runs = {name: (drain(dataset.prefetch(2), count), count) for name, (dataset, count) in pipelines.items()}
-        table(runs, rounds)
+        table(sides, BATCH, rounds)
 
 
 def resume(folder: Path, rounds: int) -> None:
@@ -149,10 +137,9 @@ def shuffle(folder: Path, rounds: int) -> None:  # noqa: ARG001
 
 def tokens(folder: Path, rounds: int) -> None:
     """Rows of 512 tokens, stored in two ways."""
-    for title, pipelines in _read_tokens.pipelines(folder, BATCH):
+    for title, sides in _read_tokens.pipelines(folder, BATCH):
         print(f"{title}; thousand rows")
-        # A window of 41,000 rows is filled, and filled anew.
-        table({name: (drain(dataset, 2 * batches), batches) for name, (dataset, batches) in pipelines.items()}, rounds)
+        table(sides, BATCH, rounds)
 
 
 CASES: dict[str, Callable[[Path, int], None]] = {
@@ -163,60 +150,47 @@ CASES: dict[str, Callable[[Path, int], None]] = {
 }
 
 
-def table(pipelines: dict[str, tuple[Callable[[int], None], int]], rounds: int) -> None:
-    """Measures in turn, and prints records per CPU second and per second, and the ratio of the former to the first line's."""
-    costs: dict[str, list[tuple[float, float]]] = {name: [] for name in pipelines}
-    for _ in range(rounds):
-        for name, (run, batches) in pipelines.items():
-            cpu, _ = settled()
-            wall = time.perf_counter()
-            run(batches)
-            cpu_after, wall_after = settled()
-            costs[name].append(((cpu_after - cpu) / batches / BATCH, (wall_after - wall) / batches / BATCH))
-    base = costs[next(iter(costs))]
-    print(f"    {'':34} {'per CPU s':>10} {'per s':>8} {'ratio':>7}")
-    for name, found in costs.items():
-        cpu, wall = (statistics.median(values) for values in zip(*found, strict=True))
-        ratio = statistics.median(theirs[0] / mine[0] for mine, theirs in zip(found, base, strict=True))
-        print(f"    {name:34} {1e-3 / cpu:10.0f} {1e-3 / wall:8.0f} {ratio:7.2f}")
+def raw(data: str) -> tf.data.Dataset:
+    """TensorFlow's reader, which parses nothing."""
+    return tf.data.TFRecordDataset(_files(data)).batch(BATCH).prefetch(2)
 
 
-def settled() -> tuple[float, float]:
-    """Waits until nothing goes on; returns the CPU time, and since when nothing has.
-
-    Pipelines work in advance, also while others are measured. So a round ends when there is as much in advance again as there was
-    when it began.
-    """
-    cpu, wall = cpu_seconds(), time.perf_counter()
-    while time.perf_counter() - wall < QUIET:
-        time.sleep(QUIET / 20)
-        now = cpu_seconds()
-        if now - cpu > QUIET / 10:
-            cpu, wall = now, time.perf_counter()
-    return cpu, wall
+def in_batches(data: str) -> tf.data.Dataset:
+    """The better of the usual ways to parse."""
+    return (
+        tf.data.TFRecordDataset(_files(data))
+        .batch(BATCH)
+        .map(parse_batch, num_parallel_calls=tf.data.AUTOTUNE)
+        .prefetch(2)
+    )
 
 
-def drain(dataset: tf.data.Dataset, warm_up: int = 5) -> Callable[[int], None]:
-    """Takes batches from a dataset; starting it is left out, as a training run starts once.
+def slowly(data: str) -> tf.data.Dataset:
+    """The other one."""
+    return tf.data.TFRecordDataset(_files(data)).map(parse_record).batch(BATCH).prefetch(2)
 
-    Args:
-        dataset: endless, or taken again from its beginning.
-        warm_up: batches before the measured ones. A shuffle's window takes its memory from the system as it is first filled, and
-            uses it again from then on.
-    """
 
-    def run(batches: int) -> None:
-        for _ in range(batches):
-            next(iterator)
+def training(data: str) -> tf.data.Dataset:
+    """Ours, shuffled."""
+    return tpudata.make_input_fn(data, "train", training=True, dtype="float32", seed=1)({"batch_size": BATCH})
 
-    def endless() -> Iterator[Any]:
-        while True:
-            yield from dataset
 
-    iterator = endless()
-    for _ in range(warm_up):
-        next(iterator)
-    return run
+def evaluation(data: str) -> tf.data.Dataset:
+    """Ours, in order."""
+    return tpudata.make_input_fn(data, "train", training=False, dtype="float32")({"batch_size": BATCH})
+
+
+FIXED: dict[str, Callable[[str], tf.data.Dataset]] = {
+    "raw: TFRecordDataset, batch": raw,
+    "batch, parse_example": in_batches,
+    "map(parse_single_example), batch": slowly,
+    "tpudata, training": training,
+    "tpudata, evaluation": evaluation,
+}
+
+
+def _files(data: str) -> list[str]:
+    return sorted(str(path) for path in Path(data).glob("train-*"))
 
 
 def parse_batch(records: tf.Tensor) -> Any:
@@ -234,12 +208,6 @@ def parse_record(record: tf.Tensor) -> Any:
 
 
 SPEC = {"image_raw": tf.io.FixedLenFeature([], tf.string), "label": tf.io.FixedLenFeature([], tf.int64)}
-
-
-def cpu_seconds() -> float:
-    """User and system time of this process."""
-    times = os.times()
-    return times.user + times.system
 
 
 def mnist_like(folder: Path, records: int, shards: int = 4) -> str:

@@ -212,7 +212,7 @@ class Layout:
         kind, first, last = self.spans[field.feature.name]
         stored = matrix[:, first:last]
         if kind != _INTS:
-            # A view, that need not be aligned: numpy copies it as fast.
+            # A view, that need not be aligned.
             return stored.view(_dtype(field)).reshape(len(matrix), *field.shape), None
         more = stored >= 0x80
         if math.prod(field.shape) > 1:

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from tpudata.input.chunks import Integers
 from tpudata.input.order import Window
@@ -130,7 +131,7 @@ class WindowRows:
                 self._room.good[here][damaged[(damaged >= part.start) & (damaged < part.stop)] - part.start] = False
             if piece.columns is not None:
                 for name, column in self._room.arrays(piece.columns).items():
-                    column[here] = piece.columns[name][part]
+                    _copy(column[here], piece.columns[name][part])
         if piece.columns is None:
             self._empty += runs
 
@@ -142,6 +143,17 @@ class WindowRows:
         for name, column in self._room.arrays(first).items():
             for begin, end in self._empty:
                 column[begin:end] = column[whole[0]] if len(whole) else first[name]
+
+
+def _copy(target: npt.NDArray[np.generic], values: npt.NDArray[np.generic]) -> None:
+    """Copies rows; as bytes where a row is one run of them.
+
+    Values as they stand in a record begin at any byte, and numpy takes those one by one: twice the time.
+    """
+    runs = values.ndim > 1 and values.dtype == target.dtype != object and values[:1].flags.c_contiguous
+    if runs and not values.flags.aligned:
+        target, values = target.view(np.uint8), values.view(np.uint8)
+    target[...] = values
 
 
 def _parts(runs: Iterable[_Run]) -> Iterator[tuple[slice, slice]]:

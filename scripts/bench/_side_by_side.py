@@ -1,0 +1,92 @@
+"""Pipelines that do the same, each in a process of its own, measured in turn.
+
+In one process they would share its processor's caches and its memory: what one pipeline has in advance costs the others.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+# Seconds without work after which nothing goes on.
+QUIET = 0.2
+
+
+class Side(NamedTuple):
+    """A pipeline to measure.
+
+    Attributes:
+        build: makes the `tf.data.Dataset`, endless or taken again from its beginning; it is pickled.
+        batches: of a round.
+        warm_up: batches before the first round. A shuffle's window takes its memory from the system as it is first filled, and uses
+            it again from then on.
+    """
+
+    build: Callable[[], Any]
+    batches: int
+    warm_up: int = 5
+
+
+def table(sides: dict[str, Side], batch_size: int, rounds: int) -> None:
+    """Measures in turn, and prints records per CPU second and per second, and the ratio of the former to the first line's."""
+    context = multiprocessing.get_context("spawn")
+    started: dict[str, tuple[Any, Connection]] = {}
+    for name, side in sides.items():
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_serve, args=(theirs, side), daemon=True)
+        process.start()
+        started[name] = process, ours
+        ours.recv()
+    costs: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
+    for _ in range(rounds):
+        for name, (_, connection) in started.items():
+            connection.send(True)
+            cpu, wall = connection.recv()
+            records = sides[name].batches * batch_size
+            costs[name].append((cpu / records, wall / records))
+    for process, _ in started.values():
+        process.kill()
+        process.join()
+    base = costs[next(iter(costs))]
+    print(f"    {'':34} {'per CPU s':>10} {'per s':>8} {'ratio':>7}")
+    for name, found in costs.items():
+        cpu, wall = (statistics.median(values) for values in zip(*found, strict=True))
+        ratio = statistics.median(theirs[0] / mine[0] for mine, theirs in zip(found, base, strict=True))
+        print(f"    {name:34} {1e-3 / cpu:10.0f} {1e-3 / wall:8.0f} {ratio:7.2f}", flush=True)
+
+
+def _serve(connection: Connection, side: Side) -> None:
+    batches = _endless(side.build())
+    for _ in range(side.warm_up):
+        next(batches)
+    connection.send(True)
+    while connection.recv():
+        cpu, _ = _settled()
+        wall = time.perf_counter()
+        for _ in range(side.batches):
+            next(batches)
+        cpu_after, wall_after = _settled()
+        connection.send((cpu_after - cpu, wall_after - wall))
+
+
+def _endless(dataset: Any) -> Iterator[Any]:
+    while True:
+        yield from dataset
+
+
+def _settled() -> tuple[float, float]:
+    """Waits until nothing goes on in this process; returns its CPU time, and since when nothing has.
+
+    Pipelines work in advance. So a round ends when there is as much in advance again as there was when it began.
+    """
+    cpu, wall = time.process_time(), time.perf_counter()
+    while time.perf_counter() - wall < QUIET:
+        time.sleep(QUIET / 20)
+        now = time.process_time()
+        if now - cpu > QUIET / 10:
+            cpu, wall = now, time.perf_counter()
+    return cpu, wall
