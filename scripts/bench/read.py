@@ -83,7 +83,7 @@ def main() -> None:
 
 def fixed(folder: Path, rounds: int) -> None:
     """Records of one size: a dataset that fits the shuffle's window, and one that does not."""
-    for name, records, batches in (("52 MB", 61_440, 60), ("345 MB", 409_600, 400)):
+    for name, records, batches in (("52 MB", 61_440, 300), ("345 MB", 409_600, 400)):
         data = mnist_like(folder / f"fixed-{records}", records)
         # What is so slow takes a part of the records.
         sides = {
