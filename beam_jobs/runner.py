@@ -9,6 +9,7 @@ import re
 import shlex
 import signal
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
@@ -156,9 +157,17 @@ def _runner_error(pipeline: beam.Pipeline, error: Exception) -> TpudataError | N
     )
 
 
+# Held by the thread that changed the loggers, which are the process's.
+_quiet = threading.Lock()
+
+
 @contextmanager
 def _quiet_beam() -> Iterator[None]:
     """Keeps Beam from logging the traceback of an error that is raised, and shown, anyway."""
+    if not _quiet.acquire(blocking=False):
+        # Another thread keeps it quiet, and knows what the levels were.
+        yield
+        return
     loggers = [logging.getLogger(name) for name in ("apache_beam.runners", "root")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
@@ -168,6 +177,7 @@ def _quiet_beam() -> Iterator[None]:
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
+        _quiet.release()
 
 
 def _is_interrupt(error: BaseException) -> bool:

@@ -18,6 +18,7 @@ from tpudata.errors import (
     OutputError,
     SourceError,
     StorageError,
+    StoreAwayError,
     TpudataError,
     UsageError,
 )
@@ -56,6 +57,7 @@ __all__ = [
     "RandAugment",
     "SourceError",
     "StorageError",
+    "StoreAwayError",
     "TFRecordFiles",
     "TextLineFiles",
     "TpudataError",
