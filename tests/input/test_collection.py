@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from tests.datasets import Written
 from tpudata import make_input_fn
-from tpudata.input.collection import keep_iterators
+from tpudata.input.collection import _keep_the_last, keep_iterators
 
 # A hang is found after so many seconds; a busy machine may hold a process up for a while.
 _PATIENCE = 120
@@ -160,6 +160,31 @@ print("end")
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=2 * _PATIENCE, check=False)
     assert (done.returncode, done.stdout) == (0, b"end\nstill\n"), done.stderr.decode()
+
+
+def test_the_collector_runs_while_tensors_are_made() -> None:
+    program = """
+import gc
+import tensorflow as tf
+from tpudata.input.collection import keep_iterators
+keep_iterators()
+gc.set_threshold(1, 1, 1)
+for number in range(100):
+    tf.stack([tf.constant([number, float(number)]), tf.constant([1.0, 2.0])])
+print("end")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=2 * _PATIENCE, check=False)
+    assert (done.returncode, done.stdout) == (0, b"end\n"), done.stderr.decode()
+    assert b"Exception ignored" not in done.stderr
+
+
+def test_only_what_nobody_else_holds_is_kept() -> None:
+    held, cyclic = Owner(threading.Event()), Owner(threading.Event())
+    kept: list[Any] = [held, Owner(threading.Event()).owned, object(), cyclic.owned]
+    alone = type(kept[2])
+    del cyclic
+    _keep_the_last(kept)
+    assert [type(item) for item in kept] == [alone]
 
 
 def test_one_callback_is_enough() -> None:

@@ -13,8 +13,11 @@ from __future__ import annotations
 
 import atexit
 import gc
+import itertools
+import sys
 import threading
 import weakref
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -44,17 +47,43 @@ class _Keeper:
 
     def __call__(self, phase: str, info: dict[str, int]) -> None:
         if phase == "start":
-            iterators, handles = _met(info["generation"])
+            iterators, tensors = _met(info["generation"])
             self._known.update(iterators)
             if threading.get_ident() != threading.main_thread().ident:
-                self._kept = [*self._known, *handles]
+                self._kept = [*self._known, *tensors]
         elif self._kept:
             kept, self._kept = self._kept, []
-            # Nothing but this list may hold them by now. Those that are part of a cycle themselves stay for the next time.
-            threading.Thread(target=kept.clear, name="tpudata-collect").start()
+            _keep_the_last(kept)
+            if kept:
+                threading.Thread(target=kept.clear, name="tpudata-collect").start()
+
+
+def _chosen(items: list[Any], chooses: Callable[[int], object]) -> Iterator[Any]:
+    """The items that are chosen by how many references there are to each."""
+    return itertools.compress(items, map(chooses, map(sys.getrefcount, items)))
+
+
+def _alone() -> int:
+    """How many references there are to what nothing but a list holds, counted as above."""
+    counts: list[int] = []
+    list(_chosen([object()], counts.append))
+    return counts[0]
+
+
+_ALONE = _alone()
+
+
+def _keep_the_last(kept: list[Any]) -> None:
+    """Removes from a list what others hold, too, or is part of a cycle: none of that is destroyed with it.
+
+    No other thread runs between the count and the removal: Python changes threads between its instructions, and this is one.
+    """
+    kept[:] = _chosen(kept, _ALONE.__ge__)
 
 
 def _end_iterators() -> None:
+    # The collector goes on to the end, when half of the modules are gone.
+    gc.callbacks[:] = [callback for callback in gc.callbacks if not isinstance(callback, _Keeper)]
     iterators, _ = _met(_OLDEST)
     for iterator in iterators:
         # It holds TensorFlow's; whoever holds it does so to the end.
@@ -62,19 +91,20 @@ def _end_iterators() -> None:
 
 
 def _met(generation: int) -> tuple[list[Any], list[Any]]:
-    """The iterators that the collector of a generation looks at, and the handles of TensorFlow's own.
+    """The iterators that the collector of a generation looks at, and the tensors, among which are the handles of TensorFlow's own.
 
     A handle counts for itself: while its iterator is being destroyed in another thread, the list of all objects may be the last
-    that holds it, and this thread would destroy it with that list.
+    that holds it, and this thread would destroy it with that list. Which of the tensors are handles cannot be asked: one that is
+    being made has no value yet, and TensorFlow looks into it all the same.
     """
     iterators: list[Any] = []
-    handles: list[Any] = []
+    tensors: list[Any] = []
     for number in range(generation + 1):
         objects = gc.get_objects(number)
         # By their exact types, of which there are few: there may be a million objects, and isinstance runs the code of some.
         kinds = set(map(type, objects))
         if _Tensor in kinds:
-            handles += [value for value in objects if type(value) is _Tensor and value.dtype == tf.resource]
+            tensors += [value for value in objects if type(value) is _Tensor]
         kinds = {kind for kind in kinds if tf.data.Iterator in kind.__mro__}
         iterators += [value for value in objects if type(value) in kinds] if kinds else []
-    return iterators, handles
+    return iterators, tensors
