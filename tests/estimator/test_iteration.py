@@ -92,3 +92,40 @@ def test_the_interpreter_waits_for_what_the_input_runs(last: str) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["1", "closed"]
+
+
+BEGUN_TOGETHER = """
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import tensorflow as tf
+
+from tpudata.estimator._iteration import Iteration
+
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+numbers = tf.data.Dataset.range(20).batch(2, drop_remainder=True)
+together = threading.Barrier(8)
+
+
+def count(turn):
+    dataset = strategy.distribute_datasets_from_function(lambda context: numbers)
+    together.wait()
+    iteration = Iteration(dataset)
+    elements = sum(1 for element in iter(iteration.next, None))
+    iteration.close()
+    return elements
+
+
+with ThreadPoolExecutor(8) as pool:
+    print(set(pool.map(count, range(64))))
+"""
+
+
+def test_threads_that_begin_at_the_same_moment_all_get_their_elements() -> None:
+    """TensorFlow let some of them wait for ever, and others fail by the end of another's data."""
+    program = [sys.executable, "-c", BEGUN_TOGETHER]
+    done = subprocess.run(program, capture_output=True, text=True, check=False, timeout=150)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["{5}"]

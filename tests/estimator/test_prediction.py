@@ -135,8 +135,8 @@ def test_predictions_in_several_threads(replicas: int, tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path, tpu_config={"num_shards": replicas}).train(train_input_fn, steps=3)
     expected = [row["outputs"] for row in estimator.predict(finite_input_fn(40))]
     fresh = make_estimator(tmp_path, tpu_config={"num_shards": replicas})
-    with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(lambda _: [row["outputs"] for row in fresh.predict(finite_input_fn(40))], range(8)))
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: [row["outputs"] for row in fresh.predict(finite_input_fn(40))], range(24)))
     for rows in found:
         np.testing.assert_allclose(rows, expected, rtol=1e-5)
 

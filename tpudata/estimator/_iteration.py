@@ -19,6 +19,9 @@ import tensorflow as tf
 # What a deletion does before it waits takes milliseconds, on a busy machine more.
 _SECONDS_AT_EXIT = 2.0
 
+# Of several threads that begin with distributed datasets at the same moment, some wait for ever for an element (TensorFlow 2.21).
+_creation = threading.Lock()
+
 
 class Iteration:
     """The elements of a dataset, one after the other.
@@ -31,7 +34,8 @@ class Iteration:
     """
 
     def __init__(self, dataset: Any) -> None:
-        iterator = iter(dataset)
+        with _creation:
+            iterator = iter(dataset)
         self.spec = iterator._type_spec
         # All that holds the iterator is in this list, for the thread to clear.
         self._parts = [iterator, tuple(tf.nest.flatten(iterator, expand_composites=True))]
@@ -52,8 +56,13 @@ class Iteration:
         return tensors
 
     def next(self) -> Any:
-        """Return the next element; None at the end."""
-        return next(self._parts[0], None)
+        """Return the next element; None at the end.
+
+        The end is asked for: to run into it is an operation that fails, and TensorFlow lets that fail, or wait for ever, what
+        runs on several replicas in other threads at that moment.
+        """
+        element = self._parts[0].get_next_as_optional()
+        return element.get_value() if element.has_value() else None
 
     def close(self) -> None:
         """Let go of the iterator."""
