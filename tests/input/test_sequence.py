@@ -112,10 +112,13 @@ def test_targets_of_padded_tokens(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["int64", "bytes"])
 @pytest.mark.parametrize("layout", ["sequences", "packed"])
-def test_targets_are_the_next_tokens_of_the_same_document(tmp_path: Path, layout: str, kind: str) -> None:
+@pytest.mark.parametrize("options", [{}, {"cache": True}, {"transform": lambda features, labels: (features, labels)}])
+def test_targets_are_the_next_tokens_of_the_same_document(
+    tmp_path: Path, options: dict[str, Any], layout: str, kind: str
+) -> None:
     path, rows = write_rows(tmp_path, layout, kind)
     ids, count = rows["input_ids"], len(rows["input_ids"])
-    batches = evaluated(path, 3)
+    batches = evaluated(path, 3, **options)
     found = {name: np.concatenate([f[name] for f, _ in batches]) for name in (*rows, "token_weights", "weights")}
     labels = np.concatenate([labels for _, labels in batches])
     for name, values in rows.items():

@@ -15,7 +15,7 @@ from tpudata.input.mix import mix
 from tpudata.input.options import Options
 from tpudata.input.parse import to_int32
 from tpudata.input.seeds import MIX_SEED
-from tpudata.input.sequence import split_token_weights, with_row_weights
+from tpudata.input.sequence import TARGETS, TOKEN_WEIGHTS, split_token_weights, with_row_weights
 from tpudata.input.user_parse import parse_rows
 
 # These steps have no Python control flow over tensors; converting them would cost the first dataset a second.
@@ -130,6 +130,8 @@ class Elements:
     def _fed(self, parsed: dict[str, tf.Tensor], inputs: dict[str, tf.Tensor]) -> Any:
         inputs = self._options.sequences.fed(inputs, self._fields)
         if self._options.sequences.targets is not None:
+            if TARGETS in parsed:
+                return {**inputs, TOKEN_WEIGHTS: parsed[TOKEN_WEIGHTS]}, parsed[TARGETS]
             return self._options.sequences.with_targets(inputs)
         features = inputs[self._fields.inputs[0].name] if self._options.bare else inputs
         label = self._fields.label

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tpudata.input.feed import Feed
 from tpudata.input.hosts import Rows
+from tpudata.input.next_tokens import NextTokens
 from tpudata.input.order import Order
 from tpudata.input.seeds import record_seeds
 
@@ -38,6 +39,7 @@ class Groups:
         columns: by name, the dtype and shape of a record's value.
         open_feed: opens the feed at a step, with what `load` returned.
         load: makes what all feeds share, or None.
+        next_tokens: makes more columns of these, or None.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Groups:
         columns: dict[str, tuple[tf.DType, tuple[int, ...]]],
         open_feed: Callable[[int, Any], Feed],
         load: Callable[[], Any] | None = None,
+        next_tokens: NextTokens | None = None,
     ) -> None:
         self._order = order
         self._rows = rows
@@ -57,6 +60,7 @@ class Groups:
         self._columns = columns
         self._open_feed = open_feed
         self._load = load
+        self._next_tokens = next_tokens
         self._loaded: Any = None
         self._feeds: dict[int, Feed] = {}
         self._memory = _Memory()
@@ -117,6 +121,8 @@ class Groups:
             feed.close()
         else:
             self._keep(end, feed)
+        if self._next_tokens is not None:
+            columns |= self._next_tokens.make(columns, self._memory.array)
         extras: dict[str, Any] = {}
         if self._order.steps is not None or self._seed is not None:
             ranges = [self._order.positions(number, self._rows.first, self._rows.last) for number in range(step, end)]
@@ -145,7 +151,10 @@ class Groups:
             feed.close()
 
     def _spec(self) -> Any:
-        columns = {name: tf.TensorSpec((None, *shape), dtype) for name, (dtype, shape) in self._columns.items()}
+        made = {} if self._next_tokens is None else self._next_tokens.columns
+        columns = {
+            name: tf.TensorSpec((None, *shape), dtype) for name, (dtype, shape) in {**self._columns, **made}.items()
+        }
         extras = {}
         if self._order.steps is not None:
             extras["weights"] = tf.TensorSpec((None,), tf.float32)

@@ -20,6 +20,7 @@ from tpudata.input.feed import ArrayFeed, Feed, FileFeed, read_all
 from tpudata.input.fields import Field, Fields
 from tpudata.input.groups import Groups
 from tpudata.input.hosts import Rows
+from tpudata.input.next_tokens import NextTokens
 from tpudata.input.options import Options
 from tpudata.input.order import EvaluationOrder, Order
 from tpudata.input.parse import parse_batch
@@ -145,10 +146,10 @@ class Records:
         """The host's rows from a step on: a dataset of (columns, extras), groups of `group_rows` rows.
 
         Columns are tensors [n, *field.shape] by the features' full names, uint8 ones as float32 from 0 to 1 where options say
-        so; extras those of `Groups`.
+        so, and those of `NextTokens` where numpy makes targets; extras those of `Groups`.
         """
         cached = self._cached_columns()
-        groups = self._groups(order, rows, cached, scaled=self._options.scales_arrays)
+        groups = self._groups(order, rows, cached, is_fed=True)
         return self._parsed(groups, start_step, is_parsed=cached is not None)
 
     def group_rows(self, rows: Rows) -> int:
@@ -184,8 +185,8 @@ class Records:
                 f" {MEMORY_SHARE:.0%} of the free memory of {free / 1e9:.3g} GB. Choose a smaller one, or leave it out."
             )
 
-    def _groups(self, order: Order, rows: Rows, cached: Mapping[str, Column] | None, *, scaled: bool) -> Groups:
-        """Rows as they are stored, or decoded where they are cached; `scaled`, uint8 inputs as float32 from 0 to 1."""
+    def _groups(self, order: Order, rows: Rows, cached: Mapping[str, Column] | None, *, is_fed: bool) -> Groups:
+        """Rows as they are stored, or decoded where they are cached; `is_fed`, with what numpy does for the model."""
 
         # No more than the window would hold.
         is_stored = cached is None and isinstance(order, TrainingOrder) and order.is_whole
@@ -202,13 +203,17 @@ class Records:
             return FileFeed(self._reader, order, rows, step, self._window() // _AHEAD_SHARE)
 
         columns: dict[str, Any] = {Strings.NAME: (tf.string, ())}
+        next_tokens = None
         if cached is not None or self._is_fixed or self._has_sequences:
             columns = {field.feature.name: (_tensor_dtype(field), field.shape) for field in self._fields.all}
-            if scaled:
+            if is_fed:
+                next_tokens = NextTokens.of(self._fields, self._options.sequences)
+            if is_fed and self._options.scales_arrays:
                 arrays = [field for field in self._fields.inputs if field.dtype == "uint8"]
                 columns |= {field.feature.name: (tf.float32, field.shape) for field in arrays}
         seed = operator.index(self._options.seed) if self._options.draws else None
-        return Groups(order, rows, self.group_rows(rows), seed, columns, open_feed, load if is_stored else None)
+        loads = load if is_stored else None
+        return Groups(order, rows, self.group_rows(rows), seed, columns, open_feed, loads, next_tokens)
 
     def _parsed(self, groups: Groups, start_step: int, *, is_parsed: bool) -> tf.data.Dataset:
         dataset = groups.dataset(start_step)
@@ -233,7 +238,7 @@ class Records:
         rows = Rows(self._most_rows, self._most_rows, 0, self._most_rows)
 
         def make() -> tf.data.Dataset:
-            groups = self._groups(EvaluationOrder(self._chunks, rows.total), rows, None, scaled=False)
+            groups = self._groups(EvaluationOrder(self._chunks, rows.total), rows, None, is_fed=False)
             return self._parsed(groups, 0, is_parsed=False).prefetch(2)
 
         left = self._split.records
