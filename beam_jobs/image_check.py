@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from beam_jobs.image_header import JPEG, PNG, image_format, read_header
+from beam_jobs.image_pixels import check_decodes
 from tpudata.format import Feature, Manifest
 from tpudata.format.example import Value
 
@@ -20,12 +21,40 @@ def image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator
         manifest: of the dataset.
         example: a decoded record.
     """
+    for feature, data in _images(manifest, example):
+        yield from _problems(feature, data, example)
+
+
+def decoded_image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[str]:
+    """Yields what `image_problems` does, and which images do not decode: all pixels of those whose header is whole.
+
+    It refuses what a conversion with `--check decode` does.
+
+    Args:
+        manifest: of the dataset.
+        example: a decoded record.
+    """
+    for feature, data in _images(manifest, example):
+        yield from _problems(feature, data, example)
+        try:
+            name = image_format(data)
+            if name in (JPEG, PNG):
+                read_header(data, name)
+        except ValueError:
+            continue  # Said already.
+        try:
+            check_decodes(data, name)
+        except ValueError as error:
+            yield f"feature {feature.name!r} does not decode: {error}"
+
+
+def _images(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[tuple[Feature, bytes]]:
     for feature in manifest.features:
         if feature.encoding == "image":
             values = example.get(feature.name)
             # One that is missing or of another kind is a matter of the schema.
             if values and isinstance(values[0], bytes):
-                yield from _problems(feature, values[0], example)
+                yield feature, values[0]
 
 
 def _problems(feature: Feature, data: bytes, example: Mapping[str, Value]) -> Iterator[str]:

@@ -99,3 +99,14 @@ def write_images(
     records = {split: [record(split, number) for number in range(len(images[split]))] for split in images}
     write_dataset(folder, records, features, layout=layout, shards=shards, classes=10, compression=compression)
     return Written(folder, {k: list(v) for k, v in images.items()}, {k: [int(x) for x in v] for k, v in labels.items()})
+
+
+def write_undecodable(folder: str) -> str:
+    """A split "train" of 24 pictures, of which one has a changed byte in its pixels: the records are whole, the PNG is not."""
+    random = np.random.default_rng(0)
+    pictures = [encode_image(random.integers(0, 256, (28, 28, 1), np.uint8)) for _ in range(24)]
+    at = len(pictures[17]) // 2
+    pictures[17] = pictures[17][:at] + bytes([pictures[17][at] ^ 255]) + pictures[17][at + 1 :]
+    records = [{"image/encoded": data, "image/class/label": number % 10} for number, data in enumerate(pictures)]
+    features = [Feature("image/encoded", "bytes", "uint8", (28, 28, 1), "image"), LABEL]
+    return write_dataset(folder, {"train": records}, features, layout="imagenet", shards=2, classes=10)

@@ -7,8 +7,9 @@ import pickle
 import pytest
 import tensorflow as tf
 
-from tpudata.error_text import own_error
-from tpudata.errors import BadRecordError, CorruptionError, MissingExtraError, SourceError, TpudataError
+from tests.beam_jobs.images import encode, picture
+from tpudata.error_text import own_error, reader_error
+from tpudata.errors import BadRecordError, CorruptionError, DatasetError, MissingExtraError, SourceError, TpudataError
 
 ERRORS = [
     BadRecordError("/in/a: b.jpg", "neither: this nor that"),
@@ -58,3 +59,23 @@ def test_from_a_function_that_tensorflow_called() -> None:
 
 def test_others_are_none_of_ours() -> None:
     assert own_error(RuntimeError("tpudata.errors was imported")) is None
+
+
+@pytest.mark.parametrize("name", ["JPEG", "PNG", "GIF"])
+def test_an_image_that_tensorflow_cannot_decode(name: str) -> None:
+    data = encode(picture(24, 40), name)
+    dataset = tf.data.Dataset.from_tensors(data[: len(data) // 4]).map(tf.io.decode_image)
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        list(dataset)
+    assert own_error(caught.value) is None
+    found = reader_error(caught.value)
+    assert isinstance(found, DatasetError)
+    assert f"an encoded image does not decode: Invalid {name} data" in str(found)
+    assert "`tpudata verify DIR --decode` names the file and the offset" in str(found)
+    assert len(str(found).splitlines()) == 1
+
+
+def test_the_reader_s_own_errors_come_first() -> None:
+    found = reader_error(RuntimeError("tpudata.errors.UsageError: Invalid PNG data"))
+    assert str(found) == "Invalid PNG data"
+    assert reader_error(RuntimeError("something else")) is None

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from tests.datasets import write_undecodable
 from tests.digits import write_digits
 from tests.sequences import VOCAB_SIZE, write_sequences
 from tpudata.cli import main
@@ -514,6 +515,13 @@ def test_mistakes_that_are_found_before_tensorflow_is_loaded(
     words = ["--model=mnist_cnn", f"--data={digits_dataset}", f"--model-dir={tmp_path / 'm'}"]
     assert main(["train", *words, flag]) == code
     assert message in capsys.readouterr().err
+
+
+def test_an_image_that_does_not_decode_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = write_undecodable(str(tmp_path / "data"))
+    assert _train(Path(data), tmp_path / "model", "--train-steps=20", "--batch-size=8", "--mode=train") == 1
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("tpudata: error:")]
+    assert line.startswith("tpudata: error: an encoded image does not decode: Invalid PNG data, size ")
 
 
 def test_a_damaged_record_is_one_line(digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,13 +9,15 @@ from __future__ import annotations
 import re
 
 from tpudata import errors
-from tpudata.errors import BadRecordError, CorruptionError, MissingExtraError, TpudataError
+from tpudata.errors import BadRecordError, CorruptionError, DatasetError, MissingExtraError, TpudataError
 
 _RAISED = re.compile(r"tpudata\.errors\.(\w+): (.*?)(?: \[while running|\\n|\n|$)")
 _WHILE_RUNNING = re.compile(r" \[while running '.*", re.DOTALL)
 # How BadRecordError and CorruptionError say where.
 _PLACED = re.compile(r"(?P<path>.*?)(?: at byte (?P<offset>\d+))?: (?P<reason>refused: .*|(?<=\d: ).*)", re.DOTALL)
 _REFUSED = "refused: "
+# What TensorFlow's decoders say.
+_NO_IMAGE = re.compile(r"(Invalid (JPEG|PNG|GIF) data|Unknown image file format|Incomplete bmp)[^\n\[{]*")
 
 
 def own_error(error: BaseException) -> TpudataError | None:
@@ -30,6 +32,20 @@ def own_error(error: BaseException) -> TpudataError | None:
         return None
     name, message = found[-1]
     return _rebuilt(getattr(errors, name, TpudataError), message)
+
+
+def reader_error(error: BaseException) -> TpudataError | None:
+    """As `own_error`; and where TensorFlow cannot decode an image, an error that says what finds it."""
+    known = own_error(error)
+    if known is not None:
+        return known
+    found = _NO_IMAGE.search(str(error))
+    if found is None:
+        return None
+    return DatasetError(
+        f"an encoded image does not decode: {found[0].strip()}. TensorFlow does not say which: `tpudata verify DIR --decode` names"
+        " the file and the offset. Convert the dataset again with --check decode, which refuses such images."
+    )
 
 
 def _rebuilt(kind: type[TpudataError], message: str) -> TpudataError:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpudata._quiet import quiet_loading
 from tpudata._tensorflow import require_tensorflow
-from tpudata.error_text import own_error
+from tpudata.error_text import reader_error
 from tpudata.errors import TpudataError, UsageError
 from tpudata.format import Dataset, Feature, open_dataset
 from tpudata.models import check_model_name, get_model, make_model_fn
@@ -65,7 +65,7 @@ def run(argv: Sequence[str], prog: str = "tpudata train") -> int:
         raise
     except Exception as error:
         # A damaged record is met by TensorFlow's reader, which wraps what it says in pages of its own.
-        known = own_error(error)
+        known = reader_error(error)
         if known is None:
             raise
         raise known from error

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tensorflow as tf
 from PIL import Image
 
-from beam_jobs.image_check import image_problems
+from beam_jobs.image_check import decoded_image_problems, image_problems
 from tests.beam_jobs.images import encode, picture
 from tests.datasets import write_dataset
 from tpudata.format import Feature, verify
@@ -27,9 +28,11 @@ def features(height: int | None = None) -> list[Feature]:
     ]
 
 
-def found(folder: Path, record: dict[str, Any], schema: list[Feature]) -> list[tuple[int | None, str]]:
+def found(
+    folder: Path, record: dict[str, Any], schema: list[Feature], check: Any = image_problems
+) -> list[tuple[int | None, str]]:
     write_dataset(str(folder), {"train": [record]}, schema, layout="imagenet", shards=1)
-    return [(defect.offset, defect.reason) for defect in verify(str(folder), example_check=image_problems)]
+    return [(defect.offset, defect.reason) for defect in verify(str(folder), example_check=check)]
 
 
 @pytest.mark.parametrize(
@@ -61,6 +64,45 @@ def test_contradictions(tmp_path: Path, changes: dict[str, Any], reason: str) ->
 )
 def test_agreement(tmp_path: Path, changes: dict[str, Any]) -> None:
     assert found(tmp_path, {**RECORD, **changes}, features(24)) == []
+
+
+def damaged(image: bytes) -> bytes:
+    """With a changed byte in its pixels; its header is whole."""
+    at = len(image) // 2
+    return image[:at] + bytes([image[at] ^ 255]) + image[at + 1 :]
+
+
+@pytest.mark.parametrize(
+    ("data", "name", "reason"),
+    [
+        (damaged(PNG), "PNG", "feature 'image/encoded' does not decode: the checksum of the PNG's IDAT chunk"),
+        (JPEG[:-100] + b"\xff\xc3" + JPEG[-98:], "JPEG", "feature 'image/encoded' does not decode: JPEG that cannot"),
+    ],
+)
+def test_what_does_not_decode_is_found_where_it_is_decoded(tmp_path: Path, data: bytes, name: str, reason: str) -> None:
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        tf.io.decode_image(data)
+    record = {**RECORD, "image/encoded": data, "image/format": name}
+    assert found(tmp_path / "a", record, features()) == []
+    ((offset, said),) = found(tmp_path / "b", record, features(), decoded_image_problems)
+    assert offset == 0
+    assert said.startswith(reason)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"image/encoded": PNG, "image/format": "PNG"},
+        {"image/encoded": JPEG[:-40]},
+        {"image/encoded": b"GIF"},
+        {"image/height": 25},
+    ],
+)
+def test_nothing_else_is_found_there(tmp_path: Path, changes: dict[str, Any]) -> None:
+    record = {**RECORD, **changes}
+    expected = found(tmp_path / "a", record, features())
+    assert found(tmp_path / "b", record, features(), decoded_image_problems) == expected
 
 
 def test_the_manifest_s_own_size(tmp_path: Path) -> None:

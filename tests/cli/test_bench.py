@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.datasets import Written, write_dataset, write_images
+from tests.datasets import Written, write_dataset, write_images, write_undecodable
 from tpudata.cli import main
 from tpudata.format import Feature
 
@@ -211,6 +211,12 @@ def test_a_damaged_record_is_named(digits_dataset: Path, tmp_path: Path, capsys:
     shard.write_bytes(data)
     assert main(["bench", str(copy), "--batch-size=8", "--seconds=0.1"]) == 1
     assert f"{shard} at byte 0: the checksum" in capsys.readouterr().err
+
+
+def test_an_image_that_does_not_decode_is_told_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", write_undecodable(str(tmp_path)), "--batch-size=2", "--seconds=0.1"]) == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("tpudata: error: an encoded image does not decode: Invalid PNG data, size ")
 
 
 def test_a_record_that_cannot_be_parsed_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

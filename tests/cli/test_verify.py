@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from beam_jobs.images import run
+from tests.datasets import write_undecodable
 from tpudata.cli import main
 
 
@@ -72,6 +73,19 @@ def test_a_list_with_several_labels_and_more_columns_is_intact(
     assert run(arguments) == 0
     assert main(["verify", str(tmp_path / "out")]) == 0
     assert "no defects" in capsys.readouterr().out
+
+
+def test_an_image_that_does_not_decode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_undecodable(str(tmp_path))
+    assert main(["verify", path]) == 0
+    assert capsys.readouterr().out.startswith(f"{path}: no defects")
+    for flags in ((), ("--workers=2",)):
+        assert main(["verify", path, "--decode", *flags]) == 1
+        first, last = capsys.readouterr().out.splitlines()
+        place, _, reason = first.partition(": ")
+        assert place.startswith(f"{path}/train-00001-of-00002.tfrecord at byte ")
+        assert reason.startswith("feature 'image/encoded' does not decode: the checksum of the PNG's IDAT chunk")
+        assert last == f"{path}: 1 defect"
 
 
 def test_raw_pixels_are_intact(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.datasets import Written, write_dataset
-from tpudata import CorruptionError, UsageError, as_numpy, make_input_fn
+from tests.datasets import Written, write_dataset, write_undecodable
+from tpudata import CentreCrop, CorruptionError, DatasetError, UsageError, as_numpy, make_input_fn
 from tpudata.format import Feature
 
 
@@ -119,6 +119,14 @@ def test_a_damaged_record_is_an_error_of_one_line(raw_digits: Written, tmp_path:
         list(as_numpy(make_input_fn(path, "test", training=training), 101))
     assert (raised.value.path, raised.value.offset) == (str(shard), 0)
     assert str(raised.value).startswith(f"{shard} at byte 0: the checksum of a record of ")
+    assert len(str(raised.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("options", [{}, {"crop": CentreCrop(24)}])
+def test_an_image_that_does_not_decode_is_an_error_of_one_line(tmp_path: Path, options: dict[str, Any]) -> None:
+    path = write_undecodable(str(tmp_path))
+    with pytest.raises(DatasetError, match=r"^an encoded image does not decode: Invalid PNG data") as raised:
+        list(as_numpy(make_input_fn(path, "train", training=False, **options), 8))
     assert len(str(raised.value).splitlines()) == 1
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from tqdm import tqdm
 
-from beam_jobs.image_check import image_problems
+from beam_jobs.image_check import decoded_image_problems, image_problems
 from tpudata.flags import FlagParser, positive_int
 from tpudata.format import Defect, Manifest, open_dataset, verify
 from tpudata.tables import bytes_text, count_text, table
@@ -25,19 +25,22 @@ def run(argv: Sequence[str]) -> int:
     )
     parser.add_argument("folder", metavar="DIR", help="the dataset's folder")
     parser.add_switch("--json", default=False, help="print one JSON object, for programs")
+    parser.add_switch(
+        "--decode", default=False, help="decode every encoded image, too: as slow as a conversion that does"
+    )
     parser.add_argument(
         "--workers", type=positive_int, default=1, metavar="N", help="processes to use (default: %(default)s)"
     )
     flags = parser.parse(argv)
     if flags.json:
-        defects = list(_defects(flags.folder, flags.workers))
+        defects = list(_defects(flags.folder, flags.workers, decode=flags.decode))
         json.dump(
             {"path": flags.folder, "defects": [dataclasses.asdict(defect) for defect in defects]}, sys.stdout, indent=1
         )
         print()
         return _DEFECTS if defects else 0
     count = 0
-    for defect in _defects(flags.folder, flags.workers):
+    for defect in _defects(flags.folder, flags.workers, decode=flags.decode):
         count += 1
         # Above the bar, where there is one.
         tqdm.write(str(defect), file=sys.stdout)
@@ -48,7 +51,7 @@ def run(argv: Sequence[str]) -> int:
     return 0
 
 
-def _defects(folder: str, workers: int) -> Iterator[Defect]:
+def _defects(folder: str, workers: int, *, decode: bool) -> Iterator[Defect]:
     """The defects as they are found, with a bar on stderr where that is a terminal."""
     with tqdm(unit="B", unit_scale=True, desc="verifying", leave=False, disable=not sys.stderr.isatty()) as bar:
 
@@ -56,7 +59,8 @@ def _defects(folder: str, workers: int) -> Iterator[Defect]:
             bar.total = total
             bar.update(read)
 
-        yield from verify(folder, example_check=image_problems, workers=workers, progress=progress)
+        check = decoded_image_problems if decode else image_problems
+        yield from verify(folder, example_check=check, workers=workers, progress=progress)
 
 
 def _intact_text(folder: str, manifest: Manifest) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.error_text import own_error
+from tpudata.error_text import reader_error
 from tpudata.errors import UsageError
 from tpudata.input.input_fn import InputFn
 
@@ -67,7 +67,7 @@ def _arrays(dataset: tf.data.Dataset) -> Iterator[Any]:
         for batch in dataset:
             yield tf.nest.map_structure(lambda tensor: tensor.numpy(), batch)
     except tf.errors.OpError as error:
-        known = own_error(error)
+        known = reader_error(error)
         if known is None:
             raise
         raise known from None

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from tpudata.error_text import own_error
+from tpudata.error_text import reader_error
 from tpudata.errors import DatasetError
 from tpudata.format import Dataset
 from tpudata.input.chunks import Chunks, chunk_records
@@ -173,7 +173,7 @@ class Stages:
                     yield rows if left is None else min(rows, left)
                     left = None if left is None else max(0, left - rows)
             except tf.errors.OpError as error:
-                known = own_error(error)
+                known = reader_error(error)
                 if known is not None:
                     raise known from error
                 # TensorFlow puts its own traceback behind the message.
