@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from tpudata.flags import FlagParser, flag_type, height_width, positive_int
+from tpudata.flags import FlagParser, flag_type, positive_int
+from tpudata.input_flags import add_input_flags
 from tpudata.models import model_names
 from tpudata.train_config import PARAMS, parse_param, read_config
 from tpudata.train_options import BEST, MIXES, MODES, MODES_OF, TrainOptions
@@ -118,32 +119,9 @@ def _parser(prog: str) -> FlagParser:
 
 
 def _add_input(parser: FlagParser) -> None:
-    parser.add_argument(
-        "--image-size",
-        type=height_width,
-        metavar="HxW",
-        help="resize images to this height and width; needed where their sizes vary, unless they are cropped",
-    )
-    parser.add_argument(
-        "--crop",
-        type=positive_int,
-        metavar="SIZE",
-        help="random crops of SIZE x SIZE pixels in training, centre crops otherwise",
-    )
-    parser.add_switch(
-        "--augment", default=TrainOptions.augment, help="RandAugment() in training, after the crop (default: false)"
-    )
+    add_input_flags(parser)
     parser.add_argument(
         "--mix", metavar="|".join(MIXES), help="training: mix each image with another one, and their labels"
-    )
-    parser.add_argument(
-        "--sequence-length",
-        type=positive_int,
-        metavar="N",
-        help="pad token ids to this length; needed where their number varies",
-    )
-    parser.add_switch(
-        "--truncate", default=TrainOptions.truncate, help="cut token ids that are longer (default: false)"
     )
 
 

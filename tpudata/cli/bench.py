@@ -13,8 +13,9 @@ from tpudata._quiet import quiet_loading
 from tpudata._tensorflow import require_tensorflow
 from tpudata.cli._bench_text import report_text
 from tpudata.errors import UsageError
-from tpudata.flags import FlagParser, flag_type, height_width, positive_int
+from tpudata.flags import FlagParser, flag_type, positive_int
 from tpudata.format import Dataset, open_dataset
+from tpudata.input_flags import add_input_flags
 
 if TYPE_CHECKING:
     from tpudata.input.input_fn import InputFn
@@ -36,22 +37,8 @@ def run(argv: Sequence[str]) -> int:
         "--batch-size", type=positive_int, required=True, metavar="N", help="records in a batch of this host"
     )
     parser.add_switch("--training", default=True, help="shuffled, as in training, or in order (default: true)")
-    parser.add_argument(
-        "--image-size",
-        type=height_width,
-        metavar="HxW",
-        help="resize images to this height and width; needed where their sizes vary, unless they are cropped",
-    )
-    parser.add_argument(
-        "--crop",
-        type=positive_int,
-        metavar="SIZE",
-        help="random crops of SIZE x SIZE pixels in training, centre crops otherwise",
-    )
-    parser.add_switch("--augment", default=False, help="RandAugment(), after the crop (default: false)")
+    add_input_flags(parser)
     parser.add_argument("--dtype", choices=_DTYPES, default="uint8", help="of images (default: %(default)s)")
-    parser.add_argument("--sequence-length", type=positive_int, metavar="N", help="pad token ids to this length")
-    parser.add_switch("--truncate", default=False, help="cut token ids that are longer (default: false)")
     parser.add_argument(
         "--seconds",
         type=flag_type("seconds", _positive),
