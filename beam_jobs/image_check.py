@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from beam_jobs.image_header import JPEG, PNG, image_format, read_header
+from beam_jobs.image_header import JPEG, PNG, PPM, TIFF, image_format, read_header
 from beam_jobs.image_pixels import check_decodes
 from tpudata.format import Feature, Manifest
 from tpudata.format.example import Value
+
+# A conversion reads them and writes others; no TensorFlow decodes them.
+_NOT_FED = (TIFF, PPM)
 
 
 def image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[str]:
@@ -28,7 +31,8 @@ def image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator
 def decoded_image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[str]:
     """Yields what `image_problems` does, and which images do not decode: all pixels of those whose header is whole.
 
-    It refuses what a conversion with `--check decode` does.
+    Of JPEGs and PNGs, which are all that a conversion writes, it refuses what a conversion with `--check decode` does; of other
+    formats, which datasets of one's own may hold, those that are broken or that TensorFlow does not know.
 
     Args:
         manifest: of the dataset.
@@ -42,6 +46,9 @@ def decoded_image_problems(manifest: Manifest, example: Mapping[str, Value]) -> 
                 read_header(data, name)
         except ValueError:
             continue  # Said already.
+        if name in _NOT_FED:
+            yield f"feature {feature.name!r} is a {name}, which TensorFlow does not decode; convert it to JPEG or PNG"
+            continue
         try:
             check_decodes(data, name)
         except ValueError as error:

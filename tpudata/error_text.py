@@ -17,7 +17,10 @@ _WHILE_RUNNING = re.compile(r" \[while running '.*", re.DOTALL)
 _PLACED = re.compile(r"(?P<path>.*?)(?: at byte (?P<offset>\d+))?: (?P<reason>refused: .*|(?<=\d: ).*)", re.DOTALL)
 _REFUSED = "refused: "
 # What TensorFlow's decoders say.
-_NO_IMAGE = re.compile(r"(Invalid (JPEG|PNG|GIF) data|Unknown image file format|Incomplete bmp)[^\n\[{]*")
+_NO_IMAGE = re.compile(
+    r"(Invalid (JPEG|PNG|GIF) data|Unknown image file format|Incomplete bmp|Input size should match \(header_size"
+    r"|Failed to decode WebP)[^\n\[{]*"
+)
 
 
 def own_error(error: BaseException) -> TpudataError | None:

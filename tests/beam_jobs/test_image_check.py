@@ -13,6 +13,7 @@ from PIL import Image
 from beam_jobs.image_check import decoded_image_problems, image_problems
 from tests.beam_jobs.images import encode, picture
 from tests.datasets import write_dataset
+from tpudata.error_text import reader_error
 from tpudata.format import Feature, verify
 
 JPEG, PNG = encode(picture(24, 40), "JPEG"), encode(picture(24, 40), "PNG")
@@ -103,6 +104,36 @@ def test_nothing_else_is_found_there(tmp_path: Path, changes: dict[str, Any]) ->
     record = {**RECORD, **changes}
     expected = found(tmp_path / "a", record, features())
     assert found(tmp_path / "b", record, features(), decoded_image_problems) == expected
+
+
+@pytest.mark.parametrize("name", ["TIFF", "PPM"])
+def test_formats_that_tensorflow_does_not_decode(tmp_path: Path, name: str) -> None:
+    data = encode(picture(24, 40), name)
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        tf.io.decode_image(data)
+    record = {**RECORD, "image/encoded": data, "image/format": name}
+    assert found(tmp_path / "a", record, features()) == []
+    said = f"feature 'image/encoded' is a {name}, which TensorFlow does not decode; convert it to JPEG or PNG"
+    assert found(tmp_path / "b", record, features(), decoded_image_problems) == [(0, said)]
+
+
+# TensorFlow 2.20 may not know it.
+WEBP = pytest.param("WebP", marks=pytest.mark.skipif(not hasattr(tf.raw_ops, "DecodeWebP"), reason="no WebP"))
+
+
+@pytest.mark.parametrize("name", ["GIF", "BMP", WEBP])
+def test_other_formats_that_tensorflow_decodes(tmp_path: Path, name: str) -> None:
+    data = encode(picture(24, 40), name)
+    assert tf.io.decode_image(data, 3, expand_animations=False).shape == (24, 40, 3)
+    record = {**RECORD, "image/encoded": data, "image/format": name}
+    assert found(tmp_path / "a", record, features(), decoded_image_problems) == []
+    cut = data[: len(data) // 2]
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        list(tf.data.Dataset.from_tensors(cut).map(lambda image: tf.io.decode_image(image, expand_animations=False)))
+    assert "an encoded image does not decode" in str(reader_error(caught.value))
+    ((offset, said),) = found(tmp_path / "b", {**record, "image/encoded": cut}, features(), decoded_image_problems)
+    assert offset == 0
+    assert said.startswith(f"feature 'image/encoded' does not decode: {name} that cannot")
 
 
 def test_the_manifest_s_own_size(tmp_path: Path) -> None:
