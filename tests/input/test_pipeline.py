@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from tests.datasets import Written, write_dataset
 from tpudata import FeatureError, make_input_fn
 from tpudata.format import Feature
 from tpudata.input import records
+from tpudata.storage.local import LocalStorage
 
 FEATURES = [Feature("image_raw", "bytes", "uint8", (2,), "raw"), Feature("label", "int64", "int64")]
 
@@ -80,3 +82,27 @@ def test_a_feature_called_weights_is_refused_in_evaluation(raw_digits: Written) 
     make_input_fn(raw_digits.path, "test", training=True, transform=transform)({"batch_size": 2})
     with pytest.raises(FeatureError, match=r"'weights'.*another name"):
         make_input_fn(raw_digits.path, "test", training=False, transform=transform)({"batch_size": 2})
+
+
+@pytest.mark.parametrize(("layout", "rows"), [("raw", 8), ("packed", 16), ("sequences", 16)])
+def test_rows_of_tokens_are_read_in_larger_parts(
+    layout: str, rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "image_raw" if layout == "raw" else "input_ids"
+    dtype, shape = ("uint8", (4, 8, 1)) if layout == "raw" else ("int32", (8,))
+    feature = Feature(name, "bytes", dtype, shape, "raw")
+    values = [{name: np.full(8, number, "<i4").tobytes()} for number in range(8192)]
+    path = write_dataset(str(tmp_path), {"train": values}, [feature], layout=layout, shards=1)
+    size = (tmp_path / "train-00000-of-00001.tfrecord").stat().st_size // 8192
+    monkeypatch.setattr(records, "_READ_BYTES", 8 * size)
+    lengths: list[int] = []
+    read_range = LocalStorage.read_range
+
+    def noted(storage: LocalStorage, name: str, offset: int, length: int) -> bytes:
+        lengths.append(length)
+        return read_range(storage, name, offset, length)
+
+    input_fn = make_input_fn(path, "train", training=True, seed=1, shuffle_buffer=512)
+    monkeypatch.setattr(LocalStorage, "read_range", noted)
+    next(iter(input_fn({"batch_size": 64})))
+    assert max(lengths) == rows * size

@@ -20,7 +20,7 @@ TARGETS = ""
 # What stands beside the tokens of a record, and is 0 in padding, whatever stands for a token there. So are masks.
 _BESIDE_TOKENS = (SEGMENT_IDS, "positions", "token_type_ids", "position_ids")
 # Layouts of rows that are all real tokens, but for a little padding: they are made for language models.
-_TARGET_LAYOUTS = ("sequences", "packed")
+TOKEN_ROWS = ("sequences", "packed")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,7 +101,7 @@ class SequenceOptions:
         inputs = {field.name: field for field in fields.inputs}
         targets = self.targets
         if targets is None:
-            targets = manifest.layout in _TARGET_LAYOUTS and INPUT_IDS in inputs and fields.label is None and not bare
+            targets = manifest.layout in TOKEN_ROWS and INPUT_IDS in inputs and fields.label is None and not bare
         if not targets:
             return Sequences(pad_id, None)
         if bare:
