@@ -63,6 +63,25 @@ def test_one_that_nobody_closed_is_deleted_too() -> None:
     assert deleted.wait(60)
 
 
+def test_one_that_begins_while_another_one_begins() -> None:
+    """As where the collector ends a generator of the user's, whose last words are a prediction."""
+
+    class Dataset:
+        def __iter__(self) -> Any:
+            inner = _iteration.Iteration(tf.data.Dataset.range(2))
+            return iter(tf.data.Dataset.range(sum(1 for _ in iter(inner.next, None))))
+
+    found: list[int] = []
+
+    def begin() -> None:
+        found.extend(int(item) for item in iter(_iteration.Iteration(Dataset()).next, None))
+
+    thread = threading.Thread(target=begin, daemon=True)
+    thread.start()
+    thread.join(30)
+    assert found == [0, 1]
+
+
 PROGRAM = """
 import time
 

@@ -20,7 +20,8 @@ import tensorflow as tf
 _SECONDS_AT_EXIT = 2.0
 
 # Of several threads that begin with distributed datasets at the same moment, some wait for ever for an element (TensorFlow 2.21).
-_creation = threading.Lock()
+# It may be asked for again by the thread that has it: the collector runs whatever a generator ends with.
+_creation = threading.RLock()
 
 
 class Iteration:
