@@ -133,6 +133,16 @@ def test_targets_are_the_next_tokens_of_the_same_document(
     assert (found["weights"][:count] == 1).all()
 
 
+def test_segments_of_another_length_are_refused(tmp_path: Path) -> None:
+    features = [Feature(name, "int64", "int64", (size,)) for name, size in (("input_ids", 4), ("segment_ids", 3))]
+    record = {"input_ids": [1, 2, 3, 4], "segment_ids": [1, 1, 1]}
+    path = write_dataset(str(tmp_path), {"train": [record]}, features, layout="packed", shards=1)
+    with pytest.raises(FeatureError, match=r"^targets: 'segment_ids' has the shape \(3,\), and 'input_ids' \(4,\)"):
+        evaluated(path, 1)
+    ((features_read, _),) = [(batch, None) for batch in evaluated(path, 1, targets=False)]
+    assert features_read["segment_ids"].tolist() == [[1, 1, 1]]
+
+
 def test_an_end_of_text_that_is_also_padding_is_predicted_once(tmp_path: Path) -> None:
     records = [{"input_ids": [5, 6, 2, 2, 2]}, {"input_ids": [5, 6, 7, 8, 2]}]
     path = write_dataset(

@@ -40,7 +40,7 @@ class NextTokens:
         ids, segments = inputs[INPUT_IDS], inputs[SEGMENT_IDS]
         # int64 is fed as int32.
         are_int32 = all(field.dtype in ("int32", "int64") and not field.pads for field in (ids, segments))
-        if ids.shape != segments.shape or not are_int32:
+        if not are_int32:
             return None
         return cls(ids.feature.name, segments.feature.name, ids.shape[0])
 

@@ -119,6 +119,12 @@ class SequenceOptions:
         if inputs[INPUT_IDS].pads:
             return Sequences(pad_id, "mask")
         if SEGMENT_IDS in inputs:
+            shape, expected = inputs[SEGMENT_IDS].shape, inputs[INPUT_IDS].shape
+            if shape != expected:
+                raise FeatureError(
+                    f"targets: {SEGMENT_IDS!r} has the shape {shape}, and {INPUT_IDS!r} {expected}; it says of each token which"
+                    " document it is of. Write them with one length, or pass targets=False."
+                )
             return Sequences(pad_id, "segments")
         return Sequences(pad_id, "eos" if tokenizer.get("eos_id") == pad_id else "pad")
 
