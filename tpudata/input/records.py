@@ -42,7 +42,7 @@ _LEAST_ROWS = 256
 # dataset of 110 kB pictures a tenth of the classes that a batch of a true permutation has.
 _READ_BYTES = 1 << 18
 # As many times that of rows of tokens, which have no classes to mix. A request costs 60 us of Python; 64 rows of 6 kB, on their way
-# from memory to memory, 250.
+# from memory to memory, 250. Lists of varints are left out: once decoded, those of 0.25 MB take a whole cache of the processor.
 _TOKEN_READS = 2
 # As many times that where records are taken in order: nothing is mixed, and a request costs a tenth of a millisecond of Python.
 _IN_ORDER_READS = 4
@@ -92,7 +92,7 @@ class Records:
             max_corrupt=operator.index(options.max_corrupt),
         )
         self._reader: Reader = self._source
-        self._are_token_rows = dataset.manifest.layout in TOKEN_ROWS
+        self._are_token_rows = self._is_fixed and dataset.manifest.layout in TOKEN_ROWS
         # As read: what is compressed takes more than its file.
         self._record_bytes = max(1, int(index.offsets[-1]) // index.records)
         # As kept in a window: padding takes memory too.
