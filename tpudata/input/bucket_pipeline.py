@@ -12,10 +12,9 @@ import tensorflow as tf
 from tpudata.input.buckets import Bucket, BucketSteps, bucket_seed, find_buckets
 from tpudata.input.fields import Fields
 from tpudata.input.hosts import Rows
+from tpudata.input.maps import as_written
 from tpudata.input.options import Options
 from tpudata.input.pipeline import BATCHES_AHEAD, Pipeline
-
-_as_written = tf.autograph.experimental.do_not_convert
 
 
 class BucketPipeline:
@@ -54,7 +53,7 @@ class BucketPipeline:
             found = tf.numpy_function(lambda step: np.int64(steps.bucket(int(step))), [step], tf.int64, stateful=False)
             return tf.repeat(tf.ensure_shape(found, ()), per_step)
 
-        choice = tf.data.Dataset.range(start_step, end).map(_as_written(bucket)).unbatch()
+        choice = tf.data.Dataset.range(start_step, end).map(as_written(bucket)).unbatch()
         dataset = tf.data.Dataset.choose_from_datasets(datasets, choice, stop_on_empty_dataset=True)
         count = tf.data.INFINITE_CARDINALITY if steps.steps is None else (end - start_step) * per_step
         return dataset.apply(tf.data.experimental.assert_cardinality(count)).prefetch(BATCHES_AHEAD)

@@ -215,8 +215,10 @@ class Layout:
             # A view, that need not be aligned.
             return stored.view(_dtype(field)).reshape(len(matrix), *field.shape), None
         more = stored >= 0x80
-        if math.prod(field.shape) > 1:
-            return stored.astype(np.int64).reshape(len(matrix), *field.shape), np.logical_not(more.any(axis=1))
+        if math.prod(field.shape) == last - first:
+            # A byte each, as labels of up to 127 are.
+            whole = np.logical_not(more.any(axis=1)) if more.any() else None
+            return stored.astype(np.int64).reshape(len(matrix), *field.shape), whole
         value = np.zeros(len(matrix), np.uint64)
         for place in range(last - first):
             value |= (stored[:, place] & 0x7F).astype(np.uint64) << np.uint64(7 * place)

@@ -11,15 +11,13 @@ from tpudata.input.batch import check_static, has_room, map_named, with_rows, wi
 from tpudata.input.fields import Fields
 from tpudata.input.image_options import label_classes
 from tpudata.input.image_steps import prepare_image, scale_images
+from tpudata.input.maps import as_written
 from tpudata.input.mix import mix
 from tpudata.input.options import Options
 from tpudata.input.parse import to_int32
 from tpudata.input.seeds import MIX_SEED
 from tpudata.input.sequence import TARGETS, TOKEN_WEIGHTS, split_token_weights, with_row_weights
 from tpudata.input.user_parse import parse_rows
-
-# These steps have no Python control flow over tensors; converting them would cost the first dataset a second.
-_as_written = tf.autograph.experimental.do_not_convert
 
 
 class Elements:
@@ -52,7 +50,7 @@ class Elements:
 
     def row(self, parsed: Any, extras: dict[str, tf.Tensor]) -> Any:
         """Parsed columns of one record as a model is fed, and its extras."""
-        record = _as_written(self._prepared)(parsed, extras)
+        record = as_written(self._prepared)(parsed, extras)
         if self._options.transform is None:
             return record, extras
         arguments = record if isinstance(record, tuple) else (record,)

@@ -14,13 +14,13 @@ import tensorflow as tf
 
 from tpudata.input.feed import Feed
 from tpudata.input.hosts import Rows
+from tpudata.input.maps import as_written, map_in_thread
 from tpudata.input.next_tokens import NextTokens
 from tpudata.input.order import Order
 from tpudata.input.seeds import record_seeds
 
 # Feeds that are kept for whoever asks for their next step: that of the running iterator, and one that may be left behind.
 _MAX_FEEDS = 2
-_as_written = tf.autograph.experimental.do_not_convert
 
 
 class Groups:
@@ -87,13 +87,13 @@ class Groups:
                 tensor.set_shape(leaf.shape)
             return tf.nest.pack_sequence_as(spec, tensors)
 
-        dataset = tf.data.Dataset.range(start_step, end, together).map(_as_written(taken))
+        dataset = map_in_thread(tf.data.Dataset.range(start_step, end, together), taken)
         # TensorFlow keeps the function for as long as the program runs; what it has read goes with the dataset. Where a graph
         # of TensorFlow 1 goes on without it, that is opened again.
         weakref.finalize(dataset, self._close)
         if self._rows.count * together <= self._size:
             return dataset
-        return dataset.flat_map(_as_written(lambda *parts: tf.data.Dataset.from_tensor_slices(parts).batch(self._size)))
+        return dataset.flat_map(as_written(lambda *parts: tf.data.Dataset.from_tensor_slices(parts).batch(self._size)))
 
     def _taken(self, step: int, together: int) -> Any:
         """(columns, extras) of some steps."""
@@ -170,22 +170,28 @@ class _Memory:
     """
 
     def __init__(self) -> None:
-        # By size.
-        self._free: dict[int, list[npt.NDArray[np.uint8]]] = {}
+        # By size. Each begins at a multiple of 64 bytes: TensorFlow copies what does not.
+        self._free: dict[int, list[memoryview]] = {}
 
     def array(self, shape: tuple[int, ...], dtype: tf.DType) -> Any:
-        """An array with any values. It begins at a multiple of 64 bytes; TensorFlow copies what does not."""
+        """An array with any values."""
         if dtype == tf.string:
             return np.empty(shape, object)
         size = math.prod(shape) * dtype.size
         free = self._free.setdefault(size, [])
-        memory = free.pop() if free else np.empty(size + 64, np.uint8)
+        memory = free.pop() if free else _aligned(size)
         # Every view of it holds it, as it is what they all look into; so does TensorFlow while a tensor has its values.
-        root = np.frombuffer(memory.data, np.uint8)
+        root: npt.NDArray[Any] = np.ndarray(shape, dtype.as_numpy_dtype, memory)
         weakref.finalize(root, free.append, memory).atexit = False
-        begin = -root.ctypes.data % 64
-        return root[begin : begin + size].view(dtype.as_numpy_dtype).reshape(shape)
+        return root
 
     def clear(self) -> None:
         """Lets go of what is not in use."""
         self._free = {}
+
+
+def _aligned(size: int) -> memoryview:
+    """Fresh memory that begins at a multiple of 64 bytes."""
+    memory = np.empty(size + 64, np.uint8)
+    begin = -memory.ctypes.data % 64
+    return memory[begin : begin + size].data

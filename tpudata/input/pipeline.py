@@ -15,13 +15,11 @@ from tpudata.input.chunks import Integers
 from tpudata.input.elements import Elements
 from tpudata.input.fields import Fields
 from tpudata.input.hosts import Rows
+from tpudata.input.maps import PARALLEL, as_written, map_parallel_to_work
 from tpudata.input.options import Options
 from tpudata.input.order import Order
 from tpudata.input.records import Records
 
-# These steps have no Python control flow over tensors; converting them would cost the first dataset a second.
-_as_written = tf.autograph.experimental.do_not_convert
-_PARALLEL = {"num_parallel_calls": tf.data.AUTOTUNE, "deterministic": True}
 # What waits to be asked for. TensorFlow's own choice (AUTOTUNE) doubles after every pause of the consumer, as at a checkpoint:
 # batches of 6 MB had taken 200 MB after four of them. And a batch that waits in the processor's cache is a fifth cheaper to make.
 BATCHES_AHEAD = 2
@@ -71,7 +69,7 @@ class Pipeline:
         dataset = records.parsed(order, rows, start_step)
         if self._options.parse is not None:
             # Converted by AutoGraph: it is written by the user, and may branch on tensors.
-            dataset = dataset.map(elements.user_parsed, **_PARALLEL)
+            dataset = dataset.map(elements.user_parsed, **PARALLEL)
         if not self._options.one_by_one and records.group_rows(rows) == batch_size:
             # At once: every map of its own costs a thread's wake-up for each batch.
             def finished(parsed: Any, extras: dict[str, tf.Tensor]) -> Any:
@@ -80,19 +78,19 @@ class Pipeline:
                     elements.check_room(element, records.count, rows.total)
                 return elements.batch(element, extras, batch_size)
 
-            return self._counted(dataset.map(_as_written(finished), **_PARALLEL), order, rows, start_step)
+            return self._counted(map_parallel_to_work(dataset, finished), order, rows, start_step)
         if self._options.one_by_one:
-            dataset = dataset.unbatch().map(elements.row, **_PARALLEL)
+            dataset = dataset.unbatch().map(elements.row, **PARALLEL)
             elements.check_row(dataset.element_spec[0])
-            dataset = dataset.batch(batch_size, drop_remainder=True, **_PARALLEL)
+            dataset = dataset.batch(batch_size, drop_remainder=True, **PARALLEL)
         else:
-            dataset = dataset.map(_as_written(lambda parsed, extras: (elements.rows(parsed), extras)), **_PARALLEL)
+            dataset = dataset.map(as_written(lambda parsed, extras: (elements.rows(parsed), extras)), **PARALLEL)
             if records.group_rows(rows) != batch_size:
                 dataset = dataset.rebatch(batch_size, drop_remainder=True)
         if not self._options.training:
             elements.check_room(dataset.element_spec[0], records.count, rows.total)
         dataset = dataset.map(
-            _as_written(lambda element, extras: elements.batch(element, extras, batch_size)), **_PARALLEL
+            as_written(lambda element, extras: elements.batch(element, extras, batch_size)), **PARALLEL
         )
         return self._counted(dataset, order, rows, start_step)
 

@@ -20,6 +20,7 @@ from tpudata.input.feed import ArrayFeed, Feed, FileFeed, read_all
 from tpudata.input.fields import Field, Fields
 from tpudata.input.groups import Groups
 from tpudata.input.hosts import Rows
+from tpudata.input.maps import PARALLEL, as_written
 from tpudata.input.next_tokens import NextTokens
 from tpudata.input.options import Options
 from tpudata.input.order import EvaluationOrder, Order
@@ -55,9 +56,6 @@ _WINDOW_RECORDS = 1024
 _AHEAD_SHARE = 4
 # The column of a cache that says which records are no stand-ins for damaged ones. No feature is called so.
 _GOOD = ""
-# These steps have no Python control flow over tensors; converting them would cost the first dataset a second.
-_as_written = tf.autograph.experimental.do_not_convert
-_PARALLEL = {"num_parallel_calls": tf.data.AUTOTUNE, "deterministic": True}
 
 
 class Records:
@@ -225,7 +223,7 @@ class Records:
         if is_parsed or self._is_fixed or self._has_sequences:
             return dataset
         return dataset.map(
-            _as_written(lambda found, extras: (parse_batch(found[Strings.NAME], self._fields.all), extras)), **_PARALLEL
+            as_written(lambda found, extras: (parse_batch(found[Strings.NAME], self._fields.all), extras)), **PARALLEL
         )
 
     def _cached_columns(self) -> Mapping[str, Column] | None:

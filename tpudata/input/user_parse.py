@@ -9,10 +9,10 @@ import tensorflow as tf
 
 from tpudata.errors import FeatureError, UsageError
 from tpudata.input.batch import map_named
+from tpudata.input.maps import as_written
 from tpudata.input.parse import to_int32
 
 # Only the user's function is converted by AutoGraph: it may branch on tensors.
-_as_written = tf.autograph.experimental.do_not_convert
 
 
 def parse_rows(parse: Callable[[tf.Tensor], Any], serialized: tf.Tensor) -> Any:
@@ -29,7 +29,7 @@ def parse_rows(parse: Callable[[tf.Tensor], Any], serialized: tf.Tensor) -> Any:
         FeatureError: a tensor has no rows, or its rows have no static shape; names it.
         UsageError: parse returned None.
     """
-    return _as_written(_checked)(parse(serialized), tf.shape(serialized)[0])
+    return as_written(_checked)(parse(serialized), tf.shape(serialized)[0])
 
 
 def _checked(result: Any, count: tf.Tensor) -> Any:
