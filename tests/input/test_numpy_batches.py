@@ -81,7 +81,9 @@ def readers() -> int:
 
 
 @pytest.mark.parametrize("end", ["close", "forget"])
-def test_closing_ends_what_is_read_ahead(raw_digits: Written, end: str) -> None:
+def test_closing_ends_what_is_read_ahead(raw_digits: Written, end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As where there are cores enough.
+    monkeypatch.setattr("tpudata.input.source._LOCAL_READERS", 2)
     gc.collect()
     before = readers()
     iterator: Any = as_numpy(make_input_fn(raw_digits.path, "train", training=True, shuffle_buffer=50), 8)

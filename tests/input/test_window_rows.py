@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tpudata.input.order import Window
+from tpudata.input.reading import reading_of
 from tpudata.input.source import Piece
 from tpudata.input.window_rows import Room, WindowRows
 
@@ -17,10 +16,12 @@ from tpudata.input.window_rows import Room, WindowRows
 class Numbers:
     """Records that are their own numbers, of which some are damaged."""
 
-    readers = 4
-
-    def __init__(self, damaged: frozenset[int] = frozenset()) -> None:
+    def __init__(self, damaged: frozenset[int] = frozenset(), readers: int = 4) -> None:
         self._damaged = damaged
+        self.readers = readers
+
+    def expect(self, first: int, last: int) -> None:
+        """They are there."""
 
     def read(self, first: int, last: int) -> Piece:
         """As sources do: the nearest whole record of the piece stands in."""
@@ -42,26 +43,29 @@ class Numbers:
     st.lists(st.lists(st.integers(1, 5), min_size=1, max_size=4), min_size=1, max_size=12),
     st.frozensets(st.integers(0, 60), max_size=20),
     st.integers(1, 3),
+    st.sampled_from([1, 4]),
     st.randoms(use_true_random=False),
 )
 def test_windows_hold_their_records_while_others_come_and_go(
-    sizes: list[list[int]], damaged: frozenset[int], most_open: int, random: np.random.RandomState
+    sizes: list[list[int]], damaged: frozenset[int], most_open: int, readers: int, random: np.random.RandomState
 ) -> None:
-    room, source = Room(most_open * 20), Numbers(damaged)
+    room, source = Room(most_open * 20), Numbers(damaged, readers)
     under_way: list[tuple[WindowRows, list[int]]] = []
     begin = 0
-    with ThreadPoolExecutor(2) as pool:
-        for number, window_sizes in enumerate(sizes):
-            ends = begin + np.cumsum(window_sizes)
-            pieces = tuple(zip((begin, *ends[:-1].tolist()), ends.tolist(), strict=True))
-            ids = np.arange(begin, ends[-1])
-            take = np.random.default_rng(number).permutation(len(ids)) if number % 2 else None
-            under_way.append((WindowRows(Window(pieces, take), source, pool, room), ids[take].ravel().tolist()))
-            begin = int(ends[-1])
-            if len(under_way) == most_open:
-                check(*under_way.pop(random.randrange(most_open)), room, damaged)  # type: ignore[attr-defined]
-        for window, ids_left in under_way:
-            check(window, ids_left, room, damaged)
+    reading = reading_of(source)
+    for number, window_sizes in enumerate(sizes):
+        ends = begin + np.cumsum(window_sizes)
+        pieces = tuple(zip((begin, *ends[:-1].tolist()), ends.tolist(), strict=True))
+        ids = np.arange(begin, ends[-1])
+        take = np.random.default_rng(number).permutation(len(ids)) if number % 2 else None
+        under_way.append((WindowRows(Window(pieces, take), source, reading, room), ids[take].ravel().tolist()))
+        begin = int(ends[-1])
+        reading.fed(random.randrange(10))  # type: ignore[attr-defined]
+        if len(under_way) == most_open:
+            check(*under_way.pop(random.randrange(most_open)), room, damaged)  # type: ignore[attr-defined]
+    for window, ids_left in under_way:
+        check(window, ids_left, room, damaged)
+    reading.close()
 
 
 def check(window: WindowRows, ids: list[int], room: Room, damaged: frozenset[int]) -> None:

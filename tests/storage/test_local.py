@@ -47,6 +47,18 @@ def test_what_is_read_is_whole(tmp_path: Path) -> None:
     assert (STORAGE.read(str(path)), STORAGE.read_range(str(path), 0, 9)) == (b"", b"")
 
 
+@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="a system without such advice")
+def test_the_system_is_told_what_will_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[int, int, int]] = []
+    monkeypatch.setattr(os, "posix_fadvise", lambda _file, *advice: told.append(advice))
+    path = tmp_path / "file"
+    path.write_bytes(b"0123456789")
+    STORAGE.expect(str(path), 3, 4)
+    # What cannot be read is told by who reads it.
+    STORAGE.expect(str(tmp_path / "none"), 0, 1)
+    assert told == [(3, 4, os.POSIX_FADV_WILLNEED)]
+
+
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="no files whose size is not known")
 def test_a_file_of_no_known_size() -> None:
     assert Path("/proc/self/cmdline").stat().st_size == 0

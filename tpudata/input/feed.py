@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeAlias, cast
 
 import numpy as np
@@ -15,6 +14,7 @@ from tpudata.input.cache import Column
 from tpudata.input.chunks import Chunks, Integers
 from tpudata.input.hosts import Rows
 from tpudata.input.order import Lane, Order, Window
+from tpudata.input.reading import Reading, reading_of
 from tpudata.input.source import Columns, Reader
 from tpudata.input.window_rows import Room, WindowRows
 
@@ -52,11 +52,12 @@ class FileFeed:
     """
 
     def __init__(self, source: Reader, order: Order, rows: Rows, step: int, ahead: int) -> None:
-        self._pool = ThreadPoolExecutor(source.readers, thread_name_prefix="tpudata-read")
+        self._reading = reading_of(source)
         lanes = order.lanes(step, rows.first, rows.last)
         ahead //= len(lanes)
         self._room = Room(sum(_LaneRows.most(lane, ahead) for lane in lanes))
-        self._lanes = [_LaneRows(lane, source, self._pool, self._room, ahead) for lane in lanes]
+        self._lanes = [_LaneRows(lane, source, self._reading, self._room, ahead) for lane in lanes]
+        self._per_step = sum(lane.stride for lane in lanes)
 
     def fill(self, step: int, columns: Columns, good: npt.NDArray[np.bool_]) -> None:  # noqa: ARG002
         """Fills in the rows of the next batch."""
@@ -75,19 +76,20 @@ class FileFeed:
         put("", good, self._room.good, where)
         for lane in self._lanes:
             lane.go_on()
+        self._reading.fed(self._per_step)
 
     def close(self) -> None:
         """Ends the reading ahead."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._reading.close()
 
 
 class _LaneRows:
     """The rows that the host takes from one lane."""
 
-    def __init__(self, lane: Lane, source: Reader, pool: ThreadPoolExecutor, room: Room, ahead: int) -> None:
+    def __init__(self, lane: Lane, source: Reader, reading: Reading, room: Room, ahead: int) -> None:
         self._lane = lane
         self._source = source
-        self._pool = pool
+        self._reading = reading
         self._room = room
         self._ahead = max(ahead, lane.stride)
         self._most_pending = _PENDING * source.readers
@@ -145,7 +147,7 @@ class _LaneRows:
             window = next(self._lane.windows, None)
             if window is None:
                 return
-            self._pending.append((window.rows, WindowRows(window, self._source, self._pool, self._room)))
+            self._pending.append((window.rows, WindowRows(window, self._source, self._reading, self._room)))
             self._pending_rows += window.rows
 
     def _advance(self) -> None:
@@ -192,12 +194,11 @@ def read_all(source: Reader, chunks: Chunks) -> tuple[Columns, npt.NDArray[np.bo
     """Reads all records of a split into arrays, and says which are no stand-ins for damaged ones."""
     whole = Window(tuple(chunks.pieces(0, chunks.records)), None)
     room = Room(chunks.records)
-    with ThreadPoolExecutor(source.readers, thread_name_prefix="tpudata-read") as pool:
-        try:
-            WindowRows(whole, source, pool, room).result()
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+    reading = reading_of(source)
+    try:
+        WindowRows(whole, source, reading, room).result()
+    finally:
+        reading.close()
     return room.columns, room.good
 
 

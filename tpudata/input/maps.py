@@ -32,23 +32,7 @@ def map_in_thread(dataset: tf.data.Dataset, function: Callable[..., Any]) -> tf.
         dataset: elements of tensors.
         function: takes an element as in `Dataset.map`, and returns tensors in tuples and dicts; AutoGraph does not convert it.
     """
-    return _mapped(dataset, _traced(dataset, function))
-
-
-def map_parallel_to_work(dataset: tf.data.Dataset, function: Callable[..., Any]) -> tf.data.Dataset:
-    """The same where the function only arranges tensors; and else several elements at a time, in TensorFlow's pool."""
-    traced = _traced(dataset, function)
-    if all(operation.type in _PASSING for operation in traced.graph.get_operations()):
-        return _mapped(dataset, traced)
-    return dataset.map(as_written(function), **PARALLEL)
-
-
-def _traced(dataset: tf.data.Dataset, function: Callable[..., Any]) -> Any:
-    spec = dataset.element_spec
-    return tf.function(function, autograph=False).get_concrete_function(*(spec if isinstance(spec, tuple) else (spec,)))
-
-
-def _mapped(dataset: tf.data.Dataset, traced: Any) -> tf.data.Dataset:
+    traced = _traced(function, dataset.element_spec)
     spec = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), traced.structured_outputs)
     leaves = tf.nest.flatten(spec)
     variant = tf.raw_ops.MapDataset(
@@ -65,3 +49,13 @@ def _mapped(dataset: tf.data.Dataset, traced: Any) -> tf.data.Dataset:
     # As TensorFlow's own maps do: what is to be ended with the dataset lives as long as those that are made of it.
     mapped._tpudata_input = dataset
     return mapped
+
+
+def only_arranges(function: Callable[..., Any], spec: Any) -> bool:
+    """Whether what a function does with elements of this `element_spec` is no work for TensorFlow."""
+    operations = _traced(function, spec).graph.get_operations()
+    return all(operation.type in _PASSING for operation in operations)
+
+
+def _traced(function: Callable[..., Any], spec: Any) -> Any:
+    return tf.function(function, autograph=False).get_concrete_function(*(spec if isinstance(spec, tuple) else (spec,)))

@@ -15,7 +15,7 @@ from tpudata.input.chunks import Integers
 from tpudata.input.elements import Elements
 from tpudata.input.fields import Fields
 from tpudata.input.hosts import Rows
-from tpudata.input.maps import PARALLEL, as_written, map_parallel_to_work
+from tpudata.input.maps import PARALLEL, as_written
 from tpudata.input.options import Options
 from tpudata.input.order import Order
 from tpudata.input.records import Records
@@ -66,19 +66,23 @@ class Pipeline:
         """What `input_fn` returns."""
         records, elements, batch_size = self._records, self._elements, rows.batch_size
         order = records.order(rows.total)
+        are_batches = not self._options.one_by_one and records.group_rows(rows) == batch_size
+
+        def finished(parsed: Any, extras: dict[str, tf.Tensor]) -> Any:
+            element = elements.rows(parsed)
+            if not self._options.training:
+                elements.check_room(element, records.count, rows.total)
+            return elements.batch(element, extras, batch_size)
+
+        if are_batches and self._options.parse is None:
+            return self._counted(records.parsed(order, rows, start_step, finished), order, rows, start_step)
         dataset = records.parsed(order, rows, start_step)
         if self._options.parse is not None:
             # Converted by AutoGraph: it is written by the user, and may branch on tensors.
             dataset = dataset.map(elements.user_parsed, **PARALLEL)
-        if not self._options.one_by_one and records.group_rows(rows) == batch_size:
+        if are_batches:
             # At once: every map of its own costs a thread's wake-up for each batch.
-            def finished(parsed: Any, extras: dict[str, tf.Tensor]) -> Any:
-                element = elements.rows(parsed)
-                if not self._options.training:
-                    elements.check_room(element, records.count, rows.total)
-                return elements.batch(element, extras, batch_size)
-
-            return self._counted(map_parallel_to_work(dataset, finished), order, rows, start_step)
+            return self._counted(dataset.map(as_written(finished), **PARALLEL), order, rows, start_step)
         if self._options.one_by_one:
             dataset = dataset.unbatch().map(elements.row, **PARALLEL)
             elements.check_row(dataset.element_spec[0])

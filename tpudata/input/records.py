@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,6 @@ from tpudata.input.feed import ArrayFeed, Feed, FileFeed, read_all
 from tpudata.input.fields import Field, Fields
 from tpudata.input.groups import Groups
 from tpudata.input.hosts import Rows
-from tpudata.input.maps import PARALLEL, as_written
 from tpudata.input.next_tokens import NextTokens
 from tpudata.input.options import Options
 from tpudata.input.order import EvaluationOrder, Order
@@ -56,6 +55,8 @@ _WINDOW_RECORDS = 1024
 _AHEAD_SHARE = 4
 # The column of a cache that says which records are no stand-ins for damaged ones. No feature is called so.
 _GOOD = ""
+# What is done with the columns and extras of a group.
+Then: TypeAlias = "Callable[[Any, Any], Any]"
 
 
 class Records:
@@ -145,15 +146,15 @@ class Records:
             return EvaluationOrder(self._chunks, total)
         return TrainingOrder(self._chunked(_LEAST_CHUNKS), total, self._window(), operator.index(self._options.seed))
 
-    def parsed(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
-        """The host's rows from a step on: a dataset of (columns, extras), groups of `group_rows` rows.
+    def parsed(self, order: Order, rows: Rows, start_step: int, then: Then | None = None) -> tf.data.Dataset:
+        """The host's rows from a step on: a dataset of (columns, extras), or of what `then` makes of them.
 
-        Columns are tensors [n, *field.shape] by the features' full names, uint8 ones as float32 from 0 to 1 where options say
-        so, and those of `NextTokens` where numpy makes targets; extras those of `Groups`.
+        A group has `group_rows` rows. Columns are tensors [n, *field.shape] by the features' full names, uint8 ones as float32 from
+        0 to 1 where options say so, and those of `NextTokens` where numpy makes targets; extras those of `Groups`.
         """
         cached = self._cached_columns()
         groups = self._groups(order, rows, cached, is_fed=True)
-        return self._parsed(groups, start_step, is_parsed=cached is not None)
+        return self._parsed(groups, start_step, then, is_parsed=cached is not None)
 
     def group_rows(self, rows: Rows) -> int:
         """Rows that are parsed together: several batches where they are small, a part of one where it is large."""
@@ -218,13 +219,15 @@ class Records:
         loads = load if is_stored else None
         return Groups(order, rows, self.group_rows(rows), seed, columns, open_feed, loads, next_tokens)
 
-    def _parsed(self, groups: Groups, start_step: int, *, is_parsed: bool) -> tf.data.Dataset:
-        dataset = groups.dataset(start_step)
+    def _parsed(self, groups: Groups, start_step: int, then: Then | None, *, is_parsed: bool) -> tf.data.Dataset:
         if is_parsed or self._is_fixed or self._has_sequences:
-            return dataset
-        return dataset.map(
-            as_written(lambda found, extras: (parse_batch(found[Strings.NAME], self._fields.all), extras)), **PARALLEL
-        )
+            return groups.dataset(start_step, then)
+
+        def parse(found: dict[str, tf.Tensor], extras: dict[str, tf.Tensor]) -> Any:
+            columns = parse_batch(found[Strings.NAME], self._fields.all)
+            return (columns, extras) if then is None else then(columns, extras)
+
+        return groups.dataset(start_step, parse)
 
     def _cached_columns(self) -> Mapping[str, Column] | None:
         """The decoded records, of which the first call makes a pass to keep them."""
@@ -242,7 +245,7 @@ class Records:
 
         def make() -> tf.data.Dataset:
             groups = self._groups(EvaluationOrder(self._chunks, rows.total), rows, None, is_fed=False)
-            return self._parsed(groups, 0, is_parsed=False).prefetch(2)
+            return self._parsed(groups, 0, None, is_parsed=False).prefetch(2)
 
         left = self._split.records
         for columns, extras in _elements(make):

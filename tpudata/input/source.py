@@ -81,6 +81,9 @@ class Reader(Protocol):
     def readers(self) -> int:
         """How many threads should read at the same time."""
 
+    def expect(self, first: int, last: int) -> None:
+        """Says that the records [first, last) will be read soon, and lets a disk begin."""
+
     def read(self, first: int, last: int) -> Piece:
         """Reads the records [first, last), which are of one shard."""
 
@@ -184,6 +187,16 @@ class Source:
             index = self._indexes[number] = self._dataset.index(self._shards[number])
         return index
 
+    def expect(self, first: int, last: int) -> None:
+        """Says that the records [first, last) will be read soon, and lets a disk begin."""
+        number, begin, end = self._place(first, last)
+        index, path = self.index(number), self._paths[number]
+        if index.compression is None:
+            start, stop = int(index.offsets[begin]), int(index.offsets[end])
+        else:
+            start, stop = _packed_range(index, begin, end)
+        storage_for(path).expect(path, start, stop - start)
+
     def read(self, first: int, last: int) -> Piece:
         """Reads the records [first, last), which are of one shard.
 
@@ -200,11 +213,8 @@ class Source:
             return self._read(first, last)
 
     def _read(self, first: int, last: int) -> Piece:
-        number = bisect.bisect_right(self._ends, first)
-        shard, index = self._shards[number], self.index(number)
-        begin = first - (self._ends[number] - shard.records)
-        end = begin + last - first
-        path = self._paths[number]
+        number, begin, end = self._place(first, last)
+        index, path = self.index(number), self._paths[number]
         bounds = index.offsets[begin : end + 1].astype(np.int64)
         offset = int(bounds[0])
         bounds -= offset
@@ -225,6 +235,12 @@ class Source:
                 data, bounds = _mended(data, bounds, damaged)
             columns = self._decoder.decode(data, bounds, path, offset) if data else None
         return Piece(columns, tuple(sorted(damaged)))
+
+    def _place(self, first: int, last: int) -> tuple[int, int, int]:
+        """The shard of the split's records [first, last), and [begin, end) of them in it."""
+        number = bisect.bisect_right(self._ends, first)
+        before = self._ends[number] - self._shards[number].records
+        return number, first - before, last - before
 
     def _noted(self, found: Iterable[tuple[int, CorruptionError]]) -> set[int]:
         """The numbers of damaged records, all of which are counted."""
@@ -247,13 +263,13 @@ def _unpacked(path: str, index: ShardIndex, begin: int, end: int) -> tuple[bytes
     """The frames of the records [begin, end) of a compressed shard; those of blocks that do not unpack are zeros and named."""
     per_block = index.block_records
     blocks = range(begin // per_block, -(-end // per_block))
-    place = index.file_range(blocks[0])[0]
-    packed = storage_for(path).read_range(path, place, index.file_range(blocks[-1])[1] - place)
+    place, stop = _packed_range(index, begin, end)
+    packed = storage_for(path).read_range(path, place, stop - place)
     parts, lost = [], []
     for block in blocks:
-        (start, stop), (first, last) = index.file_range(block), index.block_range(block)
+        (start, end_of_block), (first, last) = index.file_range(block), index.block_range(block)
         try:
-            parts.append(unpack_blocks(packed[start - place : stop - place], last - first))
+            parts.append(unpack_blocks(packed[start - place : end_of_block - place], last - first))
         except ValueError as error:
             parts.append(bytes(last - first))
             for record in range(max(begin, block * per_block), min(end, (block + 1) * per_block)):
@@ -262,6 +278,12 @@ def _unpacked(path: str, index: ShardIndex, begin: int, end: int) -> tuple[bytes
     skipped = int(index.offsets[begin]) - index.block_range(blocks[0])[0]
     size = int(index.offsets[end] - index.offsets[begin])
     return b"".join(parts)[skipped : skipped + size], lost
+
+
+def _packed_range(index: ShardIndex, begin: int, end: int) -> tuple[int, int]:
+    """[start, stop) in the file of the blocks that hold the records [begin, end) of a compressed shard."""
+    first, last = begin // index.block_records, (end - 1) // index.block_records
+    return index.file_range(first)[0], index.file_range(last)[1]
 
 
 def _damaged(

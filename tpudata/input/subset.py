@@ -36,6 +36,10 @@ class Subset:
         """How many threads should read at the same time."""
         return self._source.readers
 
+    def expect(self, first: int, last: int) -> None:
+        """Says that the records [first, last) will be read soon, and lets a disk begin."""
+        self._source.expect(int(self._ids[first]), int(self._ids[last - 1]) + 1)
+
     def read(self, first: int, last: int) -> Piece:
         """Reads the records [first, last), which are of one shard."""
         ids = self._ids[first:last]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias
 
 import numpy as np
@@ -12,7 +11,8 @@ import numpy.typing as npt
 
 from tpudata.input.chunks import Integers
 from tpudata.input.order import Window
-from tpudata.input.source import Columns, Reader
+from tpudata.input.reading import Reading
+from tpudata.input.source import Columns, Piece, Reader
 
 # Rows [first, last).
 _Run: TypeAlias = "tuple[int, int]"
@@ -80,22 +80,18 @@ class WindowRows:
     Args:
         window: which records, in which order.
         source: where they are read.
-        pool: reads them.
+        reading: reads them.
         room: where they are kept.
     """
 
-    def __init__(self, window: Window, source: Reader, pool: ThreadPoolExecutor, room: Room) -> None:
+    def __init__(self, window: Window, source: Reader, reading: Reading, room: Room) -> None:
         self._window = window
         self._source = source
         self._room = room
         self._empty: list[_Run] = []
         # All before the first one is read: then no other piece's rows are between.
         self._runs = [room.take(last - first) for first, last in window.pieces]
-        # As many parts as there are readers: to pass work to a thread costs as much as a small piece itself.
-        share = -(-len(window.pieces) // source.readers)
-        self._futures = [
-            pool.submit(self._read, slice(begin, begin + share)) for begin in range(0, len(window.pieces), share)
-        ]
+        self._parts = reading.begin(window.pieces, self._keep)
 
     def result(self) -> slice | Integers:
         """The rows of the room in which the records stand, in the order in which they are fed.
@@ -104,8 +100,8 @@ class WindowRows:
             CorruptionError: a record is damaged.
             StorageError: a file cannot be read.
         """
-        for future in self._futures:
-            future.result()
+        for part in self._parts:
+            part.result()
         runs = [run for piece in self._runs for run in piece]
         if self._window.take is None and len(runs) == 1 and not self._empty:
             return slice(*runs[0])
@@ -118,12 +114,8 @@ class WindowRows:
         """Lets the room have the rows; nobody looks at them any more."""
         self._room.give_back(run for piece in self._runs for run in piece)
 
-    def _read(self, part: slice) -> None:
-        for (first, last), runs in zip(self._window.pieces[part], self._runs[part], strict=True):
-            self._read_piece(first, last, runs)
-
-    def _read_piece(self, first: int, last: int, runs: list[_Run]) -> None:
-        piece = self._source.read(first, last)
+    def _keep(self, number: int, piece: Piece) -> None:
+        runs = self._runs[number]
         for here, part in _parts(runs):
             self._room.good[here] = True
             if piece.damaged:

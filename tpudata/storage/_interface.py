@@ -40,6 +40,9 @@ class Storage(Protocol):
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         """`length` bytes from `offset`; fewer only at the end of the file."""
 
+    def expect(self, path: str, offset: int, length: int) -> None:
+        """Says that `read_range` will soon be called so. A disk begins to read; what goes wrong is told by `read_range`."""
+
     def open(self, path: str) -> BinaryIO:
         """A file opened for reading from start to end, buffered."""
 

@@ -88,6 +88,9 @@ class GcsStorage:
         """`length` bytes from `offset`; fewer only at the end of the object."""
         return self._read_range(path, offset, length, None)
 
+    def expect(self, path: str, offset: int, length: int) -> None:
+        """Nothing is begun: what is read in advance is asked for, by many threads."""
+
     def open(self, path: str) -> BinaryIO:
         """An object opened for reading, 8 MiB a request; all of it is of one generation, whoever replaces it meanwhile."""
         with named("opened", path):

@@ -80,6 +80,18 @@ class LocalStorage:
         except OSError as error:
             raise storage_error("read", path, error) from error
 
+    def expect(self, path: str, offset: int, length: int) -> None:
+        """Lets the system read a range into its memory, without waiting for it."""
+        # Not on every system.
+        if not hasattr(os, "posix_fadvise"):
+            return
+        with contextlib.suppress(OSError):
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.posix_fadvise(descriptor, offset, length, os.POSIX_FADV_WILLNEED)
+            finally:
+                os.close(descriptor)
+
     def open(self, path: str) -> BinaryIO:
         """A file opened for reading, with a 1 MiB buffer."""
         with named("opened", path):
