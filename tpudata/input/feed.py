@@ -18,6 +18,8 @@ from tpudata.input.reading import Reading, reading_of
 from tpudata.input.source import Columns, Reader
 from tpudata.input.window_rows import Room, WindowRows
 
+# Batches whose rows are looked up together, at most.
+_TOGETHER = 16
 # Windows that a lane may have under way for each reader: in evaluation one is a single piece.
 _PENDING = 2
 # Which rows of an array.
@@ -58,14 +60,12 @@ class FileFeed:
         self._room = Room(sum(_LaneRows.most(lane, ahead) for lane in lanes))
         self._lanes = [_LaneRows(lane, source, self._reading, self._room, ahead) for lane in lanes]
         self._per_step = sum(lane.stride for lane in lanes)
+        # Where the rows of the next batches stand, as far as that is looked up.
+        self._next: collections.deque[Integers] = collections.deque()
 
     def fill(self, step: int, columns: Columns, good: npt.NDArray[np.bool_]) -> None:  # noqa: ARG002
         """Fills in the rows of the next batch."""
-        where: list[_Where] = []
-        for lane in self._lanes:
-            lane.take(where)
-        if not any(isinstance(rows, slice) for rows in where):
-            where = [np.concatenate(cast("list[Integers]", where))]
+        where = self._take()
         for name, target in columns.items():
             column = self._room.columns[name]
             put(name, target, column, where)
@@ -74,9 +74,26 @@ class FileFeed:
                 for rows in where:
                     column[rows] = b""
         put("", good, self._room.good, where)
-        for lane in self._lanes:
-            lane.go_on()
+        if not self._next:
+            for lane in self._lanes:
+                lane.go_on()
         self._reading.fed(self._per_step)
+
+    def _take(self) -> Sequence[_Where]:
+        """Where the rows of the next batch stand."""
+        if not self._next:
+            # There are many lanes, and nearly always no window ends.
+            steps = min(_TOGETHER, *(lane.steps for lane in self._lanes))
+            if steps:
+                self._next.extend(np.concatenate([lane.take_steps(steps) for lane in self._lanes], axis=1))
+        if self._next:
+            return [self._next.popleft()]
+        where: list[_Where] = []
+        for lane in self._lanes:
+            lane.take(where)
+        if any(isinstance(rows, slice) for rows in where):
+            return where
+        return [np.concatenate(cast("list[Integers]", where))]
 
     def close(self) -> None:
         """Ends the reading ahead."""
@@ -104,17 +121,24 @@ class _LaneRows:
     @classmethod
     def most(cls, lane: Lane, ahead: int) -> int:
         """How many rows of the room are in use at the same time, at most."""
-        # What a batch is taken from, with a window that is begun and one that is not done; and what is read ahead of that.
-        return 2 * lane.stride + ahead + 4 * lane.longest
+        # What batches are taken from, with a window that is begun and one that is not done; and what is read ahead of that.
+        return (1 + _TOGETHER) * lane.stride + ahead + 4 * lane.longest
+
+    @property
+    def steps(self) -> int:
+        """How many batches the current window has rows for; 0 where these stand in one run."""
+        return 0 if isinstance(self._where, slice) else (self._rows - self._next) // self._lane.stride
+
+    def take_steps(self, steps: int) -> Integers:
+        """Where the host's rows of the next batches stand, int64 [steps, rows], out of the current window."""
+        assert not isinstance(self._where, slice)
+        lane, begin = self._lane, self._next
+        self._next += steps * lane.stride
+        return self._where[begin : self._next].reshape(steps, lane.stride)[:, lane.first : lane.last]
 
     def take(self, where: list[_Where]) -> None:
         """Adds where the host's rows of the next batch stand."""
-        lane, begin = self._lane, self._next
-        if self._rows - begin >= lane.stride:
-            # Almost always, and there are many lanes.
-            where.append(self._part(begin + lane.first, begin + lane.last))
-            self._next = begin + lane.stride
-            return
+        lane = self._lane
         done = 0
         while done < lane.stride:
             if self._next == self._rows:
