@@ -85,9 +85,10 @@ def fixed(folder: Path, rounds: int) -> None:
     """Records of one size: a dataset that fits the shuffle's window, and one that does not."""
     for name, records, batches in (("52 MB", 61_440, 300), ("345 MB", 409_600, 400)):
         data = mnist_like(folder / f"fixed-{records}", records)
-        # What is so slow takes a part of the records.
+        # What is so slow takes a part of the records; and a window is filled, and filled anew.
         sides = {
-            title: Side(partial(build, data), 20 if build is slowly else batches) for title, build in FIXED.items()
+            title: Side(partial(build, data), 20 if build is slowly else batches, batches if build is training else 5)
+            for title, build in FIXED.items()
         }
         print(f"fixed: {records:,} records of 842 bytes, {name}; thousand records")
         table(sides, BATCH, rounds)
