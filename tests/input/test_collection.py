@@ -19,6 +19,7 @@ import tensorflow as tf
 from tests.datasets import Written
 from tpudata import make_input_fn
 from tpudata.input.collection import _keep_the_last, keep_iterators
+from tpudata.input.source import Source
 
 # A hang is found after so many seconds; a busy machine may hold a process up for a while.
 _PATIENCE = 120
@@ -176,6 +177,61 @@ print("end")
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=2 * _PATIENCE, check=False)
     assert (done.returncode, done.stdout) == (0, b"end\n"), done.stderr.decode()
     assert b"Exception ignored" not in done.stderr
+
+
+def test_tuples_may_be_filled_while_another_thread_collects(raw_digits: Written) -> None:
+    iterator = iter(make_input_fn(raw_digits.path, "train", training=True, seed=1)({"batch_size": 16}))
+    next(iterator)
+    filled, ended = [], threading.Event()
+
+    def collect() -> None:
+        while not ended.is_set():
+            gc.collect()
+
+    def slowly() -> Iterator[int]:
+        for number in range(20):
+            time.sleep(0.001)
+            yield number
+
+    thread = threading.Thread(target=collect)
+    thread.start()
+    try:
+        # Where anybody else holds it meanwhile, Python ends the call with a SystemError.
+        filled = [tuple(slowly()) for _ in range(2)]
+    finally:
+        ended.set()
+        thread.join()
+    assert filled == [tuple(range(20))] * 2
+
+
+@pytest.mark.usefixtures("no_collector")
+def test_a_dataset_may_go_while_a_thread_reads_for_it(raw_digits: Written, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tpudata.input.source._LOCAL_READERS", 2)
+    read = Source.read
+
+    def collecting(source: Source, first: int, last: int) -> Any:
+        gc.collect()
+        return read(source, first, last)
+
+    monkeypatch.setattr(Source, "read", collecting)
+    found: list[int] = []
+
+    def run() -> None:
+        with tf.Graph().as_default():
+            # The graph goes on without it: the thread that reads collects it, while another one waits for what is read.
+            dataset = make_input_fn(raw_digits.path, "train", training=True, seed=1)({"batch_size": 16})
+            iterator = tf.compat.v1.data.make_initializable_iterator(dataset)
+            labels, start = iterator.get_next()[1], iterator.initializer
+            cycle((dataset, iterator))
+            del dataset, iterator
+            with tf.compat.v1.Session() as session:
+                session.run(start)
+                found.extend(len(session.run(labels)) for _ in range(3))
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(_PATIENCE)
+    assert found == [16, 16, 16]
 
 
 def test_only_what_nobody_else_holds_is_kept() -> None:

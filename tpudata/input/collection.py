@@ -12,6 +12,7 @@ variable, which is destroyed later than that, waits for it. So all are destroyed
 from __future__ import annotations
 
 import atexit
+import functools
 import gc
 import itertools
 import sys
@@ -22,40 +23,69 @@ from typing import Any
 
 import tensorflow as tf
 
-# The collector's last generation: it and the younger ones are all objects.
-_OLDEST = 2
-_Tensor = tf.__internal__.EagerTensor
-
 
 def keep_iterators() -> None:
     """From now on, no iterator is destroyed in a thread that may feed it, or too late. Calls after the first change nothing."""
     if not any(isinstance(callback, _Keeper) for callback in gc.callbacks):
-        gc.callbacks.append(_Keeper())
-        atexit.register(_end_iterators)
+        keeper = _Keeper()
+        for kind in _kinds(tf.data.Iterator):
+            _note_new(kind, keeper.note)
+        gc.callbacks.append(keeper)
+        atexit.register(_end_iterators, keeper)
 
 
 class _Keeper:
     """A callback of `gc.callbacks`: while another thread than the main one collects, every iterator is in use.
 
-    What is collected may be younger than an iterator that it alone holds, so all iterators are known: each was looked at when the
-    collector first met it, before it became older.
+    Each is noted as it is made. To look for them among all objects (`gc.get_objects`) would hold these for a while, also tuples
+    that `tuple(generator)` is still filling in another thread, which then fails with a SystemError.
     """
 
     def __init__(self) -> None:
-        self._known: weakref.WeakSet[Any] = weakref.WeakSet()
+        # By id. A WeakSet cannot be gone through while others add to it.
+        self._known: dict[int, weakref.ref[Any]] = {}
         self._kept: list[Any] = []
 
-    def __call__(self, phase: str, info: dict[str, int]) -> None:
+    def note(self, iterator: Any) -> None:
+        """An iterator that is there from now on."""
+        known, key = self._known, id(iterator)
+        known[key] = weakref.ref(iterator, lambda _: known.pop(key, None))
+
+    def iterators(self) -> list[Any]:
+        """Those that are there."""
+        found = [reference() for reference in list(self._known.values())]
+        return [iterator for iterator in found if iterator is not None]
+
+    def __call__(self, phase: str, info: dict[str, int]) -> None:  # noqa: ARG002
         if phase == "start":
-            iterators, tensors = _met(info["generation"])
-            self._known.update(iterators)
             if threading.get_ident() != threading.main_thread().ident:
-                self._kept = [*self._known, *tensors]
+                self._kept = self.iterators()
         elif self._kept:
             kept, self._kept = self._kept, []
             _keep_the_last(kept)
             if kept:
                 threading.Thread(target=kept.clear, name="tpudata-collect").start()
+
+
+def _kinds(kind: type) -> Iterator[type]:
+    """The classes that are made of a class and have a constructor of their own."""
+    subclasses: list[type] = kind.__subclasses__()
+    for other in subclasses:
+        if "__init__" in vars(other):
+            yield other
+        yield from _kinds(other)
+
+
+def _note_new(kind: Any, note: Callable[[Any], None]) -> None:
+    """Notes every object of a class from now on."""
+    make = kind.__init__
+
+    @functools.wraps(make)
+    def noting(self: Any, *arguments: Any, **named: Any) -> None:
+        make(self, *arguments, **named)
+        note(self)
+
+    kind.__init__ = noting
 
 
 def _chosen(items: list[Any], chooses: Callable[[int], object]) -> Iterator[Any]:
@@ -81,30 +111,9 @@ def _keep_the_last(kept: list[Any]) -> None:
     kept[:] = _chosen(kept, _ALONE.__ge__)
 
 
-def _end_iterators() -> None:
+def _end_iterators(keeper: _Keeper) -> None:
     # The collector goes on to the end, when half of the modules are gone.
-    gc.callbacks[:] = [callback for callback in gc.callbacks if not isinstance(callback, _Keeper)]
-    iterators, _ = _met(_OLDEST)
-    for iterator in iterators:
+    gc.callbacks[:] = [callback for callback in gc.callbacks if callback is not keeper]
+    for iterator in keeper.iterators():
         # It holds TensorFlow's; whoever holds it does so to the end.
         vars(iterator).clear()
-
-
-def _met(generation: int) -> tuple[list[Any], list[Any]]:
-    """The iterators that the collector of a generation looks at, and the tensors, among which are the handles of TensorFlow's own.
-
-    A handle counts for itself: while its iterator is being destroyed in another thread, the list of all objects may be the last
-    that holds it, and this thread would destroy it with that list. Which of the tensors are handles cannot be asked: one that is
-    being made has no value yet, and TensorFlow looks into it all the same.
-    """
-    iterators: list[Any] = []
-    tensors: list[Any] = []
-    for number in range(generation + 1):
-        objects = gc.get_objects(number)
-        # By their exact types, of which there are few: there may be a million objects, and isinstance runs the code of some.
-        kinds = set(map(type, objects))
-        if _Tensor in kinds:
-            tensors += [value for value in objects if type(value) is _Tensor]
-        kinds = {kind for kind in kinds if tf.data.Iterator in kind.__mro__}
-        iterators += [value for value in objects if type(value) in kinds] if kinds else []
-    return iterators, tensors
