@@ -64,8 +64,10 @@ class Groups:
         self._loaded: Any = None
         self._feeds: dict[int, Feed] = {}
         self._memory = _Memory()
-        # The collector may call `_close` wherever an object is made, so also in a thread that has the lock.
+        # The collector may call `_close` wherever an object is made, so also in a thread that has the lock; and in one that another
+        # waits for, which must not have it.
         self._lock = threading.RLock()
+        self._loading = threading.Lock()
 
     def dataset(self, start_step: int, then: Callable[[Any, Any], Any] | None = None) -> tf.data.Dataset:
         """The groups of the steps from one on.
@@ -110,10 +112,8 @@ class Groups:
         end = step + together if self._order.steps is None else min(step + together, self._order.steps)
         with self._lock:
             feed = self._feeds.pop(step, None)
-            if feed is None:
-                if self._loaded is None and self._load is not None:
-                    self._loaded = self._load()
-                feed = self._open_feed(step, self._loaded)
+        if feed is None:
+            feed = self._open_feed(step, self._shared())
         count = self._rows.count
         columns = {
             name: self._memory.array((count * (end - step), *shape), dtype)
@@ -142,6 +142,13 @@ class Groups:
             if self._seed is not None:
                 extras["seed"] = record_seeds(self._seed, positions)
         return columns, extras
+
+    def _shared(self) -> Any:
+        """What all feeds share, made once."""
+        with self._loading:
+            if self._loaded is None and self._load is not None:
+                self._loaded = self._load()
+            return self._loaded
 
     def _keep(self, step: int, feed: Feed) -> None:
         with self._lock:
