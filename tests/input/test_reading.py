@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -11,9 +12,13 @@ import numpy as np
 import pytest
 
 from tests.datasets import Written, write_images
-from tpudata import CorruptionError, make_input_fn
+from tpudata import CorruptionError, StorageError, make_input_fn, open_dataset
+from tpudata.input.chunks import Chunks
+from tpudata.input.feed import FileFeed
+from tpudata.input.hosts import Rows
 from tpudata.input.reading import Reading, reading_of
-from tpudata.input.source import Piece
+from tpudata.input.source import Columns, Piece, Source, Strings
+from tpudata.input.training_order import TrainingOrder
 from tpudata.storage import LocalStorage
 
 PIECES = [(first, first + 5) for first in range(0, 50, 5)]
@@ -190,3 +195,47 @@ def test_the_disk_is_told_what_will_be_read(
     assert len(batches(input_fn_of(written.path, training=training), 20)) == 20
     assert set(read) <= set(expected)
     assert len(read) >= 3
+
+
+def test_the_disk_is_told_of_so_many_pieces_at_most() -> None:
+    pieces = [(first, first + 1) for first in range(300)]
+    source = Noting(1)
+    reading, parts, _ = begun(source, pieces)
+    assert source.expected == pieces[:64]
+    reading.fed(10)
+    assert source.expected == pieces[:74]
+    # Also where nothing is fed: all are waited for, one after the other.
+    for number, part in enumerate(parts):
+        part.result()
+        assert len(source.expected) <= min(300, max(10, number + 1) + 64)
+    assert source.expected == source.read_pieces == pieces
+
+
+def test_what_is_wrong_with_an_index_is_told_by_who_reads(raw_digits: Written, tmp_path: Path) -> None:
+    dataset = open_dataset(str(shutil.copytree(raw_digits.path, tmp_path / "copy")))
+    shutil.rmtree(tmp_path / "copy" / "index")
+    source = Source(dataset, "train", Strings(), verify=True, max_corrupt=0)
+    source.expect(0, 5)
+    with pytest.raises(StorageError):
+        source.read(0, 5)
+
+
+@pytest.mark.parametrize(("batch_size", "window"), [(32, 2048), (64, 1024), (256, 2400), (16, 700)])
+def test_what_is_next_is_begun_in_time(batch_size: int, window: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tpudata.input.reading._TOLD", 10**6)
+    begun_by_step = []
+    for together in (1, 16):
+        monkeypatch.setattr("tpudata.input.feed._TOGETHER", together)
+        source = Noting(1)
+        order = TrainingOrder(Chunks.of([20_000], 16), batch_size, window, 1)
+        feed = FileFeed(source, order, Rows(batch_size, batch_size, 0, batch_size), 0, window // 4)
+        columns: Columns = {"number": np.empty(batch_size, np.int64)}
+        good = np.empty(batch_size, np.bool_)
+        steps = []
+        for step in range(300):
+            feed.fill(step, columns, good)
+            np.testing.assert_array_equal(columns["number"], order.ids(order.positions(step, 0, batch_size)))
+            steps.append(len(source.expected))
+        begun_by_step.append(steps)
+        feed.close()
+    assert begun_by_step[0] == begun_by_step[1]

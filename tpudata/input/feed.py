@@ -121,13 +121,16 @@ class _LaneRows:
     @classmethod
     def most(cls, lane: Lane, ahead: int) -> int:
         """How many rows of the room are in use at the same time, at most."""
-        # What batches are taken from, with a window that is begun and one that is not done; and what is read ahead of that.
-        return (1 + _TOGETHER) * lane.stride + ahead + 4 * lane.longest
+        # What a batch is taken from, with a window that is begun and one that is not done; and what is read ahead of that.
+        return 2 * lane.stride + ahead + 4 * lane.longest
 
     @property
     def steps(self) -> int:
-        """How many batches the current window has rows for; 0 where these stand in one run."""
-        return 0 if isinstance(self._where, slice) else (self._rows - self._next) // self._lane.stride
+        """How many batches the current window has rows for, until more is to be read ahead; 0 where these stand in one run."""
+        if isinstance(self._where, slice):
+            return 0
+        rows = self._rows - self._next
+        return max(0, min(rows, rows + self._pending_rows - self._ahead)) // self._lane.stride
 
     def take_steps(self, steps: int) -> Integers:
         """Where the host's rows of the next batches stand, int64 [steps, rows], out of the current window."""

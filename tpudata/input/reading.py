@@ -10,6 +10,9 @@ from typing import Protocol
 
 from tpudata.input.source import Piece, Reader
 
+# Pieces that the disk is told of in advance: of what it reads too early, nothing may be left when its turn comes.
+_TOLD = 64
+
 
 class Part(Protocol):
     """Some pieces that are read."""
@@ -89,53 +92,73 @@ class Between:
     def __init__(self, source: Reader) -> None:
         self._source = source
         self._waiting: collections.deque[_Later] = collections.deque()
+        # Those of them that the disk was not told of.
+        self._untold: collections.deque[_Later] = collections.deque()
         self._owed = 0
 
     def begin(self, pieces: Sequence[tuple[int, int]], keep: Callable[[int, Piece], None]) -> Sequence[Part]:
-        """Lets the disk begin with the pieces."""
-        for first, last in pieces:
-            self._source.expect(first, last)
+        """Lets the disk begin with the next pieces."""
         parts = [
-            _Later(last - first, functools.partial(self._read, first, last, number, keep))
-            for number, (first, last) in enumerate(pieces)
+            _Later(self._source, *piece, functools.partial(keep, number), self._go_on)
+            for number, piece in enumerate(pieces)
         ]
         self._waiting += parts
+        self._untold += parts
+        self._tell()
         return parts
-
-    def _read(self, first: int, last: int, number: int, keep: Callable[[int, Piece], None]) -> None:
-        keep(number, self._source.read(first, last))
 
     def fed(self, rows: int) -> None:
         """Reads as many records as were fed since."""
         self._owed += rows
         while self._owed > 0 and self._waiting:
-            self._owed -= self._waiting.popleft().read()
+            self._owed -= self._waiting[0].read()
         # What nobody waited for is not made up for later.
         self._owed = min(self._owed, 0)
 
     def close(self) -> None:
         """Lets go of what was not read."""
         self._waiting.clear()
+        self._untold.clear()
+
+    def _go_on(self) -> None:
+        """After a piece was read."""
+        while self._waiting and self._waiting[0].is_read:
+            self._waiting.popleft()
+        self._tell()
+
+    def _tell(self) -> None:
+        while self._untold and len(self._waiting) - len(self._untold) < _TOLD:
+            self._untold.popleft().tell()
 
 
 class _Later:
     """A piece that is read when there is time, or else when it is needed."""
 
-    def __init__(self, rows: int, read: Callable[[], None]) -> None:
-        self._rows = rows
-        self._read: Callable[[], None] | None = read
+    def __init__(
+        self, source: Reader, first: int, last: int, keep: Callable[[Piece], None], then: Callable[[], None]
+    ) -> None:
+        self._source = source
+        self._first, self._last = first, last
+        self._keep = keep
+        self._then = then
+        self.is_read = False
         self._error: Exception | None = None
+
+    def tell(self) -> None:
+        """Lets the disk begin with it."""
+        self._source.expect(self._first, self._last)
 
     def read(self) -> int:
         """Reads it, unless that is done; returns how many records that were. What goes wrong is told with the result."""
-        if self._read is None:
+        if self.is_read:
             return 0
         try:
-            self._read()
+            self._keep(self._source.read(self._first, self._last))
         except Exception as error:
             self._error = error
-        self._read = None
-        return self._rows
+        self.is_read = True
+        self._then()
+        return self._last - self._first
 
     def result(self) -> None:
         """Reads it now, at the latest."""

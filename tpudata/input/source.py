@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import contextlib
 import copy
 import dataclasses
 import itertools
@@ -17,7 +18,7 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from tpudata.errors import CorruptionError, DatasetError
+from tpudata.errors import CorruptionError, DatasetError, TpudataError
 from tpudata.format import Dataset, ShardIndex
 from tpudata.format.gzip_blocks import unpack_blocks
 from tpudata.format.tfrecord import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, UNPACKED, masked_crc32c
@@ -190,12 +191,14 @@ class Source:
     def expect(self, first: int, last: int) -> None:
         """Says that the records [first, last) will be read soon, and lets a disk begin."""
         number, begin, end = self._place(first, last)
-        index, path = self.index(number), self._paths[number]
-        if index.compression is None:
-            start, stop = int(index.offsets[begin]), int(index.offsets[end])
-        else:
-            start, stop = _packed_range(index, begin, end)
-        storage_for(path).expect(path, start, stop - start)
+        # What is wrong with the index is told to who reads the records.
+        with contextlib.suppress(TpudataError):
+            index, path = self.index(number), self._paths[number]
+            if index.compression is None:
+                start, stop = int(index.offsets[begin]), int(index.offsets[end])
+            else:
+                start, stop = _packed_range(index, begin, end)
+            storage_for(path).expect(path, start, stop - start)
 
     def read(self, first: int, last: int) -> Piece:
         """Reads the records [first, last), which are of one shard.

@@ -12,8 +12,6 @@ from tpudata.input.batch import map_named
 from tpudata.input.maps import as_written
 from tpudata.input.parse import to_int32
 
-# Only the user's function is converted by AutoGraph: it may branch on tensors.
-
 
 def parse_rows(parse: Callable[[tf.Tensor], Any], serialized: tf.Tensor) -> Any:
     """What `parse` makes of records.
@@ -29,6 +27,7 @@ def parse_rows(parse: Callable[[tf.Tensor], Any], serialized: tf.Tensor) -> Any:
         FeatureError: a tensor has no rows, or its rows have no static shape; names it.
         UsageError: parse returned None.
     """
+    # Only the user's function is converted by AutoGraph: it may branch on tensors.
     return as_written(_checked)(parse(serialized), tf.shape(serialized)[0])
 
 
