@@ -5,7 +5,7 @@
 Cases, by default all:
 
     fixed     MNIST-like records of 842 bytes in batches of 1,024, parsed and normalised, beside TensorFlow's raw reader, which does
-              neither, and beside the two usual ways to parse
+              neither, in order and shuffled, and beside the two usual ways to parse
     resume    seconds to the first batch from step 0 and from later ones
     shuffle   how well a dataset that is sorted by class is mixed, beside a true permutation
     tokens    rows of 512 packed tokens, as int64 lists and as bytes of int32, in batches of 1,024
@@ -53,6 +53,8 @@ from tpudata.format import (
 
 BATCH = 1024
 PIXELS = 28 * 28
+# Records of 842 bytes in a window of 256 MiB, the default.
+WINDOW = 318_800
 
 
 def main() -> None:
@@ -121,8 +123,8 @@ def shuffle(folder: Path, rounds: int) -> None:  # noqa: ARG001
     print(f"    {'':44} {'mean':>6} {'25%':>6} {'50%':>6} {'75%':>6} {'classes':>8}")
     for name, records, chunk, window, classes in (
         ("1.28 M of 110 kB (141 GB), 1000 classes", 1_280_000, 4, 2440, 1000),
-        ("409,600 of 842 bytes (345 MB), 10 classes", 409_600, 512, 318_800, 10),
-        ("4.1 M of 842 bytes (3.4 GB), 1000 classes", 4_096_000, 512, 318_800, 1000),
+        ("409,600 of 842 bytes (345 MB), 10 classes", 409_600, 512, WINDOW, 10),
+        ("4.1 M of 842 bytes (3.4 GB), 1000 classes", 4_096_000, 512, WINDOW, 1000),
     ):
         order = TrainingOrder(Chunks.of([records // 8] * 8, chunk), BATCH, window, 1)
         rows = np.concatenate([order.positions(step, 0, BATCH) for step in range(records // BATCH)])
@@ -156,6 +158,11 @@ def raw(data: str) -> tf.data.Dataset:
     return tf.data.TFRecordDataset(_files(data)).batch(BATCH).prefetch(2)
 
 
+def shuffled(data: str) -> tf.data.Dataset:
+    """The same with what training does besides: a window of as many records as ours."""
+    return tf.data.TFRecordDataset(_files(data)).repeat().shuffle(WINDOW).batch(BATCH).prefetch(2)
+
+
 def in_batches(data: str) -> tf.data.Dataset:
     """The better of the usual ways to parse."""
     return (
@@ -183,6 +190,7 @@ def evaluation(data: str) -> tf.data.Dataset:
 
 FIXED: dict[str, Callable[[str], tf.data.Dataset]] = {
     "raw: TFRecordDataset, batch": raw,
+    "raw, shuffled": shuffled,
     "batch, parse_example": in_batches,
     "map(parse_single_example), batch": slowly,
     "tpudata, training": training,
