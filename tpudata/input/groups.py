@@ -87,7 +87,7 @@ class Groups:
         end = np.iinfo(np.int64).max if self._order.steps is None else max(start_step, self._order.steps)
         is_whole = self._rows.count * together <= self._size
         # One function is half the time to begin a pass of two.
-        is_last = then is not None and is_whole and only_arranges(then, spec)
+        last = then if then is not None and is_whole and only_arranges(then, spec) else None
 
         def taken(step: tf.Tensor) -> Any:
             tensors = tf.numpy_function(
@@ -96,7 +96,7 @@ class Groups:
             for tensor, leaf in zip(tensors, leaves, strict=True):
                 tensor.set_shape(leaf.shape)
             group = tf.nest.pack_sequence_as(spec, tensors)
-            return then(*group) if then is not None and is_last else group
+            return group if last is None else last(*group)
 
         dataset = map_in_thread(tf.data.Dataset.range(start_step, end, together), taken)
         # TensorFlow keeps the function for as long as the program runs; what it has read goes with the dataset. Where a graph
@@ -105,7 +105,7 @@ class Groups:
         if not is_whole:
             parts = as_written(lambda *parts: tf.data.Dataset.from_tensor_slices(parts).batch(self._size))
             dataset = dataset.flat_map(parts)
-        return dataset if then is None or is_last else dataset.map(as_written(then), **PARALLEL)
+        return dataset if then is last else dataset.map(as_written(then), **PARALLEL)
 
     def _taken(self, step: int, together: int) -> Any:
         """(columns, extras) of some steps."""

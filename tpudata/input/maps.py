@@ -19,7 +19,7 @@ as_written = tf.autograph.experimental.do_not_convert
 PARALLEL = {"num_parallel_calls": tf.data.AUTOTUNE, "deterministic": True}
 # Operations that pass tensors on as they are.
 _PASSING = {"Placeholder", "Identity", "EnsureShape", "NoOp"}
-# Keeps TensorFlow from making the map a parallel one; releases before 2.16 do not know it.
+# Keeps TensorFlow from making the map a parallel one; 2.15, whose TPUEstimator is fed too, does not know it.
 _FORCED = (
     {"force_synchronous": True} if "force_synchronous" in inspect.signature(tf.raw_ops.MapDataset).parameters else {}
 )
