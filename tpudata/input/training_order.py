@@ -6,7 +6,8 @@ records fit the shuffle's window, an epoch is a permutation of the records. Othe
 - Chunks, runs of neighbouring records of about 0.25 to 0.5 MB, are what is read at once. An epoch permutes all chunks.
 - That sequence is cut into L lanes of equal length. The place q of an epoch is place q // L of lane q % L: a batch takes B / L
   records of every lane.
-- Each lane is cut into windows, and each window is permuted. The windows of all lanes together are the shuffle's window.
+- Each lane is cut into windows, where chunks end, and each window is permuted. The windows of all lanes together are about the
+  shuffle's window.
 
 L divides B, so a row of a batch always belongs to one lane, and a host that feeds some of the rows reads the lanes of these rows
 and no others.
@@ -87,7 +88,7 @@ class TrainingOrder:
         return [
             Lane(
                 self._windows(slot, step * stride),
-                _group(self._window, longest),
+                _group(self._window, longest) + longest,
                 stride,
                 max(0, first - slot * stride),
                 min(stride, last - slot * stride),
@@ -142,18 +143,25 @@ class _Epoch:
 
     def windows(self, lane: int, done: int) -> Iterator[Window]:
         """The windows of a lane, without the first `done` records."""
-        length = self.lane_records(lane)
+        cuts = self._cuts(lane)
+        done += int(cuts[0])
+        for number in range(int(np.searchsorted(cuts, done, "right")) - 1, len(cuts) - 1):
+            start, stop = int(cuts[number]), int(cuts[number + 1])
+            take = self._permutation(stop - start, lane, number)
+            yield Window(tuple(self._pieces(start, stop)), take[max(0, done - start) :])
+
+    def _cuts(self, lane: int) -> Integers:
+        """The places of the permuted chunks where a lane's windows begin, and its end.
+
+        Windows end where chunks do: else two of them would read a part of a chunk each, whose blocks' checksums are of no use then.
+        """
         begin = lane * (self._records // self._lanes) + min(lane, self._records % self._lanes)
+        end = begin + self.lane_records(lane)
         group = _group(self._window, self._longest)
         # The lanes' windows end one after the other and not all at once, so that reading is even.
-        first = group - group // 2 * lane // self._lanes
-        number = 0 if done < first else 1 + (done - first) // group
-        while done < length:
-            start = 0 if number == 0 else first + (number - 1) * group
-            stop = min(length, first + number * group)
-            take = self._permutation(stop - start, lane, number)
-            yield Window(tuple(self._pieces(begin + start, begin + stop)), take[done - start :])
-            done, number = stop, number + 1
+        cuts = np.arange(begin + group - group // 2 * lane // self._lanes, end, group)
+        cuts = self._begins[np.searchsorted(self._begins, cuts, "right") - 1]
+        return np.unique(np.concatenate([[begin], cuts[cuts > begin], [end]]))
 
     def _pieces(self, first: int, last: int) -> Iterator[tuple[int, int]]:
         """The records at the places [first, last) of the permuted chunks, by chunk."""
@@ -167,13 +175,13 @@ class _Epoch:
     def _permutation(self, length: int, lane: int, number: int) -> Integers:
         """Of the records that are read together: each window in it for itself."""
         draws = raw_draws(length, *self._key, _WINDOW, lane, number)
-        if length <= self._window:
+        if self._window >= self._longest:
             return _sorting(draws)
         return np.lexsort((draws, np.arange(length) // self._window))
 
 
 def _group(window: int, longest: int) -> int:
-    """Records that are read together: windows that are shorter than a chunk, so that it is not read again for each."""
+    """Records that are read together, about: windows that are shorter than a chunk, so that it is not read again for each."""
     return window * -(-longest // window)
 
 
