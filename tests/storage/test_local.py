@@ -53,10 +53,26 @@ def test_the_system_is_told_what_will_be_read(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(os, "posix_fadvise", lambda _file, *advice: told.append(advice))
     path = tmp_path / "file"
     path.write_bytes(b"0123456789")
+
+    def not_there(*_arguments: object) -> int:
+        raise BlockingIOError
+
+    monkeypatch.setattr(os, "preadv", not_there, raising=False)
     STORAGE.expect(str(path), 3, 4)
     # What cannot be read is told by who reads it.
     STORAGE.expect(str(tmp_path / "none"), 0, 1)
     assert told == [(3, 4, os.POSIX_FADV_WILLNEED)]
+
+
+@pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="a system that does not say what it has in its memory")
+def test_the_system_is_not_told_of_what_it_has_in_its_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[int, int, int]] = []
+    monkeypatch.setattr(os, "posix_fadvise", lambda _file, *advice: told.append(advice))
+    path = tmp_path / "file"
+    path.write_bytes(bytes(1 << 20))
+    STORAGE.read(str(path))
+    STORAGE.expect(str(path), 0, 1 << 20)
+    assert told == []
 
 
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="no files whose size is not known")

@@ -52,16 +52,19 @@ class NextTokens:
         """The targets of rows: the token behind each that is of the same document, and 0; and their weights, 1 and 0.
 
         Args:
-            columns: of the rows.
+            columns: of the rows, one and more.
             array: makes an array with any values.
         """
-        ids: Any = columns[self.ids]
-        segments: Any = columns[self.segments]
-        made = {name: array((len(ids), *shape), dtype) for name, (dtype, shape) in self.columns.items()}
-        has_next = np.zeros(ids.shape, np.bool_)  # Behind the last token of a row stands nothing.
-        np.equal(segments[:, 1:], segments[:, :-1], out=has_next[:, :-1])
+        made = {name: array((len(columns[self.ids]), *shape), dtype) for name, (dtype, shape) in self.columns.items()}
+        # All rows as one: row by row, numpy takes twice as long.
+        ids, segments = columns[self.ids].reshape(-1), columns[self.segments].reshape(-1)
+        targets, weights = made[TARGETS].reshape(-1), made[TOKEN_WEIGHTS].reshape(-1)
+        has_next = np.empty(ids.shape, np.bool_)
+        np.equal(segments[1:], segments[:-1], out=has_next[:-1])
+        # Behind the last token of a row stands nothing.
+        has_next[self.length - 1 :: self.length] = False
         has_next &= segments > 0
-        made[TOKEN_WEIGHTS][...] = has_next
-        made[TARGETS][:, -1] = 0
-        np.multiply(ids[:, 1:], has_next[:, :-1], out=made[TARGETS][:, :-1])
+        weights[...] = has_next
+        targets[-1] = 0
+        np.multiply(ids[1:], has_next[:-1], out=targets[:-1])
         return made

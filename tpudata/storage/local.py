@@ -88,7 +88,8 @@ class LocalStorage:
         with contextlib.suppress(OSError):
             descriptor = os.open(path, os.O_RDONLY)
             try:
-                os.posix_fadvise(descriptor, offset, length, os.POSIX_FADV_WILLNEED)
+                if not _is_in_memory(descriptor, offset + length // 2):
+                    os.posix_fadvise(descriptor, offset, length, os.POSIX_FADV_WILLNEED)
             finally:
                 os.close(descriptor)
 
@@ -131,6 +132,16 @@ class LocalStorage:
         """Removes a file; no error where there is none."""
         with named("deleted", path):
             Path(path).unlink(missing_ok=True)
+
+
+def _is_in_memory(descriptor: int, offset: int) -> bool:
+    """Whether the system has a byte of an open file in its memory; False where it does not say."""
+    if not hasattr(os, "RWF_NOWAIT"):
+        return False
+    try:
+        return os.preadv(descriptor, [bytearray(1)], offset, os.RWF_NOWAIT) == 1
+    except OSError:
+        return False
 
 
 def _rest(descriptor: int, length: int) -> bytes:
