@@ -57,7 +57,8 @@ class NextTokens:
         """
         made = {name: array((len(columns[self.ids]), *shape), dtype) for name, (dtype, shape) in self.columns.items()}
         # All rows as one: row by row, numpy takes twice as long.
-        ids, segments = columns[self.ids].reshape(-1), columns[self.segments].reshape(-1)
+        ids: Any = columns[self.ids].reshape(-1)
+        segments: Any = columns[self.segments].reshape(-1)
         targets, weights = made[TARGETS].reshape(-1), made[TOKEN_WEIGHTS].reshape(-1)
         has_next = np.empty(ids.shape, np.bool_)
         np.equal(segments[1:], segments[:-1], out=has_next[:-1])
