@@ -41,11 +41,10 @@ _LEAST_ROWS = 256
 # Read at one time, up to twice that: larger requests cost an object store less time, smaller ones mix better. 256 KiB cost a sorted
 # dataset of 110 kB pictures a tenth of the classes that a batch of a true permutation has.
 _READ_BYTES = 1 << 18
-# As many times that of rows of tokens, which have no classes to mix: a request costs 60 us of Python, as much as ten rows of 6 kB on
-# their way from memory to memory. Lists of varints are left out: once decoded, those of 0.25 MB take a whole cache of the processor.
-_TOKEN_READS = 4
-# As many times that where records are taken in order: nothing is mixed, and a request costs a tenth of a millisecond of Python.
-_IN_ORDER_READS = 4
+# As many times that where it mixes nothing: of records taken in order, and of rows of tokens, which have no classes. A request costs
+# 60 us of Python, as much as ten rows of 6 kB on their way from memory to memory. Lists of varints are left out: once decoded, those of
+# 0.25 MB take a whole cache of the processor, and larger reads of them are a sixth slower.
+_LARGE_READS = 4
 # What training permutes: with fewer of them, a small window would mix little.
 _LEAST_CHUNKS = 256
 # The default window of the shuffle, in bytes of stored records, and its least length.
@@ -164,7 +163,8 @@ class Records:
 
     def _chunked(self, least: int) -> Chunks:
         """The records in chunks, at least so many where it can be."""
-        size = _READ_BYTES * (_IN_ORDER_READS if least == 1 else _TOKEN_READS if self._are_token_rows else 1)
+        is_large = self._are_token_rows or (least == 1 and not self._has_sequences)
+        size = _READ_BYTES * (_LARGE_READS if is_large else 1)
         length = chunk_records(self._split.records, self._record_bytes, size, least)
         # Of a compressed block, all is unpacked for any record.
         length = length if self._block_records is None else max(length, self._block_records)
