@@ -120,11 +120,12 @@ def shuffle(folder: Path, rounds: int) -> None:  # noqa: ARG001
     print(
         "shuffle: a dataset sorted by class; distance of records from their places, as a share of all, and classes per batch"
     )
-    print(f"    {'':44} {'mean':>6} {'25%':>6} {'50%':>6} {'75%':>6} {'classes':>8}")
+    print(f"    {'':49} {'mean':>6} {'25%':>6} {'50%':>6} {'75%':>6} {'classes':>8}")
     for name, records, chunk, window, classes in (
         ("1.28 M of 110 kB (141 GB), 1000 classes", 1_280_000, 4, 2440, 1000),
         ("409,600 of 842 bytes (345 MB), 10 classes", 409_600, 512, WINDOW, 10),
         ("4.1 M of 842 bytes (3.4 GB), 1000 classes", 4_096_000, 512, WINDOW, 1000),
+        ("1.28 M of tokens, 6.2 kB (7.9 GB), 1000 sources", 1_280_000, 256, 43_000, 1000),
     ):
         order = TrainingOrder(Chunks.of([records // 8] * 8, chunk), BATCH, window, 1)
         rows = np.concatenate([order.positions(step, 0, BATCH) for step in range(records // BATCH)])
@@ -135,7 +136,7 @@ def shuffle(folder: Path, rounds: int) -> None:  # noqa: ARG001
             distance = np.abs(ids - np.arange(records)) / records
             found = np.mean([len(np.unique(batch)) for batch in (ids // (records // classes)).reshape(-1, BATCH)])
             quartiles = " ".join(f"{value:6.3f}" for value in np.quantile(distance, (0.25, 0.5, 0.75)))
-            print(f"    {label:44} {distance.mean():6.3f} {quartiles} {found:8.1f}")
+            print(f"    {label:49} {distance.mean():6.3f} {quartiles} {found:8.1f}")
 
 
 def tokens(folder: Path, rounds: int) -> None:

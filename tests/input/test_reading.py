@@ -97,6 +97,23 @@ def test_between_batches_as_much_is_read_as_is_fed() -> None:
     assert len(source.read_pieces) == 11
 
 
+def test_batches_read_about_as_much_each() -> None:
+    source = Noting(1)
+    # 16 chunks in a window, and all lanes begin where chunks do.
+    order = TrainingOrder(Chunks.of([1 << 17], 16), 256, 32 * 256, 0)
+    feed = FileFeed(source, order, Rows(256, 256, 0, 256), 0, 8 * 256)
+    columns, good = {"number": np.empty(256, np.int64)}, np.empty(256, np.bool_)
+    read = []
+    for step in range(400):
+        before = len(source.read_pieces)
+        feed.fill(step, columns, good)
+        read.append(sum(last - first for first, last in source.read_pieces[before:]) / 256)
+    feed.close()
+    # Behind the first windows, which are read as one.
+    assert np.quantile(read[32:], 0.99) < 2
+    assert np.mean(np.array(read[32:]) == 0) < 0.1
+
+
 @pytest.mark.parametrize("readers", [1, 3])
 def test_damage_is_told_to_who_takes_the_piece(readers: int) -> None:
     source = Noting(readers, damaged=20)

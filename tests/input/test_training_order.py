@@ -55,12 +55,12 @@ def test_the_windows_of_lanes_do_not_end_together() -> None:
     order = TrainingOrder(Chunks.of([200_000], 64), 1024, 32_000, 0)
     firsts = [next(lane.windows).rows for lane in order.lanes(0, 0, 1024)]
     assert len(firsts) == len(set(firsts)) == 32
-    # From half a window to a whole one, less a part of a chunk.
-    assert 500 - 64 < min(firsts) < 520
-    assert 980 - 64 < max(firsts) <= 1000
+    # From nearly nothing to a whole window; what ends in the chunk in which it begins goes on to the next cut.
+    assert min(firsts) < 128
+    assert 980 - 64 < max(firsts) < 1000 + 64
 
 
-@pytest.mark.parametrize("window", [32, 640, 3200, 10_000])
+@pytest.mark.parametrize("window", [4 * 64 * 32, 10_000])
 def test_windows_end_where_chunks_end(window: int) -> None:
     chunks = Chunks.of([9000, 11_003], 64)
     lanes = TrainingOrder(chunks, 256, window, 3).lanes(0, 0, 256)

@@ -129,7 +129,8 @@ def make_input_fn(
             restart and on any host.
         shuffle_buffer: how many records are held to be mixed, over all hosts, 1 for no more than the chunks' order. By default as
             many as fit 256 MiB as stored, and at least 1,024. Where all fit, an epoch is a true permutation. Where they do not,
-            chunks of 0.25 to 0.5 MB are permuted, and the records in a window over 32 places of that order.
+            chunks of 0.25 to 0.5 MB (of tokens 1 to 2 MB, of gzip at least 64 records) are permuted, and the records in a window
+            over 32 places of that order.
         seed: the same seed gives the same batches, with and without a cache; None draws one here, and logs it.
         cache: keeps decoded records, before `transform` and all that is drawn; with `crop`, images as they are stored. True in
             memory, "auto" in memory where they take at most a quarter of what is free, or the path of a local folder. The first

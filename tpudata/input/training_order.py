@@ -3,11 +3,12 @@
 Epoch p // N has at its place p % N the record of position p: every record comes once per epoch, and no batch is short. Where all
 records fit the shuffle's window, an epoch is a permutation of the records. Otherwise:
 
-- Chunks, runs of neighbouring records of about 0.25 to 0.5 MB, are what is read at once. An epoch permutes all chunks.
+- Chunks, runs of neighbouring records of about 0.25 to 0.5 MB, are what is read at once: larger ones of packed tokens, and of
+  compressed shards a block at least. An epoch permutes all chunks.
 - That sequence is cut into L lanes of equal length. The place q of an epoch is place q // L of lane q % L: a batch takes B / L
   records of every lane.
-- Each lane is cut into windows, where chunks end, and each window is permuted. The windows of all lanes together are about the
-  shuffle's window.
+- Each lane is cut into windows, and each window is permuted. The windows of all lanes together are the shuffle's window. Those of
+  several chunks are some records longer or shorter, so as to end where a chunk does.
 
 L divides B, so a row of a batch always belongs to one lane, and a host that feeds some of the rows reads the lanes of these rows
 and no others.
@@ -29,6 +30,8 @@ from tpudata.input.seeds import raw_draws
 
 # Each has a window and reads ahead for itself: 32 mix well and share out evenly among hosts. More cost more per batch.
 _MAX_LANES = 32
+# A window of so many chunks ends where one of them does; to one of fewer, a part of a chunk more or less is too much.
+_WINDOW_CHUNKS = 4
 # What the draws are for, so that no two uses of a seed share them.
 _EPOCH, _WINDOW = 0, 1
 
@@ -153,14 +156,15 @@ class _Epoch:
     def _cuts(self, lane: int) -> Integers:
         """The places of the permuted chunks where a lane's windows begin, and its end.
 
-        Windows end where chunks do: else two of them would read a part of a chunk each, whose blocks' checksums are of no use then.
+        They are where chunks end: else two windows would read a part of a chunk each, and of a part of a block there is no checksum.
         """
         begin = lane * (self._records // self._lanes) + min(lane, self._records % self._lanes)
         end = begin + self.lane_records(lane)
         group = _group(self._window, self._longest)
         # The lanes' windows end one after the other and not all at once, so that reading is even.
-        cuts = np.arange(begin + group - group // 2 * lane // self._lanes, end, group)
-        cuts = self._begins[np.searchsorted(self._begins, cuts, "right") - 1]
+        cuts = np.arange(begin + group - group * lane // self._lanes, end, group)
+        if group >= _WINDOW_CHUNKS * self._longest:
+            cuts = self._begins[np.searchsorted(self._begins, cuts, "right") - 1]
         return np.unique(np.concatenate([[begin], cuts[cuts > begin], [end]]))
 
     def _pieces(self, first: int, last: int) -> Iterator[tuple[int, int]]:
@@ -181,7 +185,7 @@ class _Epoch:
 
 
 def _group(window: int, longest: int) -> int:
-    """Records that are read together, about: windows that are shorter than a chunk, so that it is not read again for each."""
+    """Records that are read together: a window, or as many short ones as a chunk has, so that it is not read again for each."""
     return window * -(-longest // window)
 
 

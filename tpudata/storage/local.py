@@ -135,7 +135,7 @@ class LocalStorage:
 
 
 def _is_in_memory(descriptor: int, offset: int) -> bool:
-    """Whether the system has a byte of an open file in its memory; False where it does not say."""
+    """Whether the system has a byte of an open file in its memory; False where it does not say, or begins to read it now."""
     if not hasattr(os, "RWF_NOWAIT"):
         return False
     try:
