@@ -102,7 +102,8 @@ def test_batches_read_about_as_much_each() -> None:
     # 16 chunks in a window, and all lanes begin where chunks do.
     order = TrainingOrder(Chunks.of([1 << 17], 16), 256, 32 * 256, 0)
     feed = FileFeed(source, order, Rows(256, 256, 0, 256), 0, 8 * 256)
-    columns, good = {"number": np.empty(256, np.int64)}, np.empty(256, np.bool_)
+    columns: Columns = {"number": np.empty(256, np.int64)}
+    good = np.empty(256, np.bool_)
     read = []
     for step in range(400):
         before = len(source.read_pieces)
