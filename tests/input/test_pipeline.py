@@ -84,8 +84,8 @@ def test_a_feature_called_weights_is_refused_in_evaluation(raw_digits: Written) 
         make_input_fn(raw_digits.path, "test", training=False, transform=transform)({"batch_size": 2})
 
 
-def _lengths_read(path: str, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """What training asks the storage for, until the first batch is there."""
+def _lengths_read(path: str, monkeypatch: pytest.MonkeyPatch, *, training: bool = True) -> list[int]:
+    """What is asked of the storage, until the first batch is there."""
     lengths: list[int] = []
     read_range = LocalStorage.read_range
 
@@ -93,13 +93,13 @@ def _lengths_read(path: str, monkeypatch: pytest.MonkeyPatch) -> list[int]:
         lengths.append(length)
         return read_range(storage, name, offset, length)
 
-    input_fn = make_input_fn(path, "train", training=True, seed=1, shuffle_buffer=512)
+    input_fn = make_input_fn(path, "train", training=training, seed=1, shuffle_buffer=512)
     monkeypatch.setattr(LocalStorage, "read_range", noted)
     next(iter(input_fn({"batch_size": 64})))
     return lengths
 
 
-@pytest.mark.parametrize(("layout", "rows"), [("raw", 8), ("packed", 16), ("sequences", 16)])
+@pytest.mark.parametrize(("layout", "rows"), [("raw", 8), ("packed", 32), ("sequences", 32)])
 def test_rows_of_tokens_are_read_in_larger_parts(
     layout: str, rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,10 +113,11 @@ def test_rows_of_tokens_are_read_in_larger_parts(
     assert max(_lengths_read(path, monkeypatch)) == rows * size
 
 
-def test_lists_of_varints_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("training", [True, False])
+def test_lists_of_varints_are_not(training: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = Feature("input_ids", "int64", "int64", (64,))
     values = [{"input_ids": [1] * 64} for _ in range(4096)]
     path = write_dataset(str(tmp_path), {"train": values}, [ids], layout="packed", shards=1)
     size = (tmp_path / "train-00000-of-00001.tfrecord").stat().st_size // 4096
     monkeypatch.setattr(records, "_READ_BYTES", 8 * size)
-    assert max(_lengths_read(path, monkeypatch)) == 8 * size
+    assert max(_lengths_read(path, monkeypatch, training=training)) == 8 * size
