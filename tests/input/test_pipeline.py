@@ -93,7 +93,7 @@ def _lengths_read(path: str, monkeypatch: pytest.MonkeyPatch, *, training: bool 
         lengths.append(length)
         return read_range(storage, name, offset, length)
 
-    input_fn = make_input_fn(path, "train", training=training, seed=1, shuffle_buffer=512)
+    input_fn = make_input_fn(path, "train", training=training, seed=1, shuffle_buffer=512 if training else None)
     monkeypatch.setattr(LocalStorage, "read_range", noted)
     next(iter(input_fn({"batch_size": 64})))
     return lengths
