@@ -41,9 +41,9 @@ _LEAST_ROWS = 256
 # Read at one time, up to twice that: larger requests cost an object store less time, smaller ones mix better. 256 KiB cost a sorted
 # dataset of 110 kB pictures a tenth of the classes that a batch of a true permutation has.
 _READ_BYTES = 1 << 18
-# As many times that where it mixes nothing: of records taken in order, and of rows of tokens, which have no classes. A request
-# costs 60 us of Python, as much as ten rows of 6 kB on their way from memory to memory. Not of lists of varints: what larger parts
-# are decoded to takes memory that goes back to the system each time, and is cleared anew.
+# As many times that of records taken in order, where nothing is mixed, and of rows of tokens: the Python of smaller requests is a
+# sixth of the rate. What that loses is mixing of sources that were not shuffled as they were converted. Not of lists of varints:
+# what larger parts are decoded to takes memory that goes back to the system each time, and is cleared anew.
 _LARGE_READS = 4
 # What training permutes: with fewer of them, a small window would mix little.
 _LEAST_CHUNKS = 256

@@ -156,7 +156,8 @@ class _Epoch:
     def _cuts(self, lane: int) -> Integers:
         """The places of the permuted chunks where a lane's windows begin, and its end.
 
-        They are where chunks end: else two windows would read a part of a chunk each, and parts of blocks have no checksum.
+        Of windows of several chunks they are where chunks end: else two would read a part of one each, and parts of blocks have
+        no checksum.
         """
         begin = lane * (self._records // self._lanes) + min(lane, self._records % self._lanes)
         end = begin + self.lane_records(lane)
