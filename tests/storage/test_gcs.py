@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import os
 import socket
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -332,10 +333,13 @@ def test_who_waits_is_told_of_it_once_in_a_while(
     monkeypatch.setattr(_gcs_session, "_SILENT_SECONDS", 0.3)
     store.put("b", "in/a", b"a")
     store.faults.add(Fault("503", "*", count=None))
+    began = time.monotonic()
     with pytest.raises(StoreAwayError, match=r"the store answered 503 .*until the time for tries was over"):
         getattr(GcsStorage(Patience(first_wait=0.05, longest_wait=0.1, limit=1.2)), action)("gs://b/in/a")
+    took = time.monotonic() - began
     said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert 1 <= len(said) <= 3
+    # One in 0.3 s, and on a busy machine the last try comes after the limit.
+    assert 1 <= len(said) <= took / 0.3
     assert "ServiceUnavailable" in said[0]
     assert said[0].endswith("trying again, for 1.2 s in all.")
 
