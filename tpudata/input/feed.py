@@ -29,13 +29,13 @@ _Where: TypeAlias = "slice | Integers"
 class Feed(Protocol):
     """Rows of batches in order."""
 
-    def fill(self, step: int, columns: Columns, good: npt.NDArray[np.bool_]) -> None:
+    def fill(self, step: int, columns: Columns, good: npt.NDArray[np.bool_] | None) -> None:
         """Fills arrays with the host's rows of a batch. Called with one step after the other.
 
         Args:
             step: number of the batch.
             columns: by name, [rows, ...]; of the dtype of the records' values, or of one that `put` makes of it.
-            good: bool [rows]: becomes false for what stands in for a damaged record.
+            good: bool [rows]: becomes false for what stands in for a damaged record. None where nobody asks.
         """
 
     def close(self) -> None:
@@ -63,7 +63,7 @@ class FileFeed:
         # Where the rows of the next batches stand, as far as that is looked up.
         self._next: collections.deque[Integers] = collections.deque()
 
-    def fill(self, step: int, columns: Columns, good: npt.NDArray[np.bool_]) -> None:  # noqa: ARG002
+    def fill(self, step: int, columns: Columns, good: npt.NDArray[np.bool_] | None) -> None:  # noqa: ARG002
         """Fills in the rows of the next batch."""
         where = self._take()
         for name, target in columns.items():
@@ -73,7 +73,8 @@ class FileFeed:
                 # Strings go as they are fed, and not with the last one of their window.
                 for rows in where:
                     column[rows] = b""
-        put("", good, self._room.good, where)
+        if good is not None:
+            put("", good, self._room.good, where)
         if not self._next:
             for lane in self._lanes:
                 lane.go_on()
@@ -203,10 +204,11 @@ class ArrayFeed:
         self._order = order
         self._rows = rows
 
-    def fill(self, step: int, columns: Columns, good: npt.NDArray[np.bool_]) -> None:
+    def fill(self, step: int, columns: Columns, good: npt.NDArray[np.bool_] | None) -> None:
         """Fills in the rows of a batch."""
         ids = self._order.ids(self._order.positions(step, self._rows.first, self._rows.last))
-        good[:] = self._good[ids]
+        if good is not None:
+            good[:] = self._good[ids]
         for name, column in self._columns.items():
             if isinstance(column, np.ndarray):
                 put(name, columns[name], column, [ids])

@@ -119,11 +119,13 @@ class Groups:
             name: self._memory.array((count * (end - step), *shape), dtype)
             for name, (dtype, shape) in self._columns.items()
         }
-        good = np.empty(count * (end - step), np.bool_)
+        # Training has no weights.
+        good = None if self._order.steps is None else np.empty(count * (end - step), np.bool_)
         try:
             for number in range(step, end):
                 here = slice(count * (number - step), count * (number - step + 1))
-                feed.fill(number, {name: column[here] for name, column in columns.items()}, good[here])
+                of_step = {name: column[here] for name, column in columns.items()}
+                feed.fill(number, of_step, None if good is None else good[here])
         except BaseException:
             feed.close()
             raise
@@ -134,10 +136,10 @@ class Groups:
         if self._next_tokens is not None:
             columns |= self._next_tokens.make(columns, self._memory.array)
         extras: dict[str, Any] = {}
-        if self._order.steps is not None or self._seed is not None:
+        if good is not None or self._seed is not None:
             ranges = [self._order.positions(number, self._rows.first, self._rows.last) for number in range(step, end)]
             positions = np.concatenate(ranges)
-            if self._order.steps is not None:
+            if good is not None:
                 extras["weights"] = (self._order.is_real(positions) & good).astype(np.float32)
             if self._seed is not None:
                 extras["seed"] = record_seeds(self._seed, positions)
