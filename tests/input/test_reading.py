@@ -44,15 +44,11 @@ class Noting:
             raise CorruptionError("shard", first, "broken")
         return Piece({"number": np.arange(first, last)}, ())
 
-    def first_whole(self) -> Piece:
-        raise NotImplementedError
-
 
 def begun(source: Noting, pieces: list[tuple[int, int]]) -> tuple[Reading, Any, dict[int, list[int]]]:
     kept: dict[int, list[int]] = {}
 
     def keep(number: int, piece: Piece) -> None:
-        assert piece.columns is not None
         kept[number] = piece.columns["number"].tolist()
 
     reading = reading_of(source)

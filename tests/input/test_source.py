@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import shutil
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tpudata
 from tests.datasets import Written
 from tpudata import CorruptionError, Dataset, DatasetError, make_input_fn, open_dataset
 from tpudata.format import decode_example, read_records
@@ -58,7 +60,6 @@ def test_ranges_equal_tensorflows_reader(raw_digits: Written, verify: bool) -> N
     # Whole shards and blocks of 64, and parts of them.
     for first, last in [(0, 100), (100, 200), (64, 100), (0, 64), (3, 4), (10, 99), (260, 300), (299, 300)]:
         piece = reader.read(first, last)
-        assert piece.columns is not None
         assert piece.columns[Strings.NAME].tolist() == want[first:last]
         assert piece.damaged == ()
 
@@ -96,9 +97,9 @@ def test_damaged_records_are_skipped_counted_and_logged(
     good = weights == 1
     np.testing.assert_array_equal(images[good], np.stack(raw_digits.images["test"])[good])
     assert labels[good].tolist() == np.array(raw_digits.labels["test"])[good].tolist()
-    # In their places: the nearest whole record before, or else behind.
-    for number, other in zip(numbers, (36, 36, 53), strict=True):
-        np.testing.assert_array_equal(images[number], raw_digits.images["test"][other])
+    # In their places: the split's first whole record.
+    for number in numbers:
+        np.testing.assert_array_equal(images[number], raw_digits.images["test"][0])
     messages = [record.getMessage() for record in caplog.records]
     assert len(messages) == 3  # Once each, in spite of two passes.
     for count, (message, offset) in enumerate(zip(messages, offsets, strict=True), 1):
@@ -119,7 +120,7 @@ def test_in_training_another_record_stands_in(copy: Dataset, raw_digits: Written
         for image in features["image"]
     ]
     want = [image.tobytes() for image in raw_digits.images["train"]]
-    want[107] = want[106]
+    want[107] = want[0]
     assert sorted(found) == sorted(want)
 
 
@@ -130,11 +131,44 @@ def test_where_a_whole_shard_is_damaged_the_first_whole_record_stands_in(copy: D
     assert weights.tolist() == [0.0] * 33 + [1.0] * 68
     assert (images[:33] == raw_digits.images["test"][33]).all()
     reader = source(copy, "test", max_corrupt=33)
-    assert reader.read(3, 5).columns is None
-    first = reader.first_whole()
-    assert first.columns is not None
-    example = decode_example(first.columns[Strings.NAME][0])
-    assert example["image_raw"] == [raw_digits.images["test"][33].tobytes()]
+    # Those that were looked at for that are counted as they are read, and not before.
+    for record in reader.read(3, 5).columns[Strings.NAME]:
+        assert decode_example(record)["image_raw"] == [raw_digits.images["test"][33].tobytes()]
+    with pytest.raises(CorruptionError):
+        source(copy, "test", max_corrupt=32).read(0, 33)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_what_stands_in_is_the_same_wherever_reading_starts(copy: Dataset, training: bool) -> None:
+    # First, middle and last ones of shards, of blocks of 64, and neighbours.
+    for shard, records in ((0, (0, 1, 63, 64, 99)), (1, (0, 50, 51, 52)), (2, (99,))):
+        for record in records:
+            damage(copy, shard, record, split="train")
+
+    def batches(start_step: int = 0, hosts: int = 1, **options: Any) -> list[list[bytes]]:
+        """The pictures of steps up to the twelfth, in parts of 10 for the batches of 30."""
+        input_fn = make_input_fn(copy.path, "train", training=training, seed=1, max_corrupt=10, **options)
+        of_hosts = [
+            tpudata.as_numpy(input_fn, 30, start_step=start_step, process_index=host, process_count=hosts)
+            for host in range(hosts)
+        ]
+        steps = zip(*(itertools.islice(host, 12 - start_step) for host in of_hosts), strict=True)
+        return [[image.tobytes() for features, _ in step for image in features["image"]] for step in steps]
+
+    buffer = {"shuffle_buffer": 40} if training else {}
+    want = batches(**buffer)
+    for start_step in range(1, 10):
+        assert batches(start_step, **buffer) == want[start_step:]
+    assert batches(hosts=3, **buffer) == want
+    assert batches(cache=True, **buffer) == want
+
+
+def test_where_every_record_is_damaged_none_stands_in(copy: Dataset) -> None:
+    for number, shard in enumerate(copy.manifest.split("test").shards):
+        for record in range(shard.records):
+            damage(copy, number, record)
+    with pytest.raises(DatasetError, match=r"copy: every record is damaged\. Convert the dataset again\.$"):
+        source(copy, "test", max_corrupt=101).read(0, 10)
 
 
 def test_a_shard_that_was_exchanged_for_one_of_the_same_size(copy: Dataset) -> None:

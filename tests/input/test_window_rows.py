@@ -24,18 +24,11 @@ class Numbers:
         """They are there."""
 
     def read(self, first: int, last: int) -> Piece:
-        """As sources do: the nearest whole record of the piece stands in."""
+        """As sources do: the first whole record of all stands in."""
+        whole = next(number for number in range(10**6) if number not in self._damaged)
         damaged = [number for number in range(first, last) if number in self._damaged]
-        whole = [number for number in range(first, last) if number not in self._damaged]
-        if not whole:
-            return Piece(None, tuple(range(last - first)))
-        near = [max((w for w in whole if w <= number), default=whole[0]) for number in range(first, last)]
-        return Piece({"number": np.array(near)}, tuple(number - first for number in damaged))
-
-    def first_whole(self) -> Piece:
-        """The first of all numbers that is not damaged."""
-        number = next(number for number in range(10**6) if number not in self._damaged)
-        return self.read(number, number + 1)
+        numbers = [whole if number in damaged else number for number in range(first, last)]
+        return Piece({"number": np.array(numbers)}, tuple(number - first for number in damaged))
 
 
 @settings(max_examples=100, deadline=None)
@@ -58,7 +51,7 @@ def test_windows_hold_their_records_while_others_come_and_go(
         pieces = tuple(zip((begin, *ends[:-1].tolist()), ends.tolist(), strict=True))
         ids = np.arange(begin, ends[-1])
         take = np.random.default_rng(number).permutation(len(ids)) if number % 2 else None
-        under_way.append((WindowRows(Window(pieces, take), source, reading, room), ids[take].ravel().tolist()))
+        under_way.append((WindowRows(Window(pieces, take), reading, room), ids[take].ravel().tolist()))
         begin = int(ends[-1])
         reading.fed(random.randrange(10))  # type: ignore[attr-defined]
         if len(under_way) == most_open:

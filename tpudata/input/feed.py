@@ -106,7 +106,6 @@ class _LaneRows:
 
     def __init__(self, lane: Lane, source: Reader, reading: Reading, room: Room, ahead: int) -> None:
         self._lane = lane
-        self._source = source
         self._reading = reading
         self._room = room
         self._ahead = max(ahead, lane.stride)
@@ -175,7 +174,7 @@ class _LaneRows:
             window = next(self._lane.windows, None)
             if window is None:
                 return
-            self._pending.append((window.rows, WindowRows(window, self._source, self._reading, self._room)))
+            self._pending.append((window.rows, WindowRows(window, self._reading, self._room)))
             self._pending_rows += window.rows
 
     def _advance(self) -> None:
@@ -225,7 +224,7 @@ def read_all(source: Reader, chunks: Chunks) -> tuple[Columns, npt.NDArray[np.bo
     room = Room(chunks.records)
     reading = reading_of(source)
     try:
-        WindowRows(whole, source, reading, room).result()
+        WindowRows(whole, reading, room).result()
     finally:
         reading.close()
     return room.columns, room.good

@@ -26,6 +26,8 @@ from tpudata.storage import is_remote, storage_for
 
 # By name, an array [n, ...] with a row for each record; strings stand in an array of objects.
 Columns: TypeAlias = "dict[str, npt.NDArray[np.generic]]"
+# (number in the piece, error) of damaged records.
+_Defects: TypeAlias = "list[tuple[int, CorruptionError]]"
 
 # Threads that check and decode at the same time, while others wait for what they read. Python runs one of them, and what numpy does
 # by itself is short: with as many as read, they pass the turn to each other more than they work, at up to twice the cost.
@@ -88,9 +90,6 @@ class Reader(Protocol):
     def read(self, first: int, last: int) -> Piece:
         """Reads the records [first, last), which are of one shard."""
 
-    def first_whole(self) -> Piece:
-        """The first record that is not damaged, as a piece of its own."""
-
 
 class Strings:
     """Leaves records as they are, in the column "serialized"."""
@@ -111,11 +110,11 @@ class Piece:
     """Neighbouring records, read.
 
     Attributes:
-        columns: of the records, and in place of a damaged one the nearest whole one's; None where all are damaged.
+        columns: of the records; in place of a damaged one, of the split's first whole one: the same wherever reading began.
         damaged: numbers of the damaged ones in the piece.
     """
 
-    columns: Columns | None
+    columns: Columns
     damaged: tuple[int, ...]
 
 
@@ -166,6 +165,8 @@ class Source:
         self._decoder = decoder
         self._verify = verify
         self._damage = Damage(max_corrupt)
+        # The frame of the split's first whole record, once it was needed.
+        self._whole: list[bytes] = []
         self._turns = threading.BoundedSemaphore(_DECODERS)
         self._indexes: list[ShardIndex | None] = [None] * len(self._shards)
 
@@ -217,27 +218,54 @@ class Source:
 
     def _read(self, first: int, last: int) -> Piece:
         number, begin, end = self._place(first, last)
+        data, bounds, lost = self._frames(number, begin, end)
+        with self._turns:
+            damaged = self._noted(self._defects(data, bounds, number, begin, lost))
+            if damaged:
+                data, bounds = _mended(data, bounds, damaged, self._first_whole())
+            offset = int(self.index(number).offsets[begin])
+            columns = self._decoder.decode(data, bounds, self._paths[number], offset)
+        return Piece(columns, tuple(sorted(damaged)))
+
+    def _frames(self, number: int, begin: int, end: int) -> tuple[bytes, npt.NDArray[np.int64], _Defects]:
+        """The frames of records of a shard, where each begins and the last one ends, and which could not be unpacked."""
         index, path = self.index(number), self._paths[number]
         bounds = index.offsets[begin : end + 1].astype(np.int64)
         offset = int(bounds[0])
         bounds -= offset
-        damaged: set[int] = set()
-        if index.compression is None:
-            data = storage_for(path).read_range(path, offset, int(bounds[-1]))
-            if len(data) < bounds[-1]:
-                cut = int(np.searchsorted(bounds, len(data), "right")) - 1
-                reason = f"the file ends inside a record, at byte {offset + len(data)}"
-                raise CorruptionError(path, offset + int(bounds[cut]), reason)
-        else:
+        if index.compression is not None:
             data, lost = _unpacked(path, index, begin, end)
-            damaged |= self._noted(lost)
-        with self._turns:
-            if self._verify:
-                damaged |= self._noted(_damaged(data, bounds, index, begin, path, damaged))
-            if damaged:
-                data, bounds = _mended(data, bounds, damaged)
-            columns = self._decoder.decode(data, bounds, path, offset) if data else None
-        return Piece(columns, tuple(sorted(damaged)))
+            return data, bounds, lost
+        data = storage_for(path).read_range(path, offset, int(bounds[-1]))
+        if len(data) < bounds[-1]:
+            cut = int(np.searchsorted(bounds, len(data), "right")) - 1
+            reason = f"the file ends inside a record, at byte {offset + len(data)}"
+            raise CorruptionError(path, offset + int(bounds[cut]), reason)
+        return data, bounds, []
+
+    def _defects(
+        self, data: bytes, bounds: npt.NDArray[np.int64], number: int, begin: int, lost: _Defects
+    ) -> Iterator[tuple[int, CorruptionError]]:
+        """Yields (number in the piece, error) of each damaged record; `lost` are known already."""
+        yield from lost
+        if self._verify:
+            known = {record for record, _ in lost}
+            yield from _damaged(data, bounds, self.index(number), begin, self._paths[number], known)
+
+    def _first_whole(self) -> bytes:
+        """The frame of the first record of the split that is not damaged. Those before it are not counted for that."""
+        if not self._whole:
+            # Two threads may both look for it; they find the same.
+            self._whole.append(self._find_whole())
+        return self._whole[0]
+
+    def _find_whole(self) -> bytes:
+        for record in range(self._ends[-1]):
+            number, begin, end = self._place(record, record + 1)
+            data, bounds, lost = self._frames(number, begin, end)
+            if next(self._defects(data, bounds, number, begin, lost), None) is None:
+                return data
+        raise DatasetError(f"{self._dataset.path}: every record is damaged. Convert the dataset again.")
 
     def _place(self, first: int, last: int) -> tuple[int, int, int]:
         """The shard of the split's records [first, last), and [begin, end) of them in it."""
@@ -253,16 +281,8 @@ class Source:
             numbers.add(number)
         return numbers
 
-    def first_whole(self) -> Piece:
-        """The first record of the split that is not damaged, as a piece of its own."""
-        for record in range(self._ends[-1]):
-            piece = self.read(record, record + 1)
-            if piece.columns is not None:
-                return piece
-        raise DatasetError(f"{self._dataset.path}: every record is damaged. Convert the dataset again.")
 
-
-def _unpacked(path: str, index: ShardIndex, begin: int, end: int) -> tuple[bytes, list[tuple[int, CorruptionError]]]:
+def _unpacked(path: str, index: ShardIndex, begin: int, end: int) -> tuple[bytes, _Defects]:
     """The frames of the records [begin, end) of a compressed shard; those of blocks that do not unpack are zeros and named."""
     per_block = index.block_records
     blocks = range(begin // per_block, -(-end // per_block))
@@ -344,13 +364,11 @@ def _defect(frame: bytes) -> str | None:
     return None
 
 
-def _mended(data: bytes, bounds: npt.NDArray[np.int64], damaged: set[int]) -> tuple[bytes, npt.NDArray[np.int64]]:
-    """The frames with the nearest whole one before (or else behind) in place of each damaged one; none where all are."""
+def _mended(
+    data: bytes, bounds: npt.NDArray[np.int64], damaged: set[int], whole: bytes
+) -> tuple[bytes, npt.NDArray[np.int64]]:
+    """The frames with a whole one in place of each damaged one."""
     frames = [data[a:b] for a, b in itertools.pairwise(bounds.tolist())]
-    whole = [number for number in range(len(frames)) if number not in damaged]
-    if not whole:
-        return b"", np.zeros(1, np.int64)
     for number in damaged:
-        nearest = np.searchsorted(whole, number) - 1
-        frames[number] = frames[whole[max(0, nearest)]]
-    return b"".join(frames), np.cumsum([0, *(len(frame) for frame in frames)])
+        frames[number] = whole
+    return b"".join(frames), np.cumsum([0, *map(len, frames)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tpudata.errors import DatasetError, TpudataError
+from tpudata.errors import TpudataError
 from tpudata.input.chunks import Chunks, Integers
 from tpudata.input.source import Columns, Decoder, Piece, Source
 
@@ -46,14 +46,6 @@ class Subset:
         begin, end = int(ids[0]), int(ids[-1]) + 1
         piece = self._source.with_decoder(_Chosen(self._decoder, ids - begin)).read(begin, end)
         return Piece(piece.columns, tuple(np.flatnonzero(np.isin(ids - begin, piece.damaged)).tolist()))
-
-    def first_whole(self) -> Piece:
-        """The first record that is not damaged, as a piece of its own."""
-        for record in range(len(self._ids)):
-            piece = self.read(record, record + 1)
-            if piece.columns is not None:
-                return piece
-        raise DatasetError("Every record of a bucket is damaged. Convert the dataset again.")
 
 
 class _Chosen:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from tpudata.input.chunks import Integers
 from tpudata.input.order import Window
 from tpudata.input.reading import Reading
-from tpudata.input.source import Columns, Piece, Reader
+from tpudata.input.source import Columns, Piece
 
 # Rows [first, last).
 _Run: TypeAlias = "tuple[int, int]"
@@ -79,16 +79,13 @@ class WindowRows:
 
     Args:
         window: which records, in which order.
-        source: where they are read.
         reading: reads them.
         room: where they are kept.
     """
 
-    def __init__(self, window: Window, source: Reader, reading: Reading, room: Room) -> None:
+    def __init__(self, window: Window, reading: Reading, room: Room) -> None:
         self._window = window
-        self._source = source
         self._room = room
-        self._empty: list[_Run] = []
         # All before the first one is read: then no other piece's rows are between.
         self._runs = [room.take(last - first) for first, last in window.pieces]
         self._parts = reading.begin(window.pieces, self._keep)
@@ -103,11 +100,9 @@ class WindowRows:
         for part in self._parts:
             part.result()
         runs = [run for piece in self._runs for run in piece]
-        if self._window.take is None and len(runs) == 1 and not self._empty:
+        if self._window.take is None and len(runs) == 1:
             return slice(*runs[0])
         rows = np.concatenate([np.arange(first, last) for first, last in runs])
-        if self._empty:
-            self._stand_in(rows)
         return rows if self._window.take is None else rows[self._window.take]
 
     def give_back(self) -> None:
@@ -121,20 +116,8 @@ class WindowRows:
             if piece.damaged:
                 damaged = np.array(piece.damaged)
                 self._room.good[here][damaged[(damaged >= part.start) & (damaged < part.stop)] - part.start] = False
-            if piece.columns is not None:
-                for name, column in self._room.arrays(piece.columns).items():
-                    _copy(column[here], piece.columns[name][part])
-        if piece.columns is None:
-            self._empty += runs
-
-    def _stand_in(self, rows: Integers) -> None:
-        """Fills the rows of pieces of which nothing is whole: with the window's first whole record, or else the split's."""
-        whole = rows[self._room.good[rows]]
-        first = {} if len(whole) else self._source.first_whole().columns
-        assert first is not None
-        for name, column in self._room.arrays(first).items():
-            for begin, end in self._empty:
-                column[begin:end] = column[whole[0]] if len(whole) else first[name]
+            for name, column in self._room.arrays(piece.columns).items():
+                _copy(column[here], piece.columns[name][part])
 
 
 def _copy(target: npt.NDArray[np.generic], values: npt.NDArray[np.generic]) -> None:
