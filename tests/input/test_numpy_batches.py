@@ -110,21 +110,25 @@ def test_a_dataset_is_taken_as_it_is() -> None:
             as_numpy(dataset, **arguments)
 
 
+# A cache in memory is filled by the call itself.
+@pytest.mark.parametrize("cache", [False, True])
 @pytest.mark.parametrize("training", [True, False])
-def test_a_damaged_record_is_an_error_of_one_line(raw_digits: Written, tmp_path: Path, training: bool) -> None:
+def test_a_damaged_record_is_an_error_of_one_line(
+    raw_digits: Written, tmp_path: Path, training: bool, cache: bool
+) -> None:
     path = shutil.copytree(raw_digits.path, tmp_path / "copy")
     shard = sorted(path.glob("test-00001*"))[0]
     data = bytearray(shard.read_bytes())
     data[30] ^= 1
     shard.write_bytes(data)
     with pytest.raises(CorruptionError) as raised:
-        list(as_numpy(make_input_fn(path, "test", training=training), 101))
+        list(as_numpy(make_input_fn(path, "test", training=training, cache=cache), 101))
     assert (raised.value.path, raised.value.offset) == (str(shard), 0)
     assert str(raised.value).startswith(f"{shard} at byte 0: the checksum of a record of ")
     assert len(str(raised.value).splitlines()) == 1
 
 
-@pytest.mark.parametrize("options", [{}, {"crop": CentreCrop(24)}])
+@pytest.mark.parametrize("options", [{}, {"crop": CentreCrop(24)}, {"cache": True}])
 def test_an_image_that_does_not_decode_is_an_error_of_one_line(tmp_path: Path, options: dict[str, Any]) -> None:
     path = write_undecodable(str(tmp_path))
     with pytest.raises(DatasetError, match=r"^an encoded image does not decode: Invalid PNG data") as raised:

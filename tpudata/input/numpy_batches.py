@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections.abc import Iterator
 from typing import Any
@@ -38,9 +39,11 @@ def as_numpy(
 
     Raises:
         UsageError: an argument is out of range, or does not fit the others.
-        CorruptionError: while iterating, a record is damaged.
-        FeatureError: while iterating, a record is not as the dataset says.
-        StorageError: while iterating, a file cannot be read.
+        CorruptionError: a record is damaged.
+        FeatureError: a record is not as the dataset says.
+        StorageError: a file cannot be read.
+
+    The last three are raised while iterating; with a cache, by the call that fills it.
     """
     if isinstance(input_fn, tf.data.Dataset):
         if (batch_size, process_index, process_count, start_step) != (None, 0, 1, 0):
@@ -58,14 +61,24 @@ def as_numpy(
     if size % count:
         raise UsageError(f"batch_size={size}: it is the global batch's, and {count} processes cannot share it evenly.")
     context = tf.distribute.InputContext(count, index, count)
-    return _arrays(input_fn({"batch_size": size // count}, input_context=context, start_step=start_step))
+    # The first call fills the cache, so it reads records too.
+    with _own_errors():
+        dataset = input_fn({"batch_size": size // count}, input_context=context, start_step=start_step)
+    return _arrays(dataset)
 
 
 def _arrays(dataset: tf.data.Dataset) -> Iterator[Any]:
-    try:
+    with _own_errors():
         # A tensor's numpy() is a copy: those of as_numpy_iterator cannot be written to, which PyTorch warns of.
         for batch in dataset:
             yield tf.nest.map_structure(lambda tensor: tensor.numpy(), batch)
+
+
+@contextlib.contextmanager
+def _own_errors() -> Iterator[None]:
+    """Turns what TensorFlow makes of our errors back into these."""
+    try:
+        yield
     except tf.errors.OpError as error:
         known = reader_error(error)
         if known is None:
