@@ -9,25 +9,21 @@ import dataclasses
 import itertools
 import logging
 import os
-import struct
 import threading
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Protocol, TypeAlias
 
-import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
 from tpudata.errors import CorruptionError, DatasetError, TpudataError
 from tpudata.format import Dataset, ShardIndex
-from tpudata.format.gzip_blocks import unpack_blocks
-from tpudata.format.tfrecord import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, UNPACKED, masked_crc32c
+from tpudata.format.tfrecord import FOOTER_BYTES, HEADER_BYTES
+from tpudata.input.frames import Defects, damaged_frames, mended_frames, packed_range, unpacked_frames
 from tpudata.storage import is_remote, storage_for
 
 # By name, an array [n, ...] with a row for each record; strings stand in an array of objects.
 Columns: TypeAlias = "dict[str, npt.NDArray[np.generic]]"
-# (number in the piece, error) of damaged records.
-_Defects: TypeAlias = "list[tuple[int, CorruptionError]]"
 
 # Threads that check and decode at the same time, while others wait for what they read. Python runs one of them, and what numpy does
 # by itself is short: with as many as read, they pass the turn to each other more than they work, at up to twice the cost.
@@ -36,8 +32,6 @@ _DECODERS = max(1, min(4, (os.cpu_count() or 1) // 2))
 # every thread more has memory of its own, which is no longer in a processor's cache when its turn comes again.
 _REMOTE_READERS, _LOCAL_READERS = 32, _DECODERS
 _log = logging.getLogger("tpudata")
-_HEADER = struct.Struct("<QI")
-_FOOTER = struct.Struct("<I")
 
 
 def check_shards(dataset: Dataset, split: str) -> None:
@@ -198,7 +192,7 @@ class Source:
             if index.compression is None:
                 start, stop = int(index.offsets[begin]), int(index.offsets[end])
             else:
-                start, stop = _packed_range(index, begin, end)
+                start, stop = packed_range(index, begin, end)
             storage_for(path).expect(path, start, stop - start)
 
     def read(self, first: int, last: int) -> Piece:
@@ -222,19 +216,19 @@ class Source:
         with self._turns:
             damaged = self._noted(self._defects(data, bounds, number, begin, lost))
             if damaged:
-                data, bounds = _mended(data, bounds, damaged, self._first_whole())
+                data, bounds = mended_frames(data, bounds, damaged, self._first_whole())
             offset = int(self.index(number).offsets[begin])
             columns = self._decoder.decode(data, bounds, self._paths[number], offset)
         return Piece(columns, tuple(sorted(damaged)))
 
-    def _frames(self, number: int, begin: int, end: int) -> tuple[bytes, npt.NDArray[np.int64], _Defects]:
+    def _frames(self, number: int, begin: int, end: int) -> tuple[bytes, npt.NDArray[np.int64], Defects]:
         """The frames of records of a shard, where each begins and the last one ends, and which could not be unpacked."""
         index, path = self.index(number), self._paths[number]
         bounds = index.offsets[begin : end + 1].astype(np.int64)
         offset = int(bounds[0])
         bounds -= offset
         if index.compression is not None:
-            data, lost = _unpacked(path, index, begin, end)
+            data, lost = unpacked_frames(path, index, begin, end)
             return data, bounds, lost
         data = storage_for(path).read_range(path, offset, int(bounds[-1]))
         if len(data) < bounds[-1]:
@@ -244,13 +238,13 @@ class Source:
         return data, bounds, []
 
     def _defects(
-        self, data: bytes, bounds: npt.NDArray[np.int64], number: int, begin: int, lost: _Defects
+        self, data: bytes, bounds: npt.NDArray[np.int64], number: int, begin: int, lost: Defects
     ) -> Iterator[tuple[int, CorruptionError]]:
         """Yields (number in the piece, error) of each damaged record; `lost` are known already."""
         yield from lost
         if self._verify:
             known = {record for record, _ in lost}
-            yield from _damaged(data, bounds, self.index(number), begin, self._paths[number], known)
+            yield from damaged_frames(data, bounds, self.index(number), begin, self._paths[number], known)
 
     def _first_whole(self) -> bytes:
         """The frame of the first record of the split that is not damaged. Those before it are not counted for that."""
@@ -280,95 +274,3 @@ class Source:
             self._damage.note(error)
             numbers.add(number)
         return numbers
-
-
-def _unpacked(path: str, index: ShardIndex, begin: int, end: int) -> tuple[bytes, _Defects]:
-    """The frames of the records [begin, end) of a compressed shard; those of blocks that do not unpack are zeros and named."""
-    per_block = index.block_records
-    blocks = range(begin // per_block, -(-end // per_block))
-    place, stop = _packed_range(index, begin, end)
-    packed = storage_for(path).read_range(path, place, stop - place)
-    parts, lost = [], []
-    for block in blocks:
-        (start, end_of_block), (first, last) = index.file_range(block), index.block_range(block)
-        try:
-            parts.append(unpack_blocks(packed[start - place : end_of_block - place], last - first))
-        except ValueError as error:
-            parts.append(bytes(last - first))
-            for record in range(max(begin, block * per_block), min(end, (block + 1) * per_block)):
-                reason = f"the block of the record does not unpack: {error}{UNPACKED}"
-                lost.append((record - begin, CorruptionError(path, int(index.offsets[record]), reason)))
-    skipped = int(index.offsets[begin]) - index.block_range(blocks[0])[0]
-    size = int(index.offsets[end] - index.offsets[begin])
-    return b"".join(parts)[skipped : skipped + size], lost
-
-
-def _packed_range(index: ShardIndex, begin: int, end: int) -> tuple[int, int]:
-    """[start, stop) in the file of the blocks that hold the records [begin, end) of a compressed shard."""
-    first, last = begin // index.block_records, (end - 1) // index.block_records
-    return index.file_range(first)[0], index.file_range(last)[1]
-
-
-def _damaged(
-    data: bytes, bounds: npt.NDArray[np.int64], index: ShardIndex, begin: int, path: str, known: Collection[int]
-) -> Iterator[tuple[int, CorruptionError]]:
-    """Yields (number in the piece, error) of each damaged record of a piece that starts with the shard's record `begin`.
-
-    The records `known` are damaged already, and not looked at again.
-    """
-    count, per_block, offset = len(bounds) - 1, index.block_records, int(index.offsets[begin])
-    # The checksum takes bytes or a read-only array, of which a part is no copy.
-    view = np.frombuffer(data, np.uint8)
-    if begin % per_block == 0 and ((begin + count) % per_block == 0 or begin + count == index.records):
-        ends = [*bounds[:-1:per_block].tolist(), int(bounds[-1])]
-        found_crcs = [google_crc32c.value(view[a:b]) for a, b in itertools.pairwise(ends)]
-        if found_crcs == index.block_crc32c[begin // per_block :][: len(found_crcs)].tolist():
-            return  # Whole blocks, and all as they were written.
-    start = 0
-    while start < count:
-        block = (begin + start) // per_block
-        stop = min(count, (block + 1) * per_block - begin)
-        # A whole block, of which the index has a checksum.
-        is_whole = begin + start == block * per_block and begin + stop in ((block + 1) * per_block, index.records)
-        is_whole = is_whole and block < index.blocks
-        if is_whole and google_crc32c.value(view[bounds[start] : bounds[stop]]) == index.block_crc32c[block]:
-            start = stop
-            continue
-        found = False
-        for number in range(start, stop):
-            reason = None if number in known else _defect(data[bounds[number] : bounds[number + 1]])
-            found = found or number in known or reason is not None
-            if reason is not None:
-                if index.compression is not None:
-                    reason += UNPACKED
-                yield number, CorruptionError(path, offset + int(bounds[number]), reason)
-        if is_whole and not found:
-            raise CorruptionError(
-                path,
-                offset + int(bounds[start]),
-                f"{bounds[stop] - bounds[start]} bytes of whole records are not those that were written, by the index's checksums."
-                " Convert the dataset again.",
-            )
-        start = stop
-
-
-def _defect(frame: bytes) -> str | None:
-    """What is wrong with the frame of a record, in words, or None."""
-    length, crc = _HEADER.unpack_from(frame)
-    if masked_crc32c(frame[:8]) != crc:
-        return "the checksum of a record's length does not fit"
-    if length != len(frame) - FRAME_BYTES:
-        return f"a record of {length} bytes, by the index it has {len(frame) - FRAME_BYTES}. Convert the dataset again."
-    if masked_crc32c(frame[HEADER_BYTES:-FOOTER_BYTES]) != _FOOTER.unpack(frame[-FOOTER_BYTES:])[0]:
-        return f"the checksum of a record of {length} bytes does not fit"
-    return None
-
-
-def _mended(
-    data: bytes, bounds: npt.NDArray[np.int64], damaged: set[int], whole: bytes
-) -> tuple[bytes, npt.NDArray[np.int64]]:
-    """The frames with a whole one in place of each damaged one."""
-    frames = [data[a:b] for a, b in itertools.pairwise(bounds.tolist())]
-    for number in damaged:
-        frames[number] = whole
-    return b"".join(frames), np.cumsum([0, *map(len, frames)])
