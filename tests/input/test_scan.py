@@ -14,7 +14,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tpudata import CorruptionError
+from tpudata import CorruptionError, TFRecordFiles, make_input_fn
 from tpudata.format import read_records
 from tpudata.input import scan
 from tpudata.storage import Entry, storage_for
@@ -83,14 +83,23 @@ def test_a_file_that_ends_in_a_header(tmp_path: Path, left: int) -> None:
         scan.frame_offsets(entry(path))
 
 
+@pytest.mark.parametrize("place", [1, 11])
 @pytest.mark.parametrize("number", [0, 7, 29])
-def test_a_damaged_length_names_the_record(tmp_path: Path, number: int) -> None:
-    path = write(str(tmp_path / "a"), [bytes(50)] * 30)
+def test_a_damaged_length_names_the_record_and_what_helps(tmp_path: Path, number: int, place: int) -> None:
+    path = write(str(tmp_path / "a"), [bytes([i] * 50) for i in range(30)])
     data = bytearray(Path(path).read_bytes())
-    data[66 * number + 1] ^= 1
+    data[66 * number + place] ^= 1
     Path(path).write_bytes(data)
-    with pytest.raises(CorruptionError, match=rf"{path} at byte {66 * number}: the checksum of a record's length"):
-        scan.frame_offsets(entry(path))
+    with pytest.raises(
+        CorruptionError, match=rf"{path} at byte {66 * number}: the checksum of a record's length"
+    ) as caught:
+        make_input_fn(TFRecordFiles(path), training=False, parse=tf.strings.length, max_corrupt=30)
+    assert "nothing says where the next record begins, so max_corrupt cannot skip it" in caught.value.reason
+    assert "tpudata.format.read_records yields the records before it" in caught.value.reason
+    reader = read_records(path)
+    assert [next(reader)[1] for _ in range(number)] == [bytes([i] * 50) for i in range(number)]
+    with pytest.raises(CorruptionError, match=rf"at byte {66 * number}: the checksum of a record's length"):
+        next(reader)
 
 
 def test_compressed_files_are_refused_with_the_mend(tmp_path: Path) -> None:

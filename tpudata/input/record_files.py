@@ -28,7 +28,8 @@ _LABEL = "label"
 class TFRecordFiles:
     """TFRecord files of `tf.train.Example`s, or of anything that a parse function takes.
 
-    They are not compressed: in a compressed file nothing says where a record begins.
+    They are not compressed: in a compressed file nothing says where a record begins. Neither does anything behind a record whose
+    length is damaged, so `max_corrupt` does not skip that one: `make_input_fn` refuses the file.
 
     Attributes:
         files: a path, a pattern such as "data/train-*", or a sequence of these. The records' order is that of the sequence, and

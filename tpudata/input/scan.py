@@ -63,7 +63,11 @@ def _walk(data: bytes, offset: int, file: Entry, starts: list[int]) -> int:
             if begin == 0 and header.startswith(GZIP_MAGIC):
                 reason = "the file is compressed, and nothing says where its records begin. Unpack it with gunzip."
                 raise CorruptionError(file.path, 0, reason)
-            raise CorruptionError(file.path, begin, "the checksum of a record's length does not fit")
+            reason = (
+                "the checksum of a record's length does not fit: nothing says where the next record begins, so max_corrupt cannot"
+                " skip it. Restore the file, or leave it out; tpudata.format.read_records yields the records before it."
+            )
+            raise CorruptionError(file.path, begin, reason)
         size = length + FRAME_BYTES
         if size > file.size - begin:
             raise CorruptionError(file.path, begin, f"the file ends inside a record of {length} bytes")
