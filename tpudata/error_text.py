@@ -9,18 +9,23 @@ from __future__ import annotations
 import re
 
 from tpudata import errors
-from tpudata.errors import BadRecordError, CorruptionError, DatasetError, MissingExtraError, TpudataError
+from tpudata.errors import BadRecordError, CorruptionError, DatasetError, FeatureError, MissingExtraError, TpudataError
 
 _RAISED = re.compile(r"tpudata\.errors\.(\w+): (.*?)(?: \[while running|\\n|\n|$)")
 _WHILE_RUNNING = re.compile(r" \[while running '.*", re.DOTALL)
 # How BadRecordError and CorruptionError say where.
 _PLACED = re.compile(r"(?P<path>.*?)(?: at byte (?P<offset>\d+))?: (?P<reason>refused: .*|(?<=\d: ).*)", re.DOTALL)
 _REFUSED = "refused: "
-# What TensorFlow's decoders say.
+# What TensorFlow's decoders say of an image.
 _NO_IMAGE = re.compile(
     r"(Invalid (JPEG|PNG|GIF) data|Unknown image file format|Incomplete bmp|Input size should match \(header_size"
     r"|Failed to decode WebP)[^\n\[{]*"
 )
+# What its parser says of a record that is no Example.
+_NO_EXAMPLE = "Could not parse example input"
+# What the reader checks in TensorFlow's graph; see `tpudata.input.parse`.
+_MISFIT = re.compile(r"\[(Feature [^\n]*?: a (?:value does not fit|record (?:is|does)) [^\n]*?\.)\] \[Condition")
+_PLAIN = " Of files without a manifest, tpudata.format.read_records(FILE) yields (offset, record), to try one by one."
 
 
 def own_error(error: BaseException) -> TpudataError | None:
@@ -37,18 +42,33 @@ def own_error(error: BaseException) -> TpudataError | None:
     return _rebuilt(getattr(errors, name, TpudataError), message)
 
 
-def reader_error(error: BaseException) -> TpudataError | None:
-    """As `own_error`; and where TensorFlow cannot decode an image, an error that says what finds it."""
+def reader_error(error: BaseException, *, may_be_plain: bool = False) -> TpudataError | None:
+    """As `own_error`; and where a record is not what TensorFlow takes apart or decodes, an error that says what finds it.
+
+    Args:
+        error: what was raised.
+        may_be_plain: whether the records may stand in files without a manifest.
+    """
     known = own_error(error)
     if known is not None:
         return known
-    found = _NO_IMAGE.search(str(error))
-    if found is None:
-        return None
-    return DatasetError(
-        f"an encoded image does not decode: {found[0].strip()}. TensorFlow does not say which: `tpudata verify DIR --decode` names"
-        " the file and the offset. Convert the dataset again with --check decode, which refuses such images."
-    )
+    # TensorFlow's message holds the record, and where that is no text Python cannot make one of it.
+    text = error.object.decode(errors="replace") if isinstance(error, UnicodeDecodeError) else str(error)
+    plain = _PLAIN if may_be_plain else ""
+    if _NO_EXAMPLE in text:
+        return DatasetError(
+            "a record is not a tf.train.Example. TensorFlow does not say which: `tpudata verify DIR` names the file and the"
+            f" offset. Convert the dataset again.{plain}"
+        )
+    found = _NO_IMAGE.search(text)
+    if found is not None:
+        return DatasetError(
+            f"an encoded image does not decode: {found[0].strip().rstrip('.')}. TensorFlow does not say which: `tpudata verify DIR"
+            " --decode` names the file and the offset. Convert the dataset again with --check decode, which refuses such"
+            f" images.{plain}"
+        )
+    misfit = _MISFIT.search(text)
+    return None if misfit is None else FeatureError(misfit[1])
 
 
 def _rebuilt(kind: type[TpudataError], message: str) -> TpudataError:

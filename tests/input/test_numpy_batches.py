@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.datasets import Written, write_dataset, write_undecodable
-from tpudata import CentreCrop, CorruptionError, DatasetError, UsageError, as_numpy, make_input_fn
+from tests.datasets import Written, encode_image, write_dataset, write_undecodable
+from tpudata import CentreCrop, CorruptionError, DatasetError, FeatureError, UsageError, as_numpy, make_input_fn
 from tpudata.format import Feature
 
 
@@ -134,6 +134,17 @@ def test_an_image_that_does_not_decode_is_an_error_of_one_line(tmp_path: Path, o
     with pytest.raises(DatasetError, match=r"^an encoded image does not decode: Invalid PNG data") as raised:
         list(as_numpy(make_input_fn(path, "train", training=False, **options), 8))
     assert len(str(raised.value).splitlines()) == 1
+
+
+def test_an_integer_that_no_tpu_takes_beside_an_image_is_a_feature_error(tmp_path: Path) -> None:
+    image = encode_image(np.zeros((4, 4, 1), np.uint8))
+    features = [Feature("image/encoded", "bytes", "uint8", (4, 4, 1), "image"), Feature("label", "int64", "int64")]
+    records = [{"image/encoded": image, "label": label} for label in (1, 2**40)]
+    path = write_dataset(str(tmp_path), {"train": records}, features, layout="imagenet", shards=1)
+    with pytest.raises(
+        FeatureError, match=r"^Feature label: a value does not fit int32, .* or store smaller numbers\.$"
+    ):
+        list(as_numpy(make_input_fn(path, "train", training=False), 2))
 
 
 def test_an_error_of_the_user_s_stays_tensorflow_s(raw_digits: Written) -> None:

@@ -151,6 +151,9 @@ def make_input_fn(
         MissingExtraError: TensorFlow is not installed.
 
     A record that is damaged in the middle of a file ends the iteration with a `tf.errors.UnknownError` that tells file and offset.
+    So does one that is not as its features say, where numpy takes records apart. Where TensorFlow does, as beside encoded images,
+    the error is its `tf.errors.InvalidArgumentError`, which tells what does not fit and names no file. `as_numpy` raises
+    CorruptionError, DatasetError and FeatureError in their places.
     The dataset calls Python, so it runs in the process that made it: each host of a pod needs a process of its own.
     """
     options = Options(

@@ -79,8 +79,8 @@ def _own_errors() -> Iterator[None]:
     """Turns what TensorFlow makes of our errors back into these."""
     try:
         yield
-    except tf.errors.OpError as error:
-        known = reader_error(error)
+    except (tf.errors.OpError, UnicodeDecodeError) as error:
+        known = reader_error(error, may_be_plain=True)
         if known is None:
             raise
         raise known from None
