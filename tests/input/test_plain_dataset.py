@@ -14,10 +14,12 @@ from tests.datasets import encode_image
 from tpudata import (
     CorruptionError,
     DatasetError,
+    FeatureError,
     FixedLengthRecordFiles,
     TextLineFiles,
     TFRecordFiles,
     UsageError,
+    as_numpy,
     make_input_fn,
 )
 from tpudata.format import Feature, encode_example, read_records
@@ -189,7 +191,7 @@ def test_big_endian_parts_are_what_decode_raw_gives(tmp_path: Path) -> None:
 def test_lines_are_what_text_line_dataset_gives(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes("one\r\n\nthree ä\r\n \n\n\nlast".encode())
-    ((found),) = make_input_fn(TextLineFiles(path), training=False)({"batch_size": 7}).as_numpy_iterator()
+    (found,) = make_input_fn(TextLineFiles(path), training=False)({"batch_size": 7}).as_numpy_iterator()
     assert found["text"].tolist() == list(tf.data.TextLineDataset(str(path)).as_numpy_iterator())
     bare = make_input_fn(TextLineFiles(path), training=True, features="text")({"batch_size": 7})
     assert bare.element_spec == tf.TensorSpec([7], tf.string)
@@ -295,3 +297,102 @@ def test_examples_need_features_or_a_parse_function(tmp_path: Path) -> None:
     files = TFRecordFiles(written(tmp_path, "tfrecord").files)
     with pytest.raises(UsageError, match=r"nothing says what the records are. Pass features=.*or parse="):
         make_input_fn(files, training=True)
+
+
+IMAGE = Feature("image", "bytes", "uint8", (None, None, 3), "image")
+LABEL = Feature("label", "int64", "int64")
+STORED: dict[str, Any] = {"image": encode_image(np.zeros((4, 4, 3), np.uint8)), "label": 3, "box": [0.5, 1.5], "name": b"a b"}
+
+
+def tfrecord(path: Path, *records: bytes) -> Path:
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for record in records:
+            writer.write(record)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (Feature("img", "bytes", "uint8", (None, None, 3), "image"), "feature 'img' is not in the record."),
+        (Feature("box", "int64", "int64", (2,)), "feature 'box' has 2 values of kind float, and not of kind int64."),
+        (Feature("box", "float", "float32", (4,)), "feature 'box' has 2 values, and not the 4 of shape (4,)."),
+        (
+            Feature("name", "bytes", "uint8", (2,), "raw"),
+            "feature 'name' has 3 bytes, and not the 2 of (2,) uint8 values.",
+        ),
+        (
+            Feature("box", "bytes", "uint8", (8,), "raw"),
+            "feature 'box' has 2 values of kind float, and not of kind bytes.",
+        ),
+        (Feature("none", "int64", "int64"), "feature 'none' has no values."),
+    ],
+)
+@pytest.mark.parametrize("beside_image", [True, False])
+def test_a_first_record_of_other_features_is_told_at_the_call(
+    tmp_path: Path, wrong: Feature, message: str, beside_image: bool
+) -> None:
+    path = tfrecord(tmp_path / "a", encode_example({**STORED, "none": []}))
+    features = [wrong, LABEL, *([IMAGE] if beside_image else [])]
+    has_image = beside_image or wrong.encoding == "image"
+    with pytest.raises(FeatureError) as raised:
+        make_input_fn(TFRecordFiles(path, features), training=True, image_size=(4, 4) if has_image else None)
+    size = len(STORED["image"])
+    assert str(raised.value) == (
+        f"{path} at byte 0: {message} The record has box (float, 2 values), image (bytes, {size} bytes), label (int64, 1 value),"
+        " name (bytes, 3 bytes), none (no values). Correct features= of TFRecordFiles, or pass parse= to make_input_fn."
+    )
+
+
+@pytest.mark.parametrize("record", [b"\x0a\xc3(some line \xff", b"some line", bytes([0xDF, 0x6A, 0xF1]) * 9])
+@pytest.mark.parametrize("features", [[IMAGE, LABEL], [LABEL, Feature("x", "int64", "int64")]])
+def test_first_records_that_are_no_examples_are_told_at_the_call(
+    tmp_path: Path, record: bytes, features: list[Feature]
+) -> None:
+    path = tfrecord(tmp_path / "a", record)
+    with pytest.raises(
+        CorruptionError, match=r"is not a tf\.train\.Example: .*\. Pass parse= to make_input_fn"
+    ) as raised:
+        make_input_fn(TFRecordFiles(path, features), training=True, image_size=(4, 4) if IMAGE in features else None)
+    assert (raised.value.path, raised.value.offset) == (str(path), 0)
+    read = make_input_fn(TFRecordFiles(path), training=False, parse=lambda records: {"text": records})
+    (batch,) = as_numpy(read, 1)
+    assert batch["text"].tolist() == [record]
+
+
+def test_the_first_record_is_compared_with_what_is_read_of_it(tmp_path: Path) -> None:
+    path = tfrecord(tmp_path / "a", encode_example({**STORED, "ids": []}), encode_example({**STORED, "ids": [1, 2]}))
+    features = [IMAGE, LABEL, Feature("ids", "int64", "int64", (None,)), Feature("box", "float", "float32", (2,))]
+    options: Any = {"training": False, "image_size": (4, 4)}
+    # A sequence of any length may have none; and so may one that is not in the record, beside an image.
+    more = [Feature("more", "int64", "int64", (None,))]
+    input_fn = make_input_fn(TFRecordFiles(path, features + more), sequence_length=3, **options)
+    ((found, labels),) = as_numpy(input_fn, 2)
+    assert (found["ids"].tolist(), found["more"].tolist()) == ([[0, 0, 0], [1, 2, 0]], [[0, 0, 0], [0, 0, 0]])
+    assert (found["box"].tolist(), labels.tolist()) == ([[0.5, 1.5]] * 2, [3, 3])
+    # What is not read of it need not be there.
+    odd = [IMAGE, Feature("odd", "int64", "int64")]
+    (image,) = as_numpy(make_input_fn(TFRecordFiles(path, odd), features="image", **options), 2)
+    assert image.shape == (2, 4, 4, 3)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "int64", "float16", "float32", "float64"])
+def test_a_first_record_of_raw_values_has_their_bytes(tmp_path: Path, dtype: str) -> None:
+    values = np.arange(6).astype(dtype).reshape(2, 3)
+    path = tfrecord(tmp_path / "a", encode_example({**STORED, "x": values.tobytes()}))
+    features = [IMAGE, Feature("x", "bytes", dtype, (2, 3), "raw")]
+    (found,) = as_numpy(make_input_fn(TFRecordFiles(path, features), training=False, image_size=(4, 4)), 1)
+    np.testing.assert_array_equal(found["x"], values[None])
+
+
+def test_a_first_record_that_is_damaged_may_be_skipped(tmp_path: Path) -> None:
+    path = tfrecord(tmp_path / "a", *[encode_example({**STORED, "label": label}) for label in range(3)])
+    data = bytearray(path.read_bytes())
+    data[-len(data) // 3 * 3 + 30] ^= 1
+    path.write_bytes(data)
+    files = TFRecordFiles(path, [IMAGE, LABEL])
+    options: Any = {"training": False, "image_size": (4, 4)}
+    ((features, labels),) = as_numpy(make_input_fn(files, max_corrupt=1, **options), 3)
+    assert (features["weights"].tolist(), labels[1:].tolist()) == ([0, 1, 1], [1, 2])
+    with pytest.raises(CorruptionError, match=rf"^{path} at byte 0: the checksum of a record"):
+        list(as_numpy(make_input_fn(files, **options), 3))

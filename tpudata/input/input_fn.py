@@ -17,6 +17,7 @@ from tpudata.input.bucket_pipeline import BucketPipeline
 from tpudata.input.cache import plan_cache
 from tpudata.input.collection import keep_iterators
 from tpudata.input.crop import CentreCrop, TrainCrop
+from tpudata.input.first_record import check_first_record
 from tpudata.input.hosts import find_rows
 from tpudata.input.image_options import ImageOptions
 from tpudata.input.mix import CutMix, MixUp
@@ -25,6 +26,7 @@ from tpudata.input.open_data import Data, check_plain, fields_of, open_data
 from tpudata.input.options import Options
 from tpudata.input.pipeline import Pipeline
 from tpudata.input.plain_dataset import PlainDataset
+from tpudata.input.record_files import TFRecordFiles
 from tpudata.input.sequence import SequenceOptions
 
 # TensorFlow numbers the rows of a batch in int32.
@@ -146,7 +148,7 @@ def make_input_fn(
 
     Raises:
         DatasetError: no complete dataset, no such split, a shard missing (or damaged: CorruptionError).
-        FeatureError: a feature is not there or has no static shape.
+        FeatureError: a feature is not there or has no static shape; of `TFRecordFiles`, the first record has another one.
         UsageError: an argument is out of range or does not fit the dataset.
         MissingExtraError: TensorFlow is not installed.
 
@@ -200,6 +202,8 @@ def make_input_fn(
         )
     kept = cache if asked.buckets is None else False
     plan = plan_cache(kept, split, dataset.manifest.split(split), fields, options.max_corrupt)
+    if isinstance(dataset, PlainDataset) and isinstance(dataset.files, TFRecordFiles) and parse is None:
+        check_first_record(dataset, fields)
     whole = Pipeline(dataset, split, fields, options, plan)
     pipeline = whole if asked.buckets is None else BucketPipeline(whole, fields, options, asked.buckets)
     if training and seed is None:

@@ -50,6 +50,13 @@ class PlainDataset(Dataset):
         return self.indexes[shard.name]
 
     @property
+    def mend(self) -> str:
+        """What to do where a record is not as its features say: they are the user's, and in no manifest."""
+        if isinstance(self.files, TFRecordFiles):
+            return "Correct features= of TFRecordFiles, or pass parse= to make_input_fn."
+        return "Correct record= of FixedLengthRecordFiles."
+
+    @property
     def has_checksums(self) -> bool:
         """Whether records have checksums of their own."""
         return isinstance(self.files, TFRecordFiles)
