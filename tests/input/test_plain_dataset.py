@@ -301,7 +301,12 @@ def test_examples_need_features_or_a_parse_function(tmp_path: Path) -> None:
 
 IMAGE = Feature("image", "bytes", "uint8", (None, None, 3), "image")
 LABEL = Feature("label", "int64", "int64")
-STORED: dict[str, Any] = {"image": encode_image(np.zeros((4, 4, 3), np.uint8)), "label": 3, "box": [0.5, 1.5], "name": b"a b"}
+STORED: dict[str, Any] = {
+    "image": encode_image(np.zeros((4, 4, 3), np.uint8)),
+    "label": 3,
+    "box": [0.5, 1.5],
+    "name": b"a b",
+}
 
 
 def tfrecord(path: Path, *records: bytes) -> Path:
