@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.datasets import encode_image
+from tests.datasets import encode_image, write_dataset
 from tpudata import (
     CorruptionError,
     DatasetError,
@@ -388,6 +388,70 @@ def test_a_first_record_of_raw_values_has_their_bytes(tmp_path: Path, dtype: str
     features = [IMAGE, Feature("x", "bytes", dtype, (2, 3), "raw")]
     (found,) = as_numpy(make_input_fn(TFRecordFiles(path, features), training=False, image_size=(4, 4)), 1)
     np.testing.assert_array_equal(found["x"], values[None])
+
+
+ODD = [
+    ({"x": None}, "feature 'x' is not in the record."),
+    ({"x": bytes(5)}, "feature 'x' has 5 bytes, and not the 6 of (6,) uint8 values."),
+    ({"label": [1, 2]}, "feature 'label' has 2 values of another kind or number than int64 of shape ()."),
+]
+ODD_SEQUENCES = [
+    ({"ids": None}, "feature 'ids' is not in the record."),
+    ({"ids": b"ab"}, "feature 'ids' or another one has values of another kind or number."),
+    ({"mask": [1, 2]}, "feature 'mask' has another number of values than the 3 of shape (3,)."),
+    ({"score": [0.5]}, "feature 'score' has another number of values than the 2 of shape (2,)."),
+]
+
+
+@pytest.mark.parametrize("is_plain", [True, False])
+@pytest.mark.parametrize(("odd", "message"), ODD + ODD_SEQUENCES)
+def test_the_mend_is_features_of_plain_files_and_another_conversion_of_a_dataset(
+    tmp_path: Path, odd: dict[str, Any], message: str, is_plain: bool
+) -> None:
+    label = Feature("label", "int64", "int64")
+    if (odd, message) in ODD:
+        features = [Feature("x", "bytes", "uint8", (6,), "raw"), label]
+        good: dict[str, Any] = {"x": bytes(6), "label": 1}
+    else:
+        ids, mask = Feature("ids", "int64", "int64", (None,)), Feature("mask", "int64", "int64", (3,))
+        features = [ids, mask, Feature("score", "float", "float32", (2,)), label]
+        good = {"ids": [1, 2, 300], "mask": [1, 2, 3], "score": [0.5, 1.5], "label": 1}
+    bad = {name: value for name, value in {**good, **odd}.items() if value is not None}
+    options: Any = {"training": False, "sequence_length": 4 if "ids" in good else None}
+    if is_plain:
+        path = tfrecord(tmp_path / "a", encode_example(good), encode_example(bad))
+        input_fn = make_input_fn(TFRecordFiles(path, features), **options)
+    else:
+        folder = write_dataset(str(tmp_path), {"train": [good, bad]}, features, layout="", shards=1)
+        input_fn = make_input_fn(folder, "train", **options)
+        path = next(tmp_path.glob("train-*.tfrecord"))
+    with pytest.raises(FeatureError) as raised:
+        list(as_numpy(input_fn, 2))
+    mend = (
+        "Correct features= of TFRecordFiles, or pass parse= to make_input_fn."
+        if is_plain
+        else "Convert the dataset again."
+    )
+    offset = len(encode_example(good)) + 16
+    assert str(raised.value) == f"{path} at byte {offset}: {message} {mend}"
+
+
+@pytest.mark.parametrize(
+    ("feature", "message"),
+    [
+        (Feature("image", "bytes", "uint8", (4, 4, 2), "image"), "2 channels; images decode to 1, 3 or 4"),
+        (Feature("box", "float", "float32", (None, 4)), "varies between .* Leave it out, or give all records one size"),
+    ],
+)
+def test_features_that_cannot_be_fed_are_corrected_in_features(tmp_path: Path, feature: Feature, message: str) -> None:
+    path = tfrecord(tmp_path / "a", encode_example(STORED))
+    with pytest.raises(
+        FeatureError, match=rf"{message}\. Correct features= of TFRecordFiles, or pass parse= to make_inp"
+    ):
+        make_input_fn(TFRecordFiles(path, [feature, LABEL]), training=True)
+    folder = write_dataset(str(tmp_path / "d"), {"train": [STORED]}, [feature, LABEL], layout="", shards=1)
+    with pytest.raises(FeatureError, match=rf"{message}\. Convert the dataset again\.$"):
+        make_input_fn(folder, "train", training=True)
 
 
 def test_a_first_record_that_is_damaged_may_be_skipped(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from tpudata.errors import FeatureError
 from tpudata.format import ShardIndex, decode_example
 from tpudata.format.tfrecord import FOOTER_BYTES, HEADER_BYTES
-from tpudata.input.fields import Field
+from tpudata.input.fields import CONVERT_AGAIN, Field
 from tpudata.input.source import Columns
 
 _BYTES, _FLOATS, _INTS = 1, 2, 3
@@ -47,10 +47,12 @@ class FixedColumns:
 
     Args:
         fields: of fixed size.
+        mend: what to do where a record is not as they say.
     """
 
-    def __init__(self, fields: Sequence[Field]) -> None:
+    def __init__(self, fields: Sequence[Field], mend: str = CONVERT_AGAIN) -> None:
         self._fields = fields
+        self._mend = mend
         # By size of a record.
         self._layouts: dict[int, list[Layout]] = {}
 
@@ -124,13 +126,13 @@ class FixedColumns:
             name, column = field.feature.name, columns[field.feature.name]
             where = f"{path} at byte {offset}: feature {name!r}"
             if name not in example:
-                raise FeatureError(f"{where} is not in the record. Convert the dataset again.")
+                raise FeatureError(f"{where} is not in the record. {self._mend}")
             values = example[name]
             if field.feature.encoding == "raw" and len(values) == 1 and isinstance(values[0], bytes):
                 if len(values[0]) != column[row].nbytes:
                     raise FeatureError(
                         f"{where} has {len(values[0])} bytes, and not the {column[row].nbytes} of {field.shape}"
-                        f" {field.feature.dtype} values. Convert the dataset again."
+                        f" {field.feature.dtype} values. {self._mend}"
                     )
                 column[row] = np.frombuffer(values[0], column.dtype).reshape(field.shape)
             elif field.feature.encoding != "raw" and len(values) == math.prod(field.shape) and _is_kind(values, field):
@@ -138,7 +140,7 @@ class FixedColumns:
             else:
                 raise FeatureError(
                     f"{where} has {len(values)} values of another kind or number than {field.feature.kind} of shape"
-                    f" {field.shape}. Convert the dataset again."
+                    f" {field.shape}. {self._mend}"
                 )
 
 

@@ -30,6 +30,8 @@ _LABELS = ("image/class/label", "label")
 _CHANNELS = (1, 3, 4)
 # What stands behind the last value of a padded sequence until the model's padding takes its place: no id is so small.
 PADDING = -(2**31)
+# What to do where a record is not as the manifest says.
+CONVERT_AGAIN = "Convert the dataset again."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,6 +116,7 @@ def select_fields(
     label_name: str | None = None,
     sequence_length: int | None = None,
     truncate: bool = False,
+    mend: str = CONVERT_AGAIN,
 ) -> Fields:
     """Chooses what is read of each record.
 
@@ -126,6 +129,7 @@ def select_fields(
         label_name: name of the label, where it is none of the usual ones.
         sequence_length: what sequences of integers whose length varies are padded to.
         truncate: cut longer ones.
+        mend: what to do where the features cannot be fed as the manifest has them.
 
     Raises:
         FeatureError: a feature is not there, or has no static shape.
@@ -168,7 +172,7 @@ def select_fields(
     inputs = tuple(
         Field(f, name, (sequence_length,), pads=True, cuts=truncate)
         if sequence_length is not None and _varies(f)
-        else _field(f, name, image_size, keep_encoded)
+        else _field(f, name, image_size, keep_encoded, mend)
         for f, name in ((f, f.name if f.name in extra else _short_name(f)) for f in chosen)
     )
     names = [field.name for field in inputs]
@@ -191,17 +195,15 @@ def _short_name(feature: Feature) -> str:
     return feature.name.removesuffix(suffix) or feature.name
 
 
-def _field(feature: Feature, name: str, image_size: tuple[int, int] | None, keep_encoded: bool) -> Field:
+def _field(feature: Feature, name: str, image_size: tuple[int, int] | None, keep_encoded: bool, mend: str) -> Field:
     if feature.encoding == "image" and feature.shape[2] not in _CHANNELS:
-        raise FeatureError(
-            f"Feature {feature.name!r}: {feature.shape[2]} channels; images decode to 1, 3 or 4. Convert them again."
-        )
+        raise FeatureError(f"Feature {feature.name!r}: {feature.shape[2]} channels; images decode to 1, 3 or 4. {mend}")
     if feature.encoding == "image" and keep_encoded:
         return Field(feature, name, (), is_encoded=True)
-    return Field(feature, name, _static_shape(feature, image_size))
+    return Field(feature, name, _static_shape(feature, image_size, mend))
 
 
-def _static_shape(feature: Feature, image_size: tuple[int, int] | None) -> tuple[int, ...]:
+def _static_shape(feature: Feature, image_size: tuple[int, int] | None, mend: str) -> tuple[int, ...]:
     shape = feature.shape
     if feature.encoding == "image":
         shape = (*(image_size or shape[:2]), shape[2])
@@ -219,7 +221,7 @@ def _static_shape(feature: Feature, image_size: tuple[int, int] | None) -> tuple
             " ...) for several lengths."
         )
     else:
-        mend = "Leave it out, or convert the dataset with one size for all records."
+        mend = f"Leave it out, or give all records one size. {mend}"
     raise FeatureError(
         f"Feature {feature.name!r}: shape {feature.shape} varies between records (None), and a TPU takes one static shape. {mend}"
     )

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from tpudata.errors import FeatureError, UsageError
 from tpudata.format import Dataset, open_dataset
-from tpudata.input.fields import Fields, select_fields
+from tpudata.input.fields import CONVERT_AGAIN, Fields, select_fields
 from tpudata.input.plain_dataset import SPLIT, PlainDataset, open_files
 from tpudata.input.record_files import FixedLengthRecordFiles, RecordFiles, TextLineFiles, TFRecordFiles
 from tpudata.input.sequence import SequenceOptions
@@ -106,4 +106,5 @@ def fields_of(
         sequence_length=sequences.length,
         truncate=sequences.truncate,
         label_name=None if files is None else files.label,
+        mend=dataset.mend if isinstance(dataset, PlainDataset) else CONVERT_AGAIN,
     )

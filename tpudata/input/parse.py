@@ -8,18 +8,19 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.input.fields import PADDING, Field
+from tpudata.input.fields import CONVERT_AGAIN, PADDING, Field
 from tpudata.input.image import decode_images
 
 _STORED = {"bytes": tf.string, "int64": tf.int64, "float": tf.float32}
 
 
-def parse_batch(serialized: tf.Tensor, fields: Sequence[Field]) -> dict[str, tf.Tensor]:
+def parse_batch(serialized: tf.Tensor, fields: Sequence[Field], mend: str = CONVERT_AGAIN) -> dict[str, tf.Tensor]:
     """Parses and decodes a batch of records.
 
     Args:
         serialized: string [n], each a serialised `tf.train.Example`.
         fields: what to read.
+        mend: what to do where a record is not as they say.
 
     Returns:
         By feature name as stored, a tensor [n, *field.shape]; int64 as int32.
@@ -28,7 +29,7 @@ def parse_batch(serialized: tf.Tensor, fields: Sequence[Field]) -> dict[str, tf.
         return {field.feature.name: serialized for field in fields}
     spec = {field.feature.name: _spec(field) for field in fields}
     stored = tf.io.parse_example(serialized, spec)
-    return {field.feature.name: _decode(stored[field.feature.name], field) for field in fields}
+    return {field.feature.name: _decode(stored[field.feature.name], field, mend) for field in fields}
 
 
 def to_int32(name: str, value: tf.Tensor) -> tf.Tensor:
@@ -55,7 +56,7 @@ def _spec(field: Field) -> Any:
     return tf.io.FixedLenFeature(() if feature.encoding in ("image", "raw") else field.shape, dtype)
 
 
-def _decode(stored: tf.Tensor, field: Field) -> tf.Tensor:
+def _decode(stored: tf.Tensor, field: Field, mend: str) -> tf.Tensor:
     if field.is_encoded:
         return stored
     if field.feature.encoding == "image":
@@ -63,7 +64,7 @@ def _decode(stored: tf.Tensor, field: Field) -> tf.Tensor:
     if field.pads:
         return _padded(stored, field)
     if field.feature.encoding == "raw":
-        stored = _decode_raw(stored, field)
+        stored = _decode_raw(stored, field, mend)
     return to_int32(field.feature.name, stored)
 
 
@@ -89,12 +90,10 @@ def _padded(stored: tf.Tensor | tf.RaggedTensor, field: Field) -> tf.Tensor:
     return tf.cast(values, tf.int32).to_tensor(PADDING, shape=(None, length))
 
 
-def _decode_raw(stored: tf.Tensor, field: Field) -> tf.Tensor:
+def _decode_raw(stored: tf.Tensor, field: Field, mend: str) -> tf.Tensor:
     dtype = tf.as_dtype(field.feature.dtype)
     size = math.prod(field.shape) * dtype.size
-    message = (
-        f"Feature {field.feature.name}: a record does not have the {size} bytes of {field.shape} {dtype.name} values."
-    )
+    message = f"Feature {field.feature.name}: a record does not have the {size} bytes of {field.shape} {dtype.name} values. {mend}"
     with tf.control_dependencies([tf.debugging.assert_equal(tf.strings.length(stored), size, message)]):
         values = tf.io.decode_raw(tf.identity(stored), dtype)
     return tf.reshape(values, (-1, *field.shape))

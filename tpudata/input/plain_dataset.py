@@ -51,10 +51,8 @@ class PlainDataset(Dataset):
 
     @property
     def mend(self) -> str:
-        """What to do where a record is not as its features say: they are the user's, and in no manifest."""
-        if isinstance(self.files, TFRecordFiles):
-            return "Correct features= of TFRecordFiles, or pass parse= to make_input_fn."
-        return "Correct record= of FixedLengthRecordFiles."
+        """What to do where a record is not as its features say; only those of `TFRecordFiles` can be otherwise."""
+        return "Correct features= of TFRecordFiles, or pass parse= to make_input_fn."
 
     @property
     def has_checksums(self) -> bool:

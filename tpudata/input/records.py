@@ -17,7 +17,7 @@ from tpudata.input.cache import MEMORY_SHARE, CachePlan, Column, free_memory
 from tpudata.input.chunks import Chunks, Integers, chunk_records
 from tpudata.input.columns import FixedColumns, has_fixed_layout
 from tpudata.input.feed import ArrayFeed, Feed, FileFeed, read_all
-from tpudata.input.fields import Field, Fields
+from tpudata.input.fields import CONVERT_AGAIN, Field, Fields
 from tpudata.input.groups import Groups
 from tpudata.input.hosts import Rows
 from tpudata.input.next_tokens import NextTokens
@@ -79,6 +79,7 @@ class Records:
         self._cache = cache
         index = dataset.index(self._split.shards[0])
         decoder = dataset.decoder(fields.all) if isinstance(dataset, PlainDataset) else None
+        self._mend = dataset.mend if isinstance(dataset, PlainDataset) else CONVERT_AGAIN
         self._is_fixed = isinstance(decoder, FixedRecords) if decoder else has_fixed_layout(fields.all, index)
         self._has_sequences = decoder is None and not self._is_fixed and has_sequences(fields.all)
         self._source = Source(
@@ -120,7 +121,7 @@ class Records:
         Raises:
             FeatureError: a record is longer than it may be; names it.
         """
-        decoder = SequenceLengths([field for field in self._fields.inputs if field.pads])
+        decoder = SequenceLengths([field for field in self._fields.inputs if field.pads], self._mend)
         columns, good = read_all(self._source.with_decoder(decoder), self._chunks)
         lengths: Integers = columns[LENGTH].astype(np.int64)
         return lengths, good
@@ -131,8 +132,8 @@ class Records:
 
     def _decoder(self) -> Decoder:
         if self._has_sequences:
-            return SequenceColumns(self._fields.all)
-        return FixedColumns(self._fields.all) if self._is_fixed else Strings()
+            return SequenceColumns(self._fields.all, self._mend)
+        return FixedColumns(self._fields.all, self._mend) if self._is_fixed else Strings()
 
     @property
     def count(self) -> int:
@@ -224,7 +225,7 @@ class Records:
             return groups.dataset(start_step, then)
 
         def parse(found: dict[str, tf.Tensor], extras: dict[str, tf.Tensor]) -> Any:
-            columns = parse_batch(found[Strings.NAME], self._fields.all)
+            columns = parse_batch(found[Strings.NAME], self._fields.all, self._mend)
             return (columns, extras) if then is None else then(columns, extras)
 
         return groups.dataset(start_step, parse)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from tpudata.errors import CorruptionError, FeatureError
 from tpudata.format import decode_example, encode_example
 from tpudata.format.tfrecord import FOOTER_BYTES, HEADER_BYTES
-from tpudata.input.fields import PADDING, Field
+from tpudata.input.fields import CONVERT_AGAIN, PADDING, Field
 from tpudata.input.source import Columns
 from tpudata.input.spans import Spans, find_spans
 from tpudata.input.varints import count_varints, decode_varints
@@ -41,15 +41,17 @@ class SequenceColumns:
 
     Args:
         fields: none of them an encoded image.
+        mend: what to do where a record is not as they say.
     """
 
-    def __init__(self, fields: Sequence[Field]) -> None:
+    def __init__(self, fields: Sequence[Field], mend: str = CONVERT_AGAIN) -> None:
         self._fields = fields
+        self._mend = mend
         self._finder = _Finder(fields)
 
     def decode(self, data: bytes, bounds: npt.NDArray[np.int64], path: str, offset: int) -> Columns:
         """By feature, an array [n, *field.shape]; strings stand in an array of objects."""
-        block = _Block(bounds, path, offset)
+        block = _Block(bounds, path, offset, self._mend)
         data, spans = self._finder.find(data, block)
         return {field.feature.name: _column(data, spans[field.feature.name], field, block) for field in self._fields}
 
@@ -59,15 +61,17 @@ class SequenceLengths:
 
     Args:
         fields: those that pad.
+        mend: what to do where a record is not as they say.
     """
 
-    def __init__(self, fields: Sequence[Field]) -> None:
+    def __init__(self, fields: Sequence[Field], mend: str = CONVERT_AGAIN) -> None:
         self._fields = fields
+        self._mend = mend
         self._finder = _Finder(fields)
 
     def decode(self, data: bytes, bounds: npt.NDArray[np.int64], path: str, offset: int) -> Columns:
         """The one column, int64 [n]."""
-        block = _Block(bounds, path, offset)
+        block = _Block(bounds, path, offset, self._mend)
         data, spans = self._finder.find(data, block)
         counts = []
         for field in self._fields:
@@ -77,11 +81,12 @@ class SequenceLengths:
 
 
 class _Block(NamedTuple):
-    """Records that are taken apart together: as `Decoder` is given them."""
+    """Records that are taken apart together: as `Decoder` is given them, and what to do where one is not as the fields say."""
 
     bounds: npt.NDArray[np.int64]
     path: str
     offset: int
+    mend: str
 
     def refuse(self, bad: npt.NDArray[np.bool_], field: Field, message: str) -> None:
         """Raises where a record is bad; names the first one."""
@@ -111,7 +116,7 @@ class _Finder:
         found, fits = find_spans(np.frombuffer(data, np.uint8), bounds[:-1], bounds[1:], order, self._kinds)
         bad = np.zeros(len(block.bounds) - 1, np.bool_)
         bad[odd[~fits]] = True
-        message = "or another one has values of another kind or number. Convert the dataset again."
+        message = f"or another one has values of another kind or number. {block.mend}"
         block.refuse(bad, self._fields[0], message)
         for name, span in found.items():
             spans[name].begins[odd] = span.begins
@@ -151,7 +156,7 @@ class _Finder:
         this = np.arange(len(block.bounds) - 1) == row
         for field in self._fields:
             if field.feature.name not in example:
-                block.refuse(this, field, "is not in the record. Convert the dataset again.")
+                block.refuse(this, field, f"is not in the record. {block.mend}")
         return encode_example({name: example[name] for name in self._kinds})
 
 
@@ -177,14 +182,14 @@ def _count(data: bytes, ends: npt.NDArray[np.int64], field: Field, block: _Block
         return count_varints(array, ends)
     size = _dtype(field).itemsize
     sizes = np.diff(ends)
-    block.refuse(sizes % size > 0, field, f"has no whole number of {size} bytes. Convert the dataset again.")
+    block.refuse(sizes % size > 0, field, f"has no whole number of {size} bytes. {block.mend}")
     return sizes // size
 
 
 def _check_ends(array: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64], field: Field, block: _Block) -> None:
     """Checks that the last integer of each record ends."""
     last = array.take(ends[1:] - 1, mode="wrap") if len(array) else np.zeros(len(ends) - 1, np.uint8)
-    block.refuse((np.diff(ends) > 0) & (last >= 0x80), field, "is cut off. Convert the dataset again.")
+    block.refuse((np.diff(ends) > 0) & (last >= 0x80), field, f"is cut off. {block.mend}")
 
 
 def _check_length(counts: npt.NDArray[np.int64], field: Field, block: _Block) -> None:
@@ -205,7 +210,7 @@ def _column(data: bytes, spans: Spans, field: Field, block: _Block) -> npt.NDArr
     values, counts = _numbers(*_joined(data, spans), field, block)
     length = math.prod(field.shape)
     if not field.pads:
-        message = f"has another number of values than the {length} of shape {field.shape}. Convert the dataset again."
+        message = f"has another number of values than the {length} of shape {field.shape}. {block.mend}"
         block.refuse(counts != length, field, message)
     else:
         _check_length(counts, field, block)
@@ -234,7 +239,7 @@ def _numbers(
     except ValueError as error:
         raise FeatureError(
             f"{block.path} at byte {block.offset}: feature {field.feature.name!r} has {error} in one of {len(ends) - 1} records"
-            " from there on. Convert the dataset again."
+            f" from there on. {block.mend}"
         ) from None
 
 
