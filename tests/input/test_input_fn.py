@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -460,6 +461,29 @@ def test_a_folder_that_is_no_dataset(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="not a complete dataset"):
         make_input_fn(str(tmp_path), "train", training=True)
     assert issubclass(CorruptionError, DatasetError)
+
+
+@pytest.mark.parametrize("name", ["train-*", "a.bin", "absent.tfrecord", "absent.tfrecords", "absent.gz", "part[0-9]"])
+@pytest.mark.parametrize("split", ["train", None])
+def test_files_in_place_of_a_folder_are_told_of_tf_record_files(tmp_path: Path, name: str, split: str | None) -> None:
+    (tmp_path / "a.bin").write_bytes(b"no record")
+    path = str(tmp_path / name)
+    with pytest.raises(DatasetError) as raised:
+        make_input_fn(path, split, training=True)
+    assert str(raised.value) == (
+        f"data={path!r} names files, and not the folder of a dataset that `tpudata convert` has finished. For files without a"
+        f" manifest pass tpudata.TFRecordFiles({path!r}, features=[tpudata.format.Feature(...), ...]), or FixedLengthRecordFiles"
+        " or TextLineFiles."
+    )
+
+
+def test_a_folder_that_is_called_as_a_pattern_is_a_folder(tmp_path: Path, raw_digits: Written) -> None:
+    folder = tmp_path / "digits[1].tfrecord"
+    folder.mkdir()
+    with pytest.raises(DatasetError, match=r"\]\.tfrecord has no manifest\.json, so it is not a complete dataset"):
+        make_input_fn(folder, "test", training=True)
+    shutil.copytree(raw_digits.path, folder, dirs_exist_ok=True)
+    assert make_input_fn(folder, "test", training=False)({"batch_size": 101}).cardinality() == 1
 
 
 def test_a_manifest_of_an_unknown_layout_feeds_all_but_the_label(tmp_path: Path) -> None:

@@ -6,17 +6,20 @@ import os
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from tpudata.errors import FeatureError, UsageError
+from tpudata.errors import DatasetError, FeatureError, UsageError
 from tpudata.format import Dataset, open_dataset
 from tpudata.input.fields import CONVERT_AGAIN, Fields, select_fields
 from tpudata.input.plain_dataset import SPLIT, PlainDataset, open_files
 from tpudata.input.record_files import FixedLengthRecordFiles, RecordFiles, TextLineFiles, TFRecordFiles
 from tpudata.input.sequence import SequenceOptions
 from tpudata.input.source import check_shards
+from tpudata.storage import is_pattern, storage_for
 
 Data: TypeAlias = "str | os.PathLike[str] | RecordFiles"
 
 _FILES = (TFRecordFiles, FixedLengthRecordFiles, TextLineFiles)
+# So no folder is called, even where there is nothing of that name.
+_ENDINGS = (".tfrecord", ".tfrecords", ".gz")
 
 
 def open_data(data: Data, split: str | None) -> tuple[Dataset, str]:
@@ -38,11 +41,27 @@ def open_data(data: Data, split: str | None) -> tuple[Dataset, str]:
             f"data={data!r}: pass the path of the dataset's folder, or tpudata.TFRecordFiles, FixedLengthRecordFiles or"
             " TextLineFiles."
         )
-    dataset = open_dataset(folder)
+    dataset = _opened(folder)
     if not isinstance(split, str):
         raise UsageError(f"split={split!r}: pass the name of one split, such as 'train'.")
     check_shards(dataset, split)
     return dataset, split
+
+
+def _opened(folder: str) -> Dataset:
+    """Opens a dataset; files in its place, as TensorFlow's own readers take them, are told how to be read."""
+    try:
+        return open_dataset(folder)
+    except DatasetError:
+        entry = storage_for(folder).stat(folder)
+        is_file = is_pattern(folder) or folder.endswith(_ENDINGS) if entry is None else not entry.is_folder
+        if not is_file:
+            raise
+    raise DatasetError(
+        f"data={folder!r} names files, and not the folder of a dataset that `tpudata convert` has finished. For files without a"
+        f" manifest pass tpudata.TFRecordFiles({folder!r}, features=[tpudata.format.Feature(...), ...]), or FixedLengthRecordFiles"
+        " or TextLineFiles."
+    )
 
 
 def check_plain(dataset: PlainDataset, cache: Any, max_corrupt: int) -> None:
