@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import shutil
@@ -223,6 +224,71 @@ def test_what_transform_returns_is_refused_in_one_line(raw_digits: Written) -> N
         with pytest.raises(UsageError) as raised:
             input_fn({"batch_size": 5})
         assert str(raised.value) == message
+
+
+@pytest.mark.parametrize(
+    ("transform", "given", "reason"),
+    [
+        (lambda f: f, "(features, labels)", "takes (f), too many positional arguments"),
+        (
+            lambda f, y, more: (f, y, more),
+            "(features, labels)",
+            "takes (f, y, more), missing a required argument: 'more'",
+        ),
+        (lambda: None, "(features, labels)", "takes (), too many positional arguments"),
+        (functools.partial(lambda f, y: (f, y), 1), "(features, labels)", "takes (y), too many positional arguments"),
+        (
+            lambda f, *, seed: (f, seed),
+            "(features, labels, seed=seed)",
+            "takes (f, *, seed), too many positional arguments",
+        ),
+    ],
+)
+def test_a_transform_of_other_arguments_is_refused_in_one_line(
+    raw_digits: Written, transform: Any, given: str, reason: str
+) -> None:
+    input_fn = make_input_fn(raw_digits.path, "test", training=True, transform=transform)
+    with pytest.raises(UsageError) as raised:
+        input_fn({"batch_size": 5})
+    assert str(raised.value) == f"transform is called with {given}, and {reason}. Let it take {given}."
+
+
+def test_a_transform_of_features_alone_takes_one_argument(tmp_path: Path) -> None:
+    feature = Feature("x", "int64", "int64")
+    path = write_dataset(str(tmp_path), {"train": [{"x": 3}]}, [feature], layout="", shards=1)
+    input_fn = make_input_fn(path, "train", training=True, transform=lambda features, labels: (features, labels))
+    with pytest.raises(
+        UsageError, match=r"^transform is called with \(features\), and takes \(features, labels\), missing"
+    ):
+        input_fn({"batch_size": 1})
+
+
+def test_a_type_error_in_a_transform_is_the_user_s(raw_digits: Written) -> None:
+    def one(features: Any) -> Any:
+        return features
+
+    def transform(features: Any, labels: Any) -> Any:
+        return one(features, labels)  # type: ignore[call-arg]
+
+    for wrong in (transform, tf.autograph.experimental.do_not_convert(transform)):
+        with pytest.raises(TypeError, match="takes 1 positional argument but 2 were given"):
+            make_input_fn(raw_digits.path, "test", training=True, transform=wrong)({"batch_size": 5})
+
+
+def test_callables_of_any_kind_are_transforms(raw_digits: Written) -> None:
+    class Doubled:
+        def __call__(self, features: Any, labels: Any = None) -> Any:
+            return features, 2 * labels
+
+    for transform in (
+        Doubled(),
+        functools.partial(Doubled()),
+        tf.function(Doubled()),
+        lambda *all: (all[0], 2 * all[1]),
+    ):
+        input_fn = make_input_fn(raw_digits.path, "test", training=False, transform=transform)
+        found = next(input_fn({"batch_size": 101}).as_numpy_iterator())[1]
+        assert found.tolist() == [2 * label for label in raw_digits.labels["test"]]
 
 
 @pytest.mark.parametrize("context", ["x", 3, tf.distribute.InputContext(2, None, 2), tf.distribute.InputContext(2.5)])

@@ -137,6 +137,30 @@ def test_results_that_cannot_be_fed(raw_digits: Written, wrong: Any, error: type
         make_input_fn(raw_digits.path, "test", training=True, parse=wrong)({"batch_size": 5})
 
 
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        (
+            lambda features, labels: (features, labels),
+            "takes (features, labels), missing a required argument: 'labels'",
+        ),
+        (lambda: None, "takes (), too many positional arguments"),
+    ],
+)
+def test_other_arguments_are_refused_in_one_line(raw_digits: Written, wrong: Any, reason: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        make_input_fn(raw_digits.path, "test", training=True, parse=wrong)
+    assert str(raised.value) == f"parse is called with (serialized), and {reason}. Let it take (serialized)."
+
+
+def test_a_type_error_in_it_is_the_user_s(raw_digits: Written) -> None:
+    def wrong(serialized: tf.Tensor) -> Any:
+        return parse(serialized, serialized)  # type: ignore[call-arg]
+
+    with pytest.raises(TypeError, match="takes 1 positional argument but 2 were given"):
+        make_input_fn(raw_digits.path, "test", training=True, parse=wrong)({"batch_size": 5})
+
+
 def test_rows_that_are_lost_are_an_error(raw_digits: Written) -> None:
     def every_other(serialized: tf.Tensor) -> Any:
         features, label = parse(serialized)

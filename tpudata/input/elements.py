@@ -13,7 +13,7 @@ from tpudata.input.image_options import label_classes
 from tpudata.input.image_steps import prepare_image, scale_images
 from tpudata.input.maps import as_written
 from tpudata.input.mix import mix
-from tpudata.input.options import Options
+from tpudata.input.options import Options, check_arguments
 from tpudata.input.parse import to_int32
 from tpudata.input.seeds import MIX_SEED
 from tpudata.input.sequence import TARGETS, TOKEN_WEIGHTS, split_token_weights, with_row_weights
@@ -55,6 +55,8 @@ class Elements:
             return record, extras
         arguments = record if isinstance(record, tuple) else (record,)
         seed = {"seed": extras["seed"]} if self._options.transform_takes_seed else {}
+        names = ("features", "labels")[: len(arguments)] + ("more",) * (len(arguments) - 2)
+        as_written(check_arguments)("transform", self._options.transform, names, tuple(seed))
         result = self._options.transform(*arguments, **seed)
         if result is None:
             raise UsageError("transform returned None. End it with `return features, labels`.")

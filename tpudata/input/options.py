@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from tpudata.errors import UsageError
@@ -40,6 +40,8 @@ class Options:
         self.images.check_mode(self.training)
         if self.parse is not None and not callable(self.parse):
             raise UsageError(f"parse={self.parse!r}: pass a function of a batch of serialised records, or None.")
+        if self.parse is not None:
+            check_arguments("parse", self.parse, ("serialized",))
         if self.transform is not None and not callable(self.transform):
             raise UsageError(f"transform={self.transform!r}: pass a function of (features, labels), or None.")
         if self.weights not in ("feature", "sample_weight"):
@@ -85,6 +87,32 @@ class Options:
     def draws(self) -> bool:
         """Whether anything is drawn at random for a record or a batch, beside the order."""
         return self.transform_takes_seed or self.images.draws
+
+
+def check_arguments(
+    name: str, function: Callable[..., Any], given: Sequence[str], keywords: Sequence[str] = ()
+) -> None:
+    """Checks that a function of the user's can be called, without a call: a TypeError of its own stays one.
+
+    Args:
+        name: the option that it was passed as.
+        function: the function.
+        given: what the arguments are that it gets by their places.
+        keywords: those that it gets by their names.
+
+    Raises:
+        UsageError: it takes others.
+    """
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # A builtin that does not tell: the call will.
+        return
+    try:
+        signature.bind(*given, **dict.fromkeys(keywords))
+    except TypeError as error:
+        call = f"({', '.join((*given, *(f'{keyword}={keyword}' for keyword in keywords)))})"
+        takes = " ".join(str(signature).split())
+        raise UsageError(f"{name} is called with {call}, and takes {takes}, {error}. Let it take {call}.") from None
 
 
 def _is_integer(value: Any, least: int, most: int | None = None) -> bool:
