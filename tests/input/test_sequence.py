@@ -267,10 +267,13 @@ def test_arguments_out_of_range(tmp_path: Path, options: dict[str, Any], error: 
 
 def test_sequence_length_is_for_lengths_that_vary(tmp_path: Path) -> None:
     path, _ = write_rows(tmp_path, "sequences", "int64")
-    with pytest.raises(
-        UsageError, match=r"sequence_length=8: .*whose length varies, and the features input_ids are none"
-    ):
-        make_input_fn(path, "train", training=True, sequence_length=8)
+    asked: dict[str, Any]
+    for asked, name in (({"sequence_length": 8}, "sequence_length=8"), ({"buckets": (4, 8)}, "buckets=(4, 8)")):
+        with pytest.raises(UsageError) as raised:
+            make_input_fn(path, "train", training=True, **asked)
+        assert str(raised.value) == (
+            f"{name}: it is for sequences of tokens whose length varies, and the features input_ids are none. Leave it out."
+        )
     bare = make_input_fn(path, "train", training=True, features="input_ids")({"batch_size": 2})
     assert bare.element_spec == tf.TensorSpec([2, LENGTH], tf.int32)
     with pytest.raises(UsageError, match="a bare tensor has no place for their weights"):

@@ -116,6 +116,7 @@ def select_fields(
     label_name: str | None = None,
     sequence_length: int | None = None,
     truncate: bool = False,
+    buckets: Sequence[int] | None = None,
     mend: str = CONVERT_AGAIN,
 ) -> Fields:
     """Chooses what is read of each record.
@@ -129,6 +130,7 @@ def select_fields(
         label_name: name of the label, where it is none of the usual ones.
         sequence_length: what sequences of integers whose length varies are padded to.
         truncate: cut longer ones.
+        buckets: the lengths of which `sequence_length` is the longest, where it was asked for so.
         mend: what to do where the features cannot be fed as the manifest has them.
 
     Raises:
@@ -164,8 +166,9 @@ def select_fields(
     if image_size is not None and not any(f.encoding == "image" for f in chosen):
         raise UsageError(f"image_size={image_size}: the dataset has no encoded images to resize. Leave it out.")
     if sequence_length is not None and not any(_varies(f) for f in chosen):
+        asked = f"sequence_length={sequence_length}" if buckets is None else f"buckets={buckets}"
         raise UsageError(
-            f"sequence_length={sequence_length}: it, as buckets, is for sequences of tokens whose length varies, and the features"
+            f"{asked}: it is for sequences of tokens whose length varies, and the features"
             f" {', '.join(f.name for f in chosen)} are none. Leave it out."
         )
     # Extra features keep their full names: `image/filename` says more than `filename`.

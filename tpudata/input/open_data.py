@@ -124,6 +124,7 @@ def fields_of(
         keep_encoded=keep_encoded,
         sequence_length=sequences.length,
         truncate=sequences.truncate,
+        buckets=sequences.buckets,
         label_name=None if files is None else files.label,
         mend=dataset.mend if isinstance(dataset, PlainDataset) else CONVERT_AGAIN,
     )
