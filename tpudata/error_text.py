@@ -23,6 +23,13 @@ _NO_IMAGE = re.compile(
 )
 # What its parser says of a record that is no Example.
 _NO_EXAMPLE = "Could not parse example input"
+# And of one that is an Example of other features.
+_NO_FEATURE = re.compile(r"Name: <unknown>, Feature: ([^\n]*?) \(data type: \w+\) is required but could not be found")
+_ODD_FEATURE = re.compile(
+    r"Name: <unknown>, Key: ([^\n]*?), Index: \d+\. +(Number of \w+ values != expected[^\n\]]*\]|Data types don't match[^\n]*"
+    r"|Can't parse serialized Example)"
+)
+_ODD_IMAGE = re.compile(r"Shape of tensor \S*DecodeImage\S* (\[\S*\]) is not compatible with expected shape (\[\S*\])")
 # What the reader checks in TensorFlow's graph; see `tpudata.input.parse`.
 _MISFIT = re.compile(r"\[(Feature [^\n]*?: a (?:value does not fit|record (?:is|does)) [^\n]*?\.)\] \[Condition")
 _PLAIN = " Of files without a manifest, tpudata.format.read_records(FILE) yields (offset, record), to try one by one."
@@ -55,17 +62,32 @@ def reader_error(error: BaseException, *, may_be_plain: bool = False) -> Tpudata
     # TensorFlow's message holds the record, and where that is no text Python cannot make one of it.
     text = error.object.decode(errors="replace") if isinstance(error, UnicodeDecodeError) else str(error)
     plain = _PLAIN if may_be_plain else ""
+    where = (
+        "TensorFlow does not say which: `tpudata verify DIR` names the file and the offset. Convert the dataset again."
+    )
     if _NO_EXAMPLE in text:
-        return DatasetError(
-            "a record is not a tf.train.Example. TensorFlow does not say which: `tpudata verify DIR` names the file and the"
-            f" offset. Convert the dataset again.{plain}"
-        )
+        return DatasetError(f"a record is not a tf.train.Example. {where}{plain}")
+    found = _NO_FEATURE.search(text)
+    if found is not None:
+        return FeatureError(f"feature {found[1]!r} is not in a record. {where}{plain}")
+    found = _ODD_FEATURE.search(text)
+    if found is not None:
+        return FeatureError(f"feature {found[1]!r} of a record: {' '.join(found[2].split())}. {where}{plain}")
     found = _NO_IMAGE.search(text)
     if found is not None:
         return DatasetError(
             f"an encoded image does not decode: {found[0].strip().rstrip('.')}. TensorFlow does not say which: `tpudata verify DIR"
             " --decode` names the file and the offset. Convert the dataset again with --check decode, which refuses such"
             f" images.{plain}"
+        )
+    found = _ODD_IMAGE.search(text)
+    if found is not None:
+        varies = (
+            " In features= of files without a manifest, None stands for what varies, with image_size=(height, width)."
+        )
+        return FeatureError(
+            f"an encoded image is {found[1]}, and its feature says {found[2]}. Convert the dataset again."
+            f"{varies if may_be_plain else ''}"
         )
     misfit = _MISFIT.search(text)
     return None if misfit is None else FeatureError(misfit[1])

@@ -14,7 +14,16 @@ import pytest
 import tensorflow as tf
 
 from tests.datasets import Written, encode_image, write_dataset, write_undecodable
-from tpudata import CentreCrop, CorruptionError, DatasetError, FeatureError, UsageError, as_numpy, make_input_fn
+from tpudata import (
+    CentreCrop,
+    CorruptionError,
+    DatasetError,
+    FeatureError,
+    TFRecordFiles,
+    UsageError,
+    as_numpy,
+    make_input_fn,
+)
 from tpudata.format import Feature
 
 
@@ -145,6 +154,52 @@ def test_an_integer_that_no_tpu_takes_beside_an_image_is_a_feature_error(tmp_pat
         FeatureError, match=r"^Feature label: a value does not fit int32, .* or store smaller numbers\.$"
     ):
         list(as_numpy(make_input_fn(path, "train", training=False), 2))
+
+
+SIZE = encode_image(np.zeros((5, 4, 1), np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("odd", "message"),
+    [
+        ({"label": None}, "feature 'label' is not in a record."),
+        (
+            {"label": [1, 2]},
+            "feature 'label' of a record: Number of int64 values != expected. Values size: 2 but output sh",
+        ),
+        (
+            {"label": 0.5},
+            "feature 'label' of a record: Data types don't match. Data type: float but expected type: int64.",
+        ),
+        ({"x": [b"ab", b"c"]}, "feature 'x' of a record: Can't parse serialized Example."),
+        ({"x": b"ab"}, "Feature x: a record does not have the 3 bytes of (3,) uint8 values. "),
+        ({"image": SIZE}, "an encoded image is [5,4,1], and its feature says [4,4,1]. "),
+    ],
+)
+@pytest.mark.parametrize("is_plain", [True, False])
+def test_a_record_of_other_features_beside_an_image_is_a_feature_error(
+    tmp_path: Path, odd: dict[str, Any], message: str, is_plain: bool
+) -> None:
+    features = [
+        Feature("image", "bytes", "uint8", (4, 4, 1), "image"),
+        Feature("x", "bytes", "uint8", (3,), "raw"),
+        Feature("label", "int64", "int64"),
+    ]
+    good: dict[str, Any] = {"image": encode_image(np.zeros((4, 4, 1), np.uint8)), "x": b"abc", "label": 1}
+    bad = {name: value for name, value in {**good, **odd}.items() if value is not None}
+    path = write_dataset(str(tmp_path), {"train": [good, bad]}, features, layout="", shards=1)
+    if is_plain:
+        input_fn = make_input_fn(TFRecordFiles(f"{path}/train-*.tfrecord", features), training=False)
+    else:
+        input_fn = make_input_fn(path, "train", training=False)
+    with pytest.raises(FeatureError) as raised:
+        list(as_numpy(input_fn, 2))
+    assert str(raised.value).startswith(message)
+    assert len(str(raised.value).splitlines()) == 1
+    if is_plain:
+        assert any(mend in str(raised.value) for mend in ("read_records(FILE)", "Correct features=", "In features="))
+    else:
+        assert "Convert the dataset again." in str(raised.value)
 
 
 def test_an_error_of_the_user_s_stays_tensorflow_s(raw_digits: Written) -> None:
