@@ -211,11 +211,27 @@ def test_damaged_bytes_are_an_example_or_corruption(features: dict[str, Any], da
     assert isinstance(decoded, dict)
 
 
-@settings(max_examples=150)
-@given(st.binary(max_size=60))
+# At every depth of an Example, anything.
+ANY_FEATURE = st.one_of(st.binary(max_size=20), st.builds(block, st.integers(1, 3), st.binary(max_size=20)))
+ANY_ENTRY = st.builds(lambda name, value: block(1, name) + block(2, value), st.binary(max_size=6), ANY_FEATURE)
+ANY_FEATURES = st.builds(block, st.just(1), st.one_of(st.binary(max_size=20), ANY_ENTRY))
+ANY_BYTES = st.one_of(st.binary(max_size=60), st.builds(block, st.just(1), ANY_FEATURES))
+
+
+@settings(max_examples=400)
+@given(ANY_BYTES)
+@example(block(1, block(1, block(1, b"\xff") + block(2, b""))))
+@example(block(1, block(1, block(1, b"\xff" * 80) + block(2, b""))))
 def test_any_bytes_are_an_example_or_corruption(data: bytes) -> None:
+    found: Any
     try:
-        ours: Any = decode_example(data)
-    except CorruptionError:
+        found = decode_example(data, path="a.tfrecord", offset=7)
+    except CorruptionError as error:
+        found = error
+    if isinstance(found, CorruptionError):
+        assert (found.path, found.offset) == ("a.tfrecord", 7)
+        assert found.reason.startswith("the record is not a tf.train.Example: ")
         return
-    assert isinstance(ours, dict)
+    for name, values in found.items():
+        assert isinstance(name, str)
+        assert {type(value) for value in values} in (set(), {bytes}, {int}, {float})
