@@ -10,6 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import pytest
 import tensorflow as tf
 
 from tests.datasets import Written
+from tests.input.test_sequence import write_tokens
 from tpudata import make_input_fn
 from tpudata.input.collection import _keep_the_last, keep_iterators
 from tpudata.input.source import Source
@@ -132,6 +134,25 @@ print("end")
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=2 * _PATIENCE, check=False)
     assert (done.returncode, done.stdout) == (0, b"end\n"), done.stderr.decode()
+
+
+@pytest.mark.parametrize("is_caught", [False, True])
+def test_a_program_ends_that_an_error_ended(is_caught: bool, tmp_path: Path) -> None:
+    # The error's traceback holds the iterator, in the calls that it came out of; the next batches, which fail too, are under way.
+    write_tokens(tmp_path / "d", [np.arange(1, 200 + number % 50, dtype=np.int32) for number in range(30_000)])
+    program = f"""
+import tensorflow as tf, tpudata
+input_fn = tpudata.make_input_fn({str(tmp_path / "d")!r}, "train", training=True, sequence_length=32)
+try:
+    next(iter(input_fn({{"batch_size": 16}})))
+except tf.errors.OpError as error:
+    kept = error
+    print("end", flush=True)
+    if not {is_caught}:
+        raise
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=2 * _PATIENCE, check=False)
+    assert (done.returncode, done.stdout) == (int(not is_caught), b"end\n"), done.stderr.decode()
 
 
 def test_nothing_is_fed_when_the_interpreter_ends(raw_digits: Written) -> None:

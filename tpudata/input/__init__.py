@@ -1,8 +1,9 @@
 """The reader library: datasets on disk become batches that a TPU takes. Needs TensorFlow.
 
 Which record stands in which row of which batch is arithmetic (order), and so is which rows are a host's (hosts). The way of a
-record: ranges of shards, checked (source, frames) -> taken apart, by numpy where records are of fixed size (columns) -> windows, read
-ahead and mixed (feed) -> TensorFlow (groups) -> parsed and decoded (parse, image), or all decoded and kept before (cache): `records`.
+record: ranges of shards, checked (source, frames) -> taken apart, by numpy where records are of fixed size (columns) -> windows,
+read ahead and mixed (feed) -> TensorFlow (groups) -> parsed and decoded (parse, image), or all decoded and kept before (cache):
+`records`.
 Then images cropped and augmented (image_steps), the user's transform, batches of one static shape (batch), mixed (mix): `elements`.
 `input_fn` checks what is asked, `pipeline` puts these in order.
 """

@@ -12,11 +12,13 @@ variable, which is destroyed later than that, waits for it. So all are destroyed
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import gc
 import itertools
 import sys
 import threading
+import types
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -114,6 +116,16 @@ def _keep_the_last(kept: list[Any]) -> None:
 def _end_iterators(keeper: _Keeper) -> None:
     # The collector goes on to the end, when half of the modules are gone.
     gc.callbacks[:] = [callback for callback in gc.callbacks if callback is not keeper]
+    held: list[Any] = []
     for iterator in keeper.iterators():
         # It holds TensorFlow's; whoever holds it does so to the end.
+        held += vars(iterator).values()
         vars(iterator).clear()
+    # An error that came out of an iterator holds TensorFlow's too, by the variables of the calls that it ended: so does the
+    # interpreter, of an error that ended the program.
+    held = [value for value in held if tf.is_tensor(value)]
+    for holder in gc.get_referrers(*held) if held else ():
+        if isinstance(holder, types.FrameType):
+            # One that still runs, in another thread, is none of an error.
+            with contextlib.suppress(RuntimeError):
+                holder.clear()
