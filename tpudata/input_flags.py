@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from tpudata.errors import TpudataError
 from tpudata.flags import FlagParser, height_width, positive_int
-
-# What the reader advises where records are too long names its arguments, of which the commands have no buckets.
-_ADVICE = "Pass a larger sequence_length or bucket, or truncate=True."
-_ADVICE_IN_FLAGS = "Give a larger --sequence-length, or --truncate to cut them."
 
 
 def add_input_flags(parser: FlagParser) -> None:
@@ -32,9 +27,3 @@ def add_input_flags(parser: FlagParser) -> None:
         help="pad token ids to this length; needed where their number varies",
     )
     parser.add_switch("--truncate", default=False, help="cut token ids that are longer (default: false)")
-
-
-def in_flags(error: TpudataError) -> TpudataError:
-    """An error of the reader whose advice is in these flags' names, where it is in its arguments' alone; others as they are."""
-    message = str(error)
-    return type(error)(message.replace(_ADVICE, _ADVICE_IN_FLAGS)) if message.endswith(_ADVICE) else error

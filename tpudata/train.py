@@ -26,7 +26,6 @@ from tpudata._tensorflow import require_tensorflow
 from tpudata.error_text import reader_error
 from tpudata.errors import TpudataError, UsageError
 from tpudata.format import Dataset, Feature, open_dataset
-from tpudata.input_flags import in_flags
 from tpudata.models import check_model_name, get_model, make_model_fn
 from tpudata.predictions import write_predictions
 from tpudata.process import run_command
@@ -69,7 +68,7 @@ def run(argv: Sequence[str], prog: str = "tpudata train") -> int:
         known = reader_error(error)
         if known is None:
             raise
-        raise in_flags(known) from error
+        raise known from error
     return 0
 
 

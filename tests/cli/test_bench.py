@@ -171,9 +171,8 @@ def test_tokens_need_a_length(others: dict[str, str], capsys: pytest.CaptureFixt
     assert main(argv) == 1
     assert "sequence_length" in capsys.readouterr().err
     assert main([*argv, "--sequence-length=4"]) == 1
-    # In the command's own words.
     last = capsys.readouterr().err.splitlines()[-1]
-    assert last.endswith("4 are room for. Give a larger --sequence-length, or --truncate to cut them.")
+    assert last.endswith("truncate=True; to a command, --sequence-length or --truncate.")
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from tpudata._quiet import quiet_loading
 from tpudata._tensorflow import require_tensorflow
 from tpudata.cli._bench_text import report_text
-from tpudata.errors import FeatureError, UsageError
+from tpudata.errors import UsageError
 from tpudata.flags import FlagParser, flag_type, positive_int
 from tpudata.format import Dataset, open_dataset
-from tpudata.input_flags import add_input_flags, in_flags
+from tpudata.input_flags import add_input_flags
 
 if TYPE_CHECKING:
     from tpudata.input.input_fn import InputFn
@@ -56,10 +56,7 @@ def run(argv: Sequence[str]) -> int:
     flags = parser.parse(argv)
     if not flags.folder:
         parser.error("DIR is empty; name the dataset's folder")
-    try:
-        report = measure(open_dataset(flags.folder), flags)
-    except FeatureError as error:
-        raise in_flags(error) from None
+    report = measure(open_dataset(flags.folder), flags)
     if flags.json:
         json.dump(report, sys.stdout, indent=1)
         print()

@@ -82,7 +82,7 @@ def _padded(stored: tf.Tensor | tf.RaggedTensor, field: Field) -> tf.Tensor:
     if not field.cuts:
         message = (
             f"Feature {field.feature.name}: a record is longer than sequence_length, {length}. Pass a larger one, or"
-            " truncate=True to cut."
+            " truncate=True to cut; to a command, --sequence-length or --truncate."
         )
         checks.append(tf.debugging.assert_less_equal(longest, tf.cast(length, longest.dtype), message))
     with tf.control_dependencies(checks):

@@ -196,7 +196,10 @@ def _check_length(counts: npt.NDArray[np.int64], field: Field, block: _Block) ->
     length = field.shape[0]
     if not field.cuts and (counts > length).any():
         longer = int(counts[np.argmax(counts > length)])
-        message = f"has {longer} values, and {length} are room for. Pass a larger sequence_length or bucket, or truncate=True."
+        message = (
+            f"has {longer} values, and {length} are room for. Pass a larger sequence_length or bucket, or truncate=True; to a"
+            " command, --sequence-length or --truncate."
+        )
         block.refuse(counts > length, field, message)
 
 
