@@ -13,19 +13,8 @@ import numpy as np
 
 from tpudata.errors import DatasetError, FeatureError, UsageError
 from tpudata.format import Feature, Manifest, Split
+from tpudata.format.model_features import FED_BY_LAYOUT, fed_features, is_sequence, label_feature, short_name
 
-# What a model is fed, by layout; a dataset of another layout feeds every feature that is not its label.
-_FED = {
-    "imagenet": ("image/encoded",),
-    "raw": ("image_raw",),
-    "text": ("text",),
-    "tokens": ("input_ids", "segment_ids", "positions"),
-    "sequences": ("input_ids",),
-    "packed": ("input_ids", "segment_ids", "positions"),
-}
-# In layout tokens, of records with several texts, each text's.
-_IDS_SUFFIX = "_ids"
-_LABELS = ("image/class/label", "label")
 # The channels that `tf.io.decode_image` decodes to.
 _CHANNELS = (1, 3, 4)
 # What stands behind the last value of a padded sequence until the model's padding takes its place: no id is so small.
@@ -138,12 +127,9 @@ def select_fields(
         UsageError: `image_size` without an encoded image, `sequence_length` without a sequence whose length varies, or an extra
             feature that is read anyway.
     """
-    labels = _LABELS if label_name is None else (label_name,)
-    label = next((f for f in manifest.features if f.name in labels), None)
-    fed = _FED.get(manifest.layout)
-    chosen = [f for f in manifest.features if (f is not label if fed is None else f.name in fed)]
-    if manifest.layout == "tokens" and not chosen:
-        chosen = [f for f in manifest.features if f.name.endswith(_IDS_SUFFIX) and _varies(f)]
+    label = label_feature(manifest, label_name)
+    fed = FED_BY_LAYOUT.get(manifest.layout)
+    chosen = fed_features(manifest, label)
     if not chosen and label is not None and fed is None:
         raise FeatureError(f"The only feature is the label, {label.name!r}, and a model is fed others. Name one more.")
     if not chosen:
@@ -152,7 +138,7 @@ def select_fields(
             f" {', '.join(f.name for f in manifest.features) or 'no features'}. Convert it again with another layout."
         )
     if only is not None:
-        names = [_short_name(f) for f in chosen]
+        names = [short_name(f) for f in chosen]
         if only not in names:
             raise FeatureError(f"features={only!r}: the dataset feeds {', '.join(names)}. Name one of these.")
         chosen = [chosen[names.index(only)]]
@@ -165,7 +151,7 @@ def select_fields(
             raise FeatureError(f"extra_features: {error}") from None
     if image_size is not None and not any(f.encoding == "image" for f in chosen):
         raise UsageError(f"image_size={image_size}: the dataset has no encoded images to resize. Leave it out.")
-    if sequence_length is not None and not any(_varies(f) for f in chosen):
+    if sequence_length is not None and not any(is_sequence(f) for f in chosen):
         asked = f"sequence_length={sequence_length}" if buckets is None else f"buckets={buckets}"
         raise UsageError(
             f"{asked}: it is for sequences of tokens whose length varies, and the features"
@@ -174,9 +160,9 @@ def select_fields(
     # Extra features keep their full names: `image/filename` says more than `filename`.
     inputs = tuple(
         Field(f, name, (sequence_length,), pads=True, cuts=truncate)
-        if sequence_length is not None and _varies(f)
+        if sequence_length is not None and is_sequence(f)
         else _field(f, name, image_size, keep_encoded, mend)
-        for f, name in ((f, f.name if f.name in extra else _short_name(f)) for f in chosen)
+        for f, name in ((f, f.name if f.name in extra else short_name(f)) for f in chosen)
     )
     names = [field.name for field in inputs]
     if len(set(names)) != len(names):
@@ -184,18 +170,6 @@ def select_fields(
             f"Two features would have one name: {', '.join(sorted(names))}. Choose fewer extra_features."
         )
     return Fields(inputs, None if label is None else Field(label, label.name, _label_shape(label)))
-
-
-def _varies(feature: Feature) -> bool:
-    """Whether it is a sequence of integers, of another length in each record."""
-    dtype = feature.dtype if feature.encoding in (None, "raw") else ""
-    return feature.shape == (None,) and "int" in dtype
-
-
-def _short_name(feature: Feature) -> str:
-    """`image` for `image/encoded` and `image_raw`, otherwise the feature's own name."""
-    suffix = {"image": "/encoded", "raw": "_raw"}.get(feature.encoding or "", "")
-    return feature.name.removesuffix(suffix) or feature.name
 
 
 def _field(feature: Feature, name: str, image_size: tuple[int, int] | None, keep_encoded: bool, mend: str) -> Field:
@@ -218,7 +192,7 @@ def _static_shape(feature: Feature, image_size: tuple[int, int] | None, mend: st
             "Pass image_size=(height, width), or --image-size HxW to a command: every image is then resized to it. Or pass"
             " crop=, such as tpudata.TrainCrop(224) and, in evaluation, tpudata.CentreCrop(224); --crop 224 to a command."
         )
-    elif _varies(feature):
+    elif is_sequence(feature):
         mend = (
             "Pass sequence_length=N, or --sequence-length N to a command, to pad all records to N values; or buckets=(64, 128,"
             " ...) for several lengths."
