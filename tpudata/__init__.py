@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         as_numpy,
         make_input_fn,
     )
+    from tpudata.source import RecordSource
 
 __all__ = [
     "BadRecordError",
@@ -55,6 +56,7 @@ __all__ = [
     "Normalize",
     "OutputError",
     "RandAugment",
+    "RecordSource",
     "SourceError",
     "StorageError",
     "StoreAwayError",
@@ -70,7 +72,7 @@ __all__ = [
     "tpu_system",
 ]
 
-# Names whose modules load TensorFlow, and those modules.
+# Names that are imported at their first use, and their modules: most load TensorFlow, `tpudata.source` loads Pillow.
 _LAZY = {
     "CentreCrop": "tpudata.input",
     "CutMix": "tpudata.input",
@@ -78,6 +80,7 @@ _LAZY = {
     "MixUp": "tpudata.input",
     "Normalize": "tpudata.input",
     "RandAugment": "tpudata.input",
+    "RecordSource": "tpudata.source",
     "TFRecordFiles": "tpudata.input",
     "TextLineFiles": "tpudata.input",
     "TrainCrop": "tpudata.input",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 
 from tpudata.errors import StorageError
@@ -43,3 +44,8 @@ def _google() -> Storage:
     from tpudata.storage.gcs import GcsStorage
 
     return GcsStorage()
+
+
+if hasattr(os, "register_at_fork"):
+    # Connections must not be shared with a forked child: two processes would read each other's answers.
+    os.register_at_fork(after_in_child=_google.cache_clear)

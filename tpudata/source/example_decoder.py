@@ -1,0 +1,135 @@
+"""From a serialized tf.train.Example to numpy arrays, by the features that the manifest describes."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from tpudata.errors import CorruptionError, DatasetError, FeatureError
+from tpudata.format import Feature, Manifest, decode_example
+from tpudata.format.example import Value
+from tpudata.format.model_features import fed_features, label_feature, short_name
+
+Decoded: TypeAlias = "npt.NDArray[np.generic] | np.generic | bytes | str"
+_MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+_KINDS = {"bytes": bytes, "int64": int, "float": float}
+
+
+class ExampleDecoder:
+    """Decodes serialized Examples of a dataset.
+
+    A record becomes a dict with one entry a feature, under the names that `make_input_fn` uses (`image` for `image/encoded` and
+    `image_raw`):
+
+    - encoded images: uint8 [height, width, channels], each in its own size, decoded by Pillow;
+    - raw bytes: an array of the feature's dtype and shape;
+    - UTF-8 text: str; other strings: bytes; several of them: an array of objects;
+    - integers: int64, floats: float32; a scalar where the shape is ().
+
+    Args:
+        manifest: the dataset's.
+        features: names to decode, short or as in the manifest; None decodes what a model is fed, and the label.
+
+    Raises:
+        FeatureError: a name is not in the dataset, or two features share one.
+    """
+
+    def __init__(self, manifest: Manifest, features: Sequence[str] | None = None) -> None:
+        label = label_feature(manifest)
+        fed = [(short_name(f), f) for f in fed_features(manifest, label)]
+        if label is not None:
+            fed.append((label.name, label))
+        self._features: dict[str, Feature] = dict(fed) if features is None else dict(_named(manifest, fed, features))
+        for name, feature in self._features.items():
+            if feature.encoding == "image" and feature.shape[2] not in _MODES:
+                raise FeatureError(
+                    f"Feature {name!r}: {feature.shape[2]} channels (expected 1, 3 or 4). Omit it from features=."
+                )
+
+    def __call__(self, data: bytes) -> dict[str, Decoded]:
+        """Return the features of one record.
+
+        Raises:
+            CorruptionError: not an Example, or an image that does not decode; the place is the caller's to add.
+            FeatureError: a feature is missing, or has values of another kind or number.
+        """
+        example = decode_example(data)
+        return {name: _decoded(feature, example) for name, feature in self._features.items()}
+
+
+def _named(manifest: Manifest, fed: Sequence[tuple[str, Feature]], names: Sequence[str]) -> list[tuple[str, Feature]]:
+    """Look up names: the short ones first, then those of the manifest."""
+    known, found = dict(fed), []
+    for name in names:
+        try:
+            found.append((name, known[name] if name in known else manifest.feature(name)))
+        except DatasetError as error:
+            raise FeatureError(f"features: {error}") from None
+    return found
+
+
+def _decoded(feature: Feature, example: dict[str, Value]) -> Decoded:
+    values = example.get(feature.name)
+    if values is None:
+        raise FeatureError(
+            f"Feature {feature.name!r} is missing. Check the record's writer, or convert the data again."
+        )
+    if any(type(value) is not _KINDS[feature.kind] for value in values[:1]):
+        raise FeatureError(
+            f"Feature {feature.name!r} holds {type(values[0]).__name__} (expected {feature.kind}). Convert the data again."
+        )
+    if feature.kind != "bytes":
+        return _shaped(feature, np.array(values, "int64" if feature.kind == "int64" else "float32"))
+    if feature.encoding is None or feature.encoding == "utf8":
+        strings = [value.decode() if feature.encoding == "utf8" else value for value in values]  # type: ignore[union-attr]
+        if feature.shape == () and len(strings) == 1:
+            return strings[0]  # type: ignore[return-value]
+        array = np.empty(len(strings), object)
+        array[:] = strings
+        return _shaped(feature, array)
+    if len(values) != 1:
+        raise FeatureError(f"Feature {feature.name!r} holds {len(values)} values (expected 1). Convert the data again.")
+    if feature.encoding == "image":
+        return _image(feature, values[0])  # type: ignore[arg-type]
+    return _raw(feature, values[0])  # type: ignore[arg-type]
+
+
+def _raw(feature: Feature, data: bytes) -> Decoded:
+    dtype = np.dtype(feature.dtype).newbyteorder("<")
+    if len(data) % dtype.itemsize:
+        raise FeatureError(
+            f"Feature {feature.name!r}: {len(data)} bytes (expected a multiple of {dtype.itemsize}). Convert the data again."
+        )
+    # A copy: an array on top of the record's bytes could not be written to, which PyTorch warns of.
+    return _shaped(feature, np.frombuffer(data, dtype).astype(dtype.newbyteorder("=")))
+
+
+def _shaped(feature: Feature, array: npt.NDArray[Any]) -> Decoded:
+    """Give values the feature's shape; one dimension may vary between records."""
+    shape = [-1 if size is None else size for size in feature.shape]
+    try:
+        shaped = array.reshape(shape)
+    except ValueError:
+        raise FeatureError(
+            f"Feature {feature.name!r}: {array.size} values (expected shape {feature.shape}). Convert the data again."
+        ) from None
+    value: Decoded = shaped[()]
+    return value
+
+
+def _image(feature: Feature, data: bytes) -> npt.NDArray[np.uint8]:
+    channels = feature.shape[2]
+    assert channels is not None  # __init__ checks
+    try:
+        with Image.open(io.BytesIO(data)) as image:
+            pixels = np.array(image.convert(_MODES[channels]), np.uint8)
+    except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
+        raise CorruptionError(
+            "tf.train.Example", 0, f"feature {feature.name!r}: the image does not decode: {error}"
+        ) from None
+    return pixels.reshape(pixels.shape[0], pixels.shape[1], channels)

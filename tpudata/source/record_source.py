@@ -1,0 +1,122 @@
+"""The records of a split by number: what PyTorch calls a map-style dataset and grain a random access data source."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from tpudata.errors import CorruptionError, FeatureError, UsageError
+from tpudata.format import open_dataset
+from tpudata.source.example_decoder import ExampleDecoder
+from tpudata.source.shard_records import Record, ShardRecords
+
+
+class RecordSource:
+    """Random access to the records of a split.
+
+    `source[i]` reads one record with one request, `source.__getitems__([i, ...])` several at once: neighbours with one request, and
+    on an object store up to 32 requests at a time. PyTorch's DataLoader calls `__getitems__` for each batch. Every record is
+    checked against its checksums. The order is the dataset's; shuffling belongs to the consumer's sampler.
+
+    A source can be pickled, shared between threads, and used in forked processes. It holds no open files. The indexes of shards
+    are read when first needed; at most 256 MiB of them, and for compressed shards 64 MiB of unpacked blocks, stay in memory.
+
+    Args:
+        data: the dataset's folder, local or gs://.
+        split: name of the split.
+        decode: `"numpy"` gives a dict of arrays by the names that `make_input_fn` uses, see `ExampleDecoder`; None gives the
+            serialized record as bytes; a function gives what it returns for these bytes. To be pickled, it must be importable.
+        features: with `"numpy"`, the names to decode, as `ExampleDecoder` takes them; None decodes what a model is
+            fed and the label.
+
+    Raises:
+        UsageError: an argument is of another type or value.
+        FeatureError: `features` names one that the dataset does not have.
+        DatasetError: the folder has no complete dataset, or the dataset no such split.
+        StorageError: the manifest cannot be read.
+    """
+
+    def __init__(
+        self,
+        data: str | os.PathLike[str],
+        split: str,
+        *,
+        decode: Literal["numpy"] | Callable[[bytes], Any] | None = "numpy",
+        features: Sequence[str] | None = None,
+    ) -> None:
+        folder = os.fspath(data) if isinstance(data, (str, os.PathLike)) else None
+        if not isinstance(folder, str) or not folder:
+            raise UsageError(f"data={data!r}: expected the path of a dataset's folder. Pass a str or a Path.")
+        if not isinstance(split, str):
+            raise UsageError(f"split={split!r}: expected the name of a split. Pass one, such as 'train'.")
+        if decode != "numpy" and decode is not None and not callable(decode):
+            raise UsageError(f'decode={decode!r}: expected "numpy", None or a function of bytes. Pass one of these.')
+        if features is not None and decode != "numpy":
+            raise UsageError('features: only decode="numpy" selects features. Omit one of the two arguments.')
+        if isinstance(features, str):
+            raise UsageError(f"features={features!r}: expected a sequence of names. Pass [{features!r}].")
+        dataset = open_dataset(folder)
+        self._split = split
+        self._folder = folder
+        self._records = ShardRecords(dataset, split)
+        self._decode: Callable[[bytes], Any] | None
+        self._decode = ExampleDecoder(dataset.manifest, features) if decode == "numpy" else decode
+
+    def __len__(self) -> int:
+        """Return the number of records."""
+        return len(self._records)
+
+    def __getitem__(self, number: int) -> Any:
+        """Return one record, counted from 0; negative numbers count from the end.
+
+        Raises:
+            IndexError: there is no such record.
+            CorruptionError: the record is damaged; names file and offset.
+            FeatureError: the record does not have what the manifest says.
+            StorageError: the shard or its index cannot be read.
+        """
+        (record,) = self._records.read([self._number(number)])
+        return self._decoded(record)
+
+    def __getitems__(self, numbers: Iterable[int]) -> list[Any]:
+        """Return several records, in the order of `numbers`; raises what `source[i]` raises."""
+        wanted = [self._number(number) for number in numbers]
+        return [self._decoded(record) for record in self._records.read(wanted)]
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield all records in order."""
+        step = 64
+        for first in range(0, len(self), step):
+            yield from self.__getitems__(range(first, min(first + step, len(self))))
+
+    def __repr__(self) -> str:
+        # Grain compares this between a checkpoint and the run that restores it.
+        decode = (
+            "numpy" if isinstance(self._decode, ExampleDecoder) else getattr(self._decode, "__qualname__", self._decode)
+        )
+        return f"RecordSource({self._folder!r}, split={self._split!r}, decode={decode!r}, records={len(self)})"
+
+    def _number(self, number: int) -> int:
+        if not isinstance(number, (int, np.integer)) or isinstance(number, bool):
+            raise TypeError(f"RecordSource takes record numbers (got {number!r}). Use source.__getitems__ for several.")
+        count = len(self)
+        if not -count <= number < count:
+            raise IndexError(f"{self!r}: no record {number} (expected {-count} to {count - 1}).")
+        return int(number) % count
+
+    def _decoded(self, record: Record) -> Any:
+        if self._decode is None:
+            return record.data
+        try:
+            return self._decode(record.data)
+        except CorruptionError as error:
+            if not isinstance(self._decode, ExampleDecoder):
+                raise
+            raise CorruptionError(record.path, record.offset, error.reason) from None
+        except FeatureError as error:
+            if not isinstance(self._decode, ExampleDecoder):
+                raise
+            raise FeatureError(f"{record.path} at byte {record.offset}: {error}") from None
