@@ -66,6 +66,8 @@ TEST = [
     # Grain, like tfrecord below, is here to read what is written: both are a few MB.
     "grain>=0.2.12,<0.3",
     "hypothesis>=6.100,<7",
+    # For scripts/examples/jax_processes.py; 0.6 is the last that runs on Python 3.10.
+    "jax>=0.6,<0.11",
     "mypy>=1.15,<3",
     "pytest>=8.2,<10",
     "pytest-xdist>=3.6,<4",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -82,3 +83,33 @@ def test_a_folder_that_is_no_dataset(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith(f"tpudata: error: {tmp_path} has no manifest.json")
     assert "Traceback" not in done.stderr
+
+
+def _jax(data: str, model: Path, steps: int, processes: int) -> dict[str, np.ndarray]:
+    """Train the JAX example in some processes side by side; returns its checkpoint."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        coordinator = f"127.0.0.1:{server.getsockname()[1]}"
+    flags = [
+        f"--data={data}",
+        f"--model-dir={model}",
+        f"--steps={steps}",
+        "--batch-size=48",
+        f"--processes={processes}",
+    ]
+    program = [sys.executable, str(EXAMPLES / "jax_processes.py"), *flags, f"--coordinator={coordinator}"]
+    running = [subprocess.Popen([*program, f"--process={process}"]) for process in range(processes)]
+    assert [process.wait(timeout=300) for process in running] == [0] * processes
+    with np.load(model / "checkpoint.npz") as found:
+        return dict(found)
+
+
+def test_jax_processes_share_batches_and_resume(digits: str, tmp_path: Path) -> None:
+    whole = _jax(digits, tmp_path / "whole", 30, processes=2)
+    _jax(digits, tmp_path / "parts", 17, processes=2)
+    parts = _jax(digits, tmp_path / "parts", 30, processes=2)
+    alone = _jax(digits, tmp_path / "alone", 30, processes=1)
+    assert whole["step"] == 30
+    for name, value in whole.items():
+        np.testing.assert_array_equal(parts[name], value)
+        np.testing.assert_allclose(alone[name], value, atol=1e-4)
+    assert np.abs(whole["kernel"]).max() > 0.01

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
-from grain.experimental import TFRecordIterDataset  # type: ignore[import-untyped]
+from grain.experimental import TFRecordIterDataset
 
 from beam_jobs.text import run
 from tpudata.format import open_dataset
