@@ -16,6 +16,7 @@ import sys
 
 import numpy as np
 import tensorflow.compat.v1 as tf
+from _oracle_effects import effects, first_values
 from _oracle_errors import errors
 from _oracle_export import export
 from _oracle_model import (
@@ -418,6 +419,8 @@ PROGRAMS = {
         train_and_evaluate,
         continued,
         taken_back,
+        first_values,
+        effects,
         errors,
     )
 }

@@ -565,8 +565,8 @@ def test_hooks_do_not_build_the_step_anew(tmp_path: Path) -> None:
         return [Recorder("the_loss:0"), v1.train.StopAtStepHook(num_steps=2)]
 
     estimator.train(train_input_fn, hooks=hooks(), steps=5)
-    assert len(calls) == 2  # the scratch trace, and the step
+    assert len(calls) == 1
     estimator.train(train_input_fn, hooks=hooks(), steps=5)
-    assert len(calls) == 3  # a graph for the new hooks
+    assert len(calls) == 2  # a graph for the new hooks
     estimator.train(train_input_fn, steps=5)
-    assert len(calls) == 3
+    assert len(calls) == 2

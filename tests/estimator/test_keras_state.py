@@ -30,7 +30,10 @@ def _random_state() -> Iterator[None]:
 
 
 def layers_model_fn(keras: Any, optimizer: str) -> Callable[..., TPUEstimatorSpec]:
-    """Dense, BatchNormalization and Dropout without names, trained by a v1 optimizer or by Keras' own."""
+    """Dense, BatchNormalization and Dropout without names, trained by a v1 optimizer or by Keras' own.
+
+    As in the original, model_fn runs the updates of tf_keras' layers; those of Keras 3 run by themselves.
+    """
 
     def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
         training = mode == ModeKeys.TRAIN
@@ -58,7 +61,8 @@ def layers_model_fn(keras: Any, optimizer: str) -> Callable[..., TPUEstimatorSpe
             handles = [variable.value if keras.__name__ == "keras" else variable for variable in variables]
             adam.apply_gradients(zip(tf.gradients(loss, handles), variables, strict=True))
             train_op = step.assign_add(1)
-        return TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+        updates = [] if keras.__name__ == "keras" else layers[1].updates
+        return TPUEstimatorSpec(mode, loss=loss, train_op=tf.group(train_op, *updates))
 
     return model_fn
 

@@ -161,10 +161,11 @@ def test_collections_are_each_replica_s_own(tmp_path: Path) -> None:
 
 def normalized(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
     layers = pytest.importorskip("tf_keras").layers
-    net = layers.BatchNormalization(momentum=0.5)(features["x"], training=mode == ModeKeys.TRAIN)
+    normalization = layers.BatchNormalization(momentum=0.5)
+    net = normalization(features["x"], training=mode == ModeKeys.TRAIN)
     loss = tf.reduce_mean((layers.Dense(1)(net)[:, 0] - labels) ** 2)
     train_op = CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.0)).minimize(loss, v1.train.get_global_step())
-    return TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+    return TPUEstimatorSpec(mode, loss=loss, train_op=tf.group(train_op, *normalization.updates))
 
 
 def test_batch_normalization_stores_the_mean_of_the_replicas_averages(tmp_path: Path) -> None:
@@ -189,10 +190,13 @@ def random_rows(draw: Callable[[Any], Any]) -> Any:
             mean = tf.reduce_mean(drawn)
             return TPUEstimatorSpec(mode, predictions={"drawn": tf.fill(tf.shape(features["x"])[:1], mean)})
         w = v1.get_variable("w", [], initializer=v1.ones_initializer())
-        for name, value in (("drawn", drawn), ("squared", drawn**2)):
+        added = [
             v1.get_variable(name, [20], initializer=v1.zeros_initializer(), trainable=False).assign_add(value)
+            for name, value in (("drawn", drawn), ("squared", drawn**2))
+        ]
         optimizer = CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.0))
-        return TPUEstimatorSpec(mode, loss=w, train_op=optimizer.minimize(w, v1.train.get_global_step()))
+        train_op = optimizer.minimize(w, v1.train.get_global_step())
+        return TPUEstimatorSpec(mode, loss=w, train_op=tf.group(train_op, *added))
 
     return model_fn
 

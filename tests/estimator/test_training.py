@@ -102,7 +102,7 @@ def test_one_trace_for_all_loop_lengths_and_calls(tmp_path: Path) -> None:
     built = len(calls)
     estimator.train(train_input_fn, steps=9)
     estimator.train(train_input_fn, steps=2)
-    assert len(calls) == built == 2  # the scratch trace and the step
+    assert len(calls) == built == 1
 
 
 # The end within a loop, with a short last batch; and between two loops.

@@ -8,7 +8,7 @@ import numpy as np
 
 from tpudata.estimator import _checkpoint
 from tpudata.estimator._events import EventWriter
-from tpudata.estimator._hooks import Monitor, check_hooks
+from tpudata.estimator._hooks import Monitor, check_hooks, tensor_names
 from tpudata.estimator._limits import require_steps
 from tpudata.estimator._metrics import EvalProgram
 from tpudata.estimator._mode_keys import ModeKeys
@@ -55,7 +55,7 @@ def evaluate(
             total += float(batch_loss)
             weight += float(batch_weight)
             batches += 1
-            monitor.after_run({item.name: fetched[item.name].numpy() for item in asked})
+            monitor.after_run({name: fetched[name].numpy() for name in tensor_names(asked)})
             if program.ignores_weights:
                 _warn_of_padding(program, np.concatenate([part.numpy() for part in program.join(features["weights"])]))
     monitor.end()

@@ -59,6 +59,8 @@ class Timing:
         if operation.name in self._inputs:
             return When.STEP
         inputs = {self._found.get(tensor.op.name, When.STEP) for tensor in operation.inputs}
+        if operation.type == "NoOp":  # tf.group: it is what it waits for.
+            inputs |= {self._found.get(item.name, When.STEP) for item in operation.control_inputs}
         if not self.is_models(operation) or operation.type in _SUMMARIES or When.AFTER in inputs:
             return When.AFTER if inputs & {When.STEP, When.AFTER} else When.BEFORE
         if When.STEP in inputs or operation.type == "Placeholder":
@@ -80,6 +82,7 @@ class FetchPlan:
         before: tensors computed ahead of the step.
         before_operations: operations run there.
         step: tensors that the step gives.
+        step_operations: operations of the model that run with it.
         after: tensors computed after it, from those of `before` and `step`.
         after_operations: operations run there.
     """
@@ -87,14 +90,13 @@ class FetchPlan:
     before: tuple[Any, ...]
     before_operations: tuple[Any, ...]
     step: tuple[Any, ...]
+    step_operations: tuple[Any, ...]
     after: tuple[Any, ...]
     after_operations: tuple[Any, ...]
 
 
 def plan(elements: Iterable[Any], timing: Timing, fed: frozenset[str] = frozenset()) -> FetchPlan:
     """Plan how to compute tensors and operations of the scratch graph.
-
-    Operations of the model itself need no plan: the step runs all of them that change state.
 
     Args:
         elements: the tensors and operations.
@@ -125,6 +127,7 @@ def plan(elements: Iterable[Any], timing: Timing, fed: frozenset[str] = frozense
         tuple(tensors[When.BEFORE].values()),
         tuple(operations[When.BEFORE].values()),
         tuple(tensors[When.STEP].values()),
+        tuple(operations[When.STEP].values()),
         tuple(tensors[When.AFTER].values()),
         tuple(operations[When.AFTER].values()),
     )

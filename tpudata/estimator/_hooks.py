@@ -71,8 +71,8 @@ class Request:
 
     @property
     def step(self) -> tuple[Any, ...]:
-        """The tensors of the scratch graph that the step must give."""
-        return self._plan.step
+        """The tensors of the scratch graph that the step must give, and the operations that must run with it."""
+        return (*self._plan.step, *self._plan.step_operations)
 
     def begin(self) -> None:
         """Compute what comes ahead of the step."""
@@ -87,6 +87,11 @@ class Request:
         cuts = {name: value for name, value in known.items() if name not in {item.name for item in parts.after}}
         values = self._session.evaluate(parts.after, parts.after_operations, cuts, When.AFTER)
         return {**known, **dict(zip([item.name for item in parts.after], values, strict=True))}
+
+
+def tensor_names(asked: Iterable[Any]) -> set[str]:
+    """Return the names of the tensors among what `Monitor.before_run` gives."""
+    return {item.name for item in asked if isinstance(item, tf.Tensor)}
 
 
 class Monitor:
@@ -122,7 +127,7 @@ class Monitor:
                 hook.after_create_session(self._session, tf.train.Coordinator())
 
     def before_run(self) -> tuple[Any, ...]:
-        """Ask the hooks what they want of the next step; returns the tensors that it must give."""
+        """Ask the hooks what they want of the next step; returns the tensors that it must give, and operations that must run."""
         self._request = None
         if not self.hooks:
             return ()

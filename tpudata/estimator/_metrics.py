@@ -56,7 +56,7 @@ class EvalProgram(Program):
                 metrics_tensors = self._to_be_joined(self.spec.eval_metrics[1], "eval_metrics")
             host_tensors = self._host_tensors(self.spec)
         wanted = weighted, metrics_tensors, host_tensors, self._fetched_tensors()
-        step = Replay(self.blueprint, wanted, updates)
+        step = Replay(self.blueprint, wanted, [*updates, *self._operations_to_run()])
         self._run_batch = self._batch_function(functools.partial(self._run, step), self._specs)
 
     def run(self, features: Any, labels: Any) -> tuple[Any, Any, dict[str, Any]]:

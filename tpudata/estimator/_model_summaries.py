@@ -30,8 +30,7 @@ class ModelSummaries:
         self._request: Request | None = None
         self._tensors: list[Any] = []
         self.uses_tf_summary = wanted and program.uses_tf_summary
-        # With tf.summary in use, TensorFlow hands v1's over to it.
-        if not wanted or program.uses_tf_summary:
+        if not wanted or not program.keeps_v1_summaries:
             return
         if scaffold.summary_op is not None:
             self._tensors = [session.element(scaffold.summary_op)]

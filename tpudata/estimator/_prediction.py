@@ -11,7 +11,7 @@ import tensorflow as tf
 from tpudata.errors import UsageError
 from tpudata.estimator._errors import ModelFnValueError
 from tpudata.estimator._evaluation import find_checkpoint
-from tpudata.estimator._hooks import Monitor, check_hooks
+from tpudata.estimator._hooks import Monitor, check_hooks, tensor_names
 from tpudata.estimator._mode_keys import ModeKeys
 from tpudata.estimator._program import PredictProgram
 from tpudata.estimator._runtime import Runtime
@@ -57,7 +57,7 @@ def predict(
                 loader.reload(checkpoint)
                 program.fetch(asked)
                 predictions, fetched = program.run(features)
-            monitor.after_run({item.name: fetched[item.name].numpy() for item in asked})
+            monitor.after_run({name: fetched[name].numpy() for name in tensor_names(asked)})
             batch = tf.nest.map_structure(functools.partial(_rows, program), predictions)
             batch = {key: batch[key] for key in keys} if keys is not None else batch
             kept = _rows(program, mask)

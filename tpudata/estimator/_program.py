@@ -70,6 +70,7 @@ class Program:
         self._broadcast = broadcast
         self._seed = seed
         self._fetched: tuple[str, ...] = ()
+        self._asked_to_run: tuple[str, ...] = ()
         self._host_call: HostCall | None = None
         self._is_added_to = False
         self._trace()
@@ -79,6 +80,7 @@ class Program:
         self.variables = store.create(self.blueprint, self.saved)
         self.local = LocalVariables(self.blueprint, [info for info in infos if info.name in local], self._strategy)
         self._by_name = {**self.variables, **self.local.by_name}
+        self._initialize_tables()
 
     def _trace(self) -> None:
         self.blueprint = discover(self._build_scratch, self._specs, self._seed)
@@ -101,6 +103,7 @@ class Program:
                 raise ModelFnValueError(
                     "model_fn made other variables than before. It must make the same variables, in the same order, at every call."
                 )
+            self._initialize_tables()
             self._renew()
         self._is_added_to |= is_added_to
         return HookSession(self.blueprint, self._by_name, self._strategy)
@@ -108,14 +111,27 @@ class Program:
     def _renew(self) -> None:
         """Take what is built from the scratch graph from the new one."""
 
-    def fetch(self, tensors: Iterable[Any]) -> None:
-        """Let each step also give these tensors of the scratch graph, beside those asked for before.
+    def _initialize_tables(self) -> None:
+        """Fill the lookup tables of model_fn, as a session does before its first run."""
+        initializers = self.blueprint.graph.get_collection(tf.compat.v1.GraphKeys.TABLE_INITIALIZERS)
+        if initializers:
+            replay = Replay(self.blueprint, (), initializers)
+            with tf.device("CPU:0"):
+                tf.function(lambda: replay((), handles_on_replica(self._by_name)), autograph=False)()
 
-        Of several replicas, rows are joined, other floats averaged; of what is neither, the first replica's counts.
+    def fetch(self, items: Iterable[Any]) -> None:
+        """Let the coming steps also give these tensors of the scratch graph, and run these operations of it.
+
+        Tensors that were asked for before stay; operations run only as long as they are asked for. Of several replicas, rows are
+        joined, other floats averaged; of what is neither, the first replica's counts.
         """
-        fresh = [item.name for item in tensors if item.name not in self._fetched]
-        if fresh:
-            self._fetched += tuple(fresh)
+        items = list(items)
+        names = list(dict.fromkeys(item.name for item in items if isinstance(item, tf.Tensor)))
+        fresh = tuple(name for name in names if name not in self._fetched)
+        operations = tuple(dict.fromkeys(item.name for item in items if not isinstance(item, tf.Tensor)))
+        if fresh or operations != self._asked_to_run:
+            self._fetched += fresh
+            self._asked_to_run = operations
             self._renew()
 
     def _joined(self, value: Any) -> Any:
@@ -133,6 +149,9 @@ class Program:
 
     def _fetched_tensors(self) -> list[Any]:
         return [self.blueprint.graph.get_tensor_by_name(name) for name in self._fetched]
+
+    def _operations_to_run(self) -> list[Any]:
+        return [self.blueprint.graph.get_operation_by_name(name) for name in self._asked_to_run]
 
     @property
     def global_step(self) -> int:
@@ -227,7 +246,7 @@ class PredictProgram(Program):
     def _renew(self) -> None:
         with self.blueprint.graph.as_default():
             predictions = tf.nest.map_structure(tf.convert_to_tensor, self.spec.predictions)
-        replay = Replay(self.blueprint, (predictions, self._fetched_tensors()))
+        replay = Replay(self.blueprint, (predictions, self._fetched_tensors()), self._operations_to_run())
         self._run_batch = self._batch_function(functools.partial(self._run, replay), self._specs[:1])
 
     def _run(self, replay: Replay, features: Any) -> Any:

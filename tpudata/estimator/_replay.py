@@ -1,7 +1,7 @@
 """Part of a scratch graph, computed on real data and real variables.
 
-Evaluation and prediction need no new trace of model_fn: what they fetch is copied from the graph that `discover` made, and what it
-does not need is not there, such as the train_op that v1 programs make in all modes.
+A step needs no second trace of model_fn: what it fetches is copied from the graph that `discover` made. As in a session, operations
+that nothing fetched depends on do not run, such as initializers, or the train_op that v1 programs make in all modes.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,6 +22,7 @@ class Replay:
         updates: operations of it that are run.
         cuts: tensors of it that are given at the call, rather than computed.
         waits_for: tells of an operation whether those that were told to wait for it do so, and it is run for them; None: always.
+        rewrite: returns the `GraphDef` to compute in place of the one that is copied; it may take further cuts. None: as it is.
     """
 
     def __init__(
@@ -31,6 +32,7 @@ class Replay:
         updates: Iterable[Any] = (),
         cuts: Sequence[Any] = (),
         waits_for: Callable[[Any], bool] | None = None,
+        rewrite: Callable[[Any], Any] | None = None,
     ) -> None:
         self._wanted = wanted
         self._tensors = tf.nest.flatten(wanted)
@@ -42,9 +44,11 @@ class Replay:
         roots = [tensor.op for tensor in self._tensors if tensor.name not in inputs] + self._updates
         needed = _needed(roots, inputs, waits_for)
         self.operations = frozenset(needed)
-        self._fed = {tensor.name for operation in needed for tensor in operation.inputs} & inputs
-        self._handles = {handle: name for handle, name in handles.items() if handle in self._fed}
         self._graph_def = _subgraph(blueprint, {operation.name for operation in needed})
+        if rewrite is not None:
+            self._graph_def = rewrite(self._graph_def)
+        self._fed = _taken(self._graph_def) & inputs
+        self._handles = {handle: name for handle, name in handles.items() if handle in self._fed}
 
     def __call__(self, arguments: Iterable[Any], handle_of: Callable[[str], Any], values: Sequence[Any] = ()) -> Any:
         """Build the part into the graph that is being built.
@@ -65,7 +69,8 @@ class Replay:
             old.name: tf.convert_to_tensor(new) for old, new in zip(self._arguments, given, strict=False)
         }
         feeds |= {handle: handle_of(name) for handle, name in self._handles.items()}
-        feeds |= {old.name: new for old, new in zip(self._cuts, values, strict=True)}
+        # In the graph of a condition's branch, what comes from outside is captured first.
+        feeds |= {old.name: tf.identity(new) for old, new in zip(self._cuts, values, strict=True)}
         fetched = [tensor for tensor in self._tensors if tensor.name not in feeds]
         missing = self._fed - feeds.keys()
         if missing:
@@ -116,9 +121,17 @@ def _subgraph(blueprint: Blueprint, names: set[str]) -> Any:
         del node.input[:]
         node.input.extend(inputs)
         node.attr.pop("_class", None)
-        if node.op == "SummaryWriter":
+        # Of what lives on between runs, such as tables and writers: each copy of the graph finds it by this name.
+        is_shared = "shared_name" in node.attr and node.op != "VarHandleOp"
+        if is_shared and (node.op == "SummaryWriter" or not node.attr["shared_name"].s):
             node.attr["shared_name"].s = f"{node.name}_{blueprint.key}".encode()
     return graph_def
+
+
+def _taken(graph_def: Any) -> set[str]:
+    """Return the names of all tensors that nodes of a graph take."""
+    names = {name for node in graph_def.node for name in node.input if not name.startswith("^")}
+    return {name if ":" in name else f"{name}:0" for name in names}
 
 
 def _with_seeds_of_replica(graph_def: Any) -> Any:

@@ -30,8 +30,8 @@ class VariableStore:
         self._strategy = strategy
         self._warm_start = warm_start
         self._variables: dict[str, Any] = {}
-        # What each variable holds: a checkpoint, the blueprint whose first values it has (with the warm start over them, if there
-        # is one), or None: it is in training.
+        # What each variable holds: a checkpoint, its first value (with the warm start, if there is one), or None while it is in
+        # training.
         self._holds: dict[str, object] = {}
 
     def create(self, blueprint: Blueprint, infos: Sequence[VariableInfo]) -> dict[str, Any]:
@@ -53,7 +53,7 @@ class VariableStore:
                     aggregation=aggregation,
                 )
         for info in missing:
-            self._assign(info.name, values[info.name], blueprint)
+            self._assign(info.name, values[info.name], blueprint.first_value_of(info))
         for info in infos:
             variable = self._variables[info.name]
             initial = blueprint.graph.get_tensor_by_name(info.initial)
@@ -72,10 +72,8 @@ class VariableStore:
         Raises:
             CheckpointError: the checkpoint lacks one of them or has it in another shape.
         """
-        source: object = checkpoint
-        if checkpoint is None:
-            source = blueprint if self._warm_start is None else (blueprint, self._warm_start)
-        stale = [info for info in infos if self._holds.get(info.name) != source]
+        sources = {info.name: self._source(blueprint, info, checkpoint) for info in infos}
+        stale = [info for info in infos if self._holds.get(info.name) != sources[info.name]]
         if not stale:
             return
         targets = {info.name: self._variables[info.name] for info in stale}
@@ -83,7 +81,13 @@ class VariableStore:
         if checkpoint is None and self._warm_start is not None:
             values |= warm_values(self._warm_start, infos, self._variables)
         for name in targets:
-            self._assign(name, values[name], source)
+            self._assign(name, values[name], sources[name])
+
+    def _source(self, blueprint: Blueprint, info: VariableInfo, checkpoint: Checkpoint | None) -> object:
+        if checkpoint is not None:
+            return checkpoint
+        first = blueprint.first_value_of(info)
+        return first if self._warm_start is None else (first, self._warm_start)
 
     def restore(
         self, blueprint: Blueprint, infos: Sequence[VariableInfo], source: object, restore: Callable[[], None]

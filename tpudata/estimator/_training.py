@@ -10,7 +10,7 @@ from tpudata.estimator import _checkpoint
 from tpudata.estimator._config import TPUConfig
 from tpudata.estimator._errors import ModelFnValueError, NonFiniteError
 from tpudata.estimator._events import EventWriter
-from tpudata.estimator._hooks import Monitor, check_hooks, check_listeners
+from tpudata.estimator._hooks import Monitor, check_hooks, check_listeners, tensor_names
 from tpudata.estimator._iteration import Iteration
 from tpudata.estimator._limits import check_steps
 from tpudata.estimator._mode_keys import ModeKeys
@@ -173,7 +173,7 @@ class _Run:
     def _run_loop(
         self, iteration: Iteration, size: int, asked: Sequence[Any]
     ) -> tuple[int, bool, float, dict[str, Any]]:
-        summaries, wanted = self._model_summaries, {item.name for item in asked}
+        summaries, wanted = self._model_summaries, tensor_names(asked)
         self._program.fetch((*asked, *summaries.step))
         is_due = self._progress.summarises(self.step + size)
         if is_due:

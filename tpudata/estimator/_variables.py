@@ -33,21 +33,42 @@ class VariableInfo:
         name: its name in the graph, which is its name in a checkpoint.
         trainable: whether optimizers change it by default.
         collections: the graph collections that it belongs to.
-        initial: name of the tensor in the scratch graph that holds its first value.
         handle: name of the tensor in the scratch graph through which its operations reach it.
-        initializer: name of the operation in the scratch graph that gives it its first value.
         synchronization, aggregation: how replicas keep it, as in `tf.Variable`.
+        scratch: the variable of the scratch graph.
+        made_with: name of the operation that gave it its first value when it was made.
     """
 
     key: Key
     name: str
     trainable: bool
     collections: tuple[Any, ...]
-    initial: str
     handle: str
-    initializer: str
     synchronization: Any
     aggregation: Any
+    scratch: Any = dataclasses.field(repr=False)
+    made_with: str
+
+    @property
+    def initial(self) -> str:
+        """Name of the tensor in the scratch graph that holds its first value.
+
+        `tf.train.init_from_checkpoint` changes it, in model_fn and later in scaffold_fn.
+        """
+        with self.scratch.handle.graph.as_default():  # Variables hide it where execution is eager.
+            name: str = self.scratch.initial_value.name
+        return name
+
+    @property
+    def initializer(self) -> str:
+        """Name of the operation in the scratch graph that gives it its first value."""
+        name: str = self.scratch.initializer.name
+        return name
+
+    @property
+    def first_value_changed(self) -> bool:
+        """Whether something, such as `tf.train.init_from_checkpoint`, gave it another first value than it was made with."""
+        return self.initializer != self.made_with
 
     @property
     def is_local(self) -> bool:
@@ -73,17 +94,24 @@ class Blueprint:
     graph: Any
     key: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
 
+    def first_value_of(self, info: VariableInfo) -> tuple[str, str]:
+        """Return what stands for the first value of a variable: two are equal if they are of one tensor of one graph."""
+        return self.key, info.initial
+
     def initial_values(self, variables: Sequence[VariableInfo]) -> dict[str, Any]:
         """Compute the first values of `variables`, by name. With a seeded graph they are the same at every call."""
         if not variables:
             return {}
-        graph_def = self.graph.as_graph_def()
         names = [info.initial for info in variables]
+        # An operation with an effect runs even if no value needs it, so only what they need may be there.
+        graph_def = tf.compat.v1.graph_util.extract_sub_graph(
+            self.graph.as_graph_def(), [name.partition(":")[0] for name in names]
+        )
 
         def compute() -> Any:
             return tf.import_graph_def(graph_def, return_elements=names, name="")
 
-        # Importing the graph anew makes the random ops start again. Only what the values need is executed.
+        # Importing the graph anew makes the random ops start again.
         with tf.device("CPU:0"):
             values = tf.compat.v1.wrap_function(compute, [])()
         return {info.name: value for info, value in zip(variables, values, strict=True)}
@@ -113,12 +141,13 @@ def discover(function: Callable[..., Any], specs: Sequence[Any], seed: int | Non
 @contextlib.contextmanager
 def record_variables(found: list[VariableInfo]) -> Iterator[None]:
     """Add the variables that are made in the default graph meanwhile to `found`, when it ends."""
-    made: dict[Key, tuple[Any, Any]] = {}
+    made: dict[Key, tuple[Any, Any, str]] = {}
 
     def record(key: Key, create: Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
         variable = create(**{**kwargs, "use_resource": True})  # the other kind has no handle
         collections = kwargs.get("collections")
-        made[key] = (variable, (_Keys.GLOBAL_VARIABLES,) if collections is None else tuple(collections))
+        members = (_Keys.GLOBAL_VARIABLES,) if collections is None else tuple(collections)
+        made[key] = variable, members, variable.initializer.name
         return variable
 
     with tf.variable_creator_scope(_creator(record, _counted())):
@@ -131,14 +160,14 @@ def record_variables(found: list[VariableInfo]) -> Iterator[None]:
             name=variable.op.name,
             trainable=id(variable) in trainable,
             collections=collections,
-            initial=variable.initial_value.name,
             handle=variable.handle.name,
-            initializer=variable.initializer.name,
             synchronization=variable.synchronization,
             # v1 code has an enumeration of its own.
             aggregation=tf.VariableAggregation(variable.aggregation.value),
+            scratch=variable,
+            made_with=made_with,
         )
-        for key, (variable, collections) in made.items()
+        for key, (variable, collections, made_with) in made.items()
     ]
 
 
