@@ -96,6 +96,71 @@ def test_an_optimizer_that_is_not_wrapped(optimizer: str, tmp_path: Path) -> Non
     trained(tmp_path, model_fn, 1, steps=1)
 
 
+class AdamWeightDecay(v1.train.Optimizer):  # type: ignore[misc]
+    """As in BERT and its kin: `apply_gradients` assigns each variable, and leaves the global step to the program."""
+
+    def __init__(self) -> None:
+        super().__init__(False, "AdamWeightDecay")
+
+    def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
+        del global_step
+        assignments = []
+        for gradient, variable in grads_and_vars:
+            if gradient is None:
+                continue
+            zeros = v1.zeros_initializer()
+            m, v = (
+                v1.get_variable(
+                    f"{variable.name.partition(':')[0]}/adam_{slot}", variable.shape, initializer=zeros, trainable=False
+                )
+                for slot in "mv"
+            )
+            next_m = 0.9 * m + 0.1 * gradient
+            next_v = 0.999 * v + 0.001 * tf.square(gradient)
+            update = next_m / (tf.sqrt(next_v) + 1e-6) + 0.01 * variable
+            assignments += [variable.assign(variable - 0.05 * update), m.assign(next_m), v.assign(next_v)]
+        return tf.group(*assignments, name=name)
+
+
+class Doubling(v1.train.MomentumOptimizer):  # type: ignore[misc]
+    """Changes the gradients, and leaves the rest to the usual way."""
+
+    def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
+        doubled = [(None if gradient is None else 2 * gradient, variable) for gradient, variable in grads_and_vars]
+        return super().apply_gradients(doubled, global_step, name)
+
+
+CUSTOM = {
+    "assigns": AdamWeightDecay,
+    "calls the usual one": lambda: Doubling(0.02, 0.9),
+    "averages": lambda: tf.compat.v1.train.MomentumOptimizer(0.05, 0.9, use_nesterov=True),
+}
+
+
+def custom_model_fn(optimizer: Callable[[], Any], *, wrapped: bool) -> Any:
+    def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
+        loss = tf.reduce_mean((programs.linear(features["x"]) - labels) ** 2)
+        v1.get_variable("unused", [2])
+        chosen = CrossShardOptimizer(optimizer()) if wrapped else optimizer()
+        apply = chosen.apply_gradients(chosen.compute_gradients(loss))
+        step = v1.train.get_global_step()
+        return TPUEstimatorSpec(mode, loss=loss, train_op=tf.group(apply, step.assign(step + 1)))
+
+    return model_fn
+
+
+@pytest.mark.parametrize("name", CUSTOM)
+def test_optimizers_that_apply_gradients_themselves(name: str, tmp_path: Path) -> None:
+    model_fn = custom_model_fn(CUSTOM[name], wrapped=True)
+    assert_equal_runs(trained(tmp_path, model_fn, 1, steps=8), trained(tmp_path, model_fn, 4, steps=8))
+
+
+def test_an_optimizer_that_assigns_and_is_not_wrapped(tmp_path: Path) -> None:
+    model_fn = custom_model_fn(AdamWeightDecay, wrapped=False)
+    with pytest.raises(ModelFnError, match=r"'linear/[wb]'.*CrossShardOptimizer\(optimizer\)"):
+        trained(tmp_path, model_fn, 2, steps=1)
+
+
 def clipped(reduction: str) -> Any:
     """Gradients that pass through the program's hands, weights that it clips itself, and a sum over replicas."""
 
@@ -168,6 +233,8 @@ def normalized(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
     return TPUEstimatorSpec(mode, loss=loss, train_op=tf.group(train_op, *normalization.updates))
 
 
+# On several replicas, where they run by themselves, tf_keras advises against asking for them.
+@pytest.mark.filterwarnings("ignore:`layer.updates` will be removed:UserWarning")
 def test_batch_normalization_stores_the_mean_of_the_replicas_averages(tmp_path: Path) -> None:
     _, values = trained(tmp_path, normalized, 4, steps=5)
     mean, variance = np.zeros([4, 3]), np.ones([4, 3])

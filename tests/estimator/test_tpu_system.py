@@ -3,13 +3,17 @@
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
+from typing import Any
 
 import pytest
+import tensorflow as tf
 
 import tpudata
 from tests.digits import write_digits
-from tpudata.estimator import TPUConnectionError
+from tests.estimator.programs import make_model_fn, train_input_fn
+from tpudata.estimator import RunConfig, TPUConfig, TPUConnectionError, TPUEstimator, _tpu_system
 from tpudata.estimator._tpu_system import _gcloud
 
 ESTIMATOR = """
@@ -143,3 +147,70 @@ def test_the_flags_of_the_command(tmp_path: Path) -> None:
     _, error, _ = run(f"import sys; from tpudata.cli import main; sys.exit(main(['train', *{words!r}]))")
     assert error.startswith("tpudata: error: TPU 'my-tpu' (zone my-zone, project my-project): ")
     assert not (tmp_path / "m").exists()
+
+
+class FakeTPU:
+    """A resolver whose TPU is this machine's CPU."""
+
+    def master(self) -> str:
+        return "grpc://fake:8470"
+
+    def get_tpu_system_metadata(self) -> Any:
+        return types.SimpleNamespace(num_hosts=1)
+
+
+@pytest.fixture
+def connections(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is done to the TPU's system, in order."""
+    done: list[str] = []
+    monkeypatch.setattr(tf.config, "experimental_connect_to_cluster", lambda _: done.append("connect"))
+    monkeypatch.setattr(tf.tpu.experimental, "initialize_tpu_system", lambda _: done.append("initialize"))
+    monkeypatch.setattr(tf.tpu.experimental, "shutdown_tpu_system", lambda _: done.append("shut down"))
+    monkeypatch.setattr(tf.distribute, "TPUStrategy", lambda _: tf.distribute.get_strategy())
+    monkeypatch.setattr(_tpu_system, "_connected", {})
+    return done
+
+
+def two_batches(params: dict[str, Any]) -> Any:
+    return train_input_fn(params).take(2)
+
+
+class Evaluating(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
+    """Evaluates and predicts in the middle of training."""
+
+    def __init__(self, estimator: Any) -> None:
+        self._estimator = estimator
+        self.results: list[Any] = []
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:  # noqa: ARG002
+        self.results.append(self._estimator.evaluate(two_batches))
+        self.results.append(next(self._estimator.predict(two_batches)))
+
+
+def on_tpu(folder: Path, tpu: Any) -> Any:
+    config = RunConfig(TPUConfig(iterations_per_loop=2), cluster=tpu, model_dir=str(folder))
+    sizes = {"train_batch_size": 8, "eval_batch_size": 8, "predict_batch_size": 8}
+    return TPUEstimator(make_model_fn(), config=config, **sizes)
+
+
+def test_an_estimator_connects_once(connections: list[str], tmp_path: Path) -> None:
+    estimator = on_tpu(tmp_path / "one", FakeTPU())
+    hook = Evaluating(estimator)
+    estimator.train(train_input_fn, max_steps=4, hooks=[hook])
+    assert len(hook.results) == 4
+    assert connections == ["connect", "initialize"]
+    # Another one in the process would destroy the variables of the first.
+    on_tpu(tmp_path / "two", FakeTPU()).train(train_input_fn, max_steps=2)
+    assert connections == ["connect", "initialize"]
+    assert estimator.train(train_input_fn, max_steps=6).get_variable_value("global_step") == 6
+
+
+def test_a_system_is_shut_down_by_who_opened_it(connections: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_tpu_system, "find_tpu", lambda *_: FakeTPU())
+    with tpudata.tpu_system("grpc://fake:8470") as outer:
+        with tpudata.tpu_system("grpc://fake:8470") as inner:
+            assert inner is outer
+        assert connections == ["connect", "initialize"]
+    assert connections == ["connect", "initialize", "shut down"]
+    with tpudata.tpu_system("grpc://fake:8470"):
+        assert connections[3:] == ["connect", "initialize"]

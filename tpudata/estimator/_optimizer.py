@@ -1,6 +1,7 @@
 """The optimizer wrapper that makes N replicas do what one would have done."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -13,14 +14,24 @@ _Reduction = tf.compat.v1.losses.Reduction
 _APPLIED = "tpudata_cross_shard_applied"
 # Holds True in a graph whose gradients are to be summed as on a TPU, where those of rows (tf.IndexedSlices) are made dense for it.
 DENSE_GRADIENTS = "tpudata_dense_gradients"
-_UPDATES = ("ResourceApply", "ResourceSparseApply", "ResourceScatter", "AssignAddVariableOp", "AssignSubVariableOp")
+# Updates by optimizers, which always differ between replicas; and assignments, which may.
+_UPDATES = ("ResourceApply", "ResourceSparseApply")
+_ASSIGNMENTS = (
+    "AssignVariableOp",
+    "AssignAddVariableOp",
+    "AssignSubVariableOp",
+    "ResourceScatter",
+    "ResourceStridedSliceAssign",
+)
+_base_apply_gradients = tf.compat.v1.train.Optimizer.apply_gradients
 
 
 class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  # TensorFlow is untyped
     """Wraps an optimizer so that the gradients of all replicas are combined, on every device.
 
-    Optimizers sum the gradients of the replicas themselves when they apply them. For a mean, the loss of each replica (with a
-    Keras optimizer: its gradients) is therefore divided by the number of replicas first; on one replica nothing changes.
+    The gradients of the replicas are summed when they are applied, also for an optimizer that overrides `apply_gradients`. For a
+    mean, the loss of each replica (with a Keras optimizer: its gradients) is divided by the number of replicas first. As in the
+    original, gradients that this wrapper does not compute, as by `tf.gradients`, are summed. On one replica nothing changes.
 
     Args:
         opt: a `tf.compat.v1.train.Optimizer`, or an optimizer of tf_keras or Keras 3, which then takes v1 optimizers' calls:
@@ -68,10 +79,22 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
         if self._is_keras:
             applied = self._apply_with_keras(list(grads_and_vars), global_step)
         else:
-            applied = self._opt.apply_gradients(grads_and_vars, global_step=global_step, name=name)
+            applied = self._apply(list(grads_and_vars), global_step, name)
         for operation in graph.get_operations()[before:]:
             graph.add_to_collection(_APPLIED, operation.name)
         return applied
+
+    def _apply(self, grads_and_vars: list[Any], global_step: Any, name: str | None) -> Any:
+        context = tf.distribute.get_replica_context()
+        sums_itself = type(self._opt).apply_gradients is _base_apply_gradients
+        if sums_itself or context is None or context.num_replicas_in_sync == 1:
+            return self._opt.apply_gradients(grads_and_vars, global_step=global_step, name=name)
+        given = [(gradient, variable) for gradient, variable in grads_and_vars if gradient is not None]
+        summed = context.all_reduce(tf.distribute.ReduceOp.SUM, [gradient for gradient, _ in given])
+        pairs = [(gradient, variable) for gradient, (_, variable) in zip(summed, given, strict=True)]
+        pairs += [(None, variable) for gradient, variable in grads_and_vars if gradient is None]
+        with _summed_once(context):
+            return self._opt.apply_gradients(pairs, global_step=global_step, name=name)
 
     def _apply_with_keras(self, grads_and_vars: list[Any], global_step: Any) -> Any:
         share = self._share()
@@ -99,6 +122,24 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
         return list(variables() if callable(variables) else variables)
 
 
+@contextlib.contextmanager
+def _summed_once(context: Any) -> Iterator[None]:
+    """Keep v1's `apply_gradients`, which an override may call, from summing again what is the same on all replicas."""
+    merge_call, replicas = context.merge_call, context.num_replicas_in_sync
+
+    def merge_summed(merge_fn: Callable[..., Any], args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(merge_fn, "__name__", None) == "_distributed_apply":
+            pairs, *others = args
+            args = ([(_scaled(gradient, 1 / replicas), variable) for gradient, variable in pairs], *others)
+        return merge_call(merge_fn, args=args, kwargs=kwargs)
+
+    context.merge_call = merge_summed
+    try:
+        yield
+    finally:
+        context.merge_call = merge_call
+
+
 def _scaled(gradient: Any, share: float) -> Any:
     if gradient is None or share == 1.0:
         return gradient
@@ -117,14 +158,50 @@ def require_cross_shard(blueprint: Blueprint) -> None:
     Raises:
         ModelFnValueError: a trainable variable is changed step by step by something else.
     """
-    applied = {*blueprint.graph.get_collection(_APPLIED)}
+    writes = _writes_by_variable(blueprint)
+    varying = _Varying(blueprint, writes)
     for info in blueprint.variables:
-        if not info.trainable:
-            continue
-        for operation in blueprint.graph.get_tensor_by_name(info.handle).consumers():
-            if operation.type.startswith(_UPDATES) and operation.name not in applied:
+        for operation in writes[info.handle] if info.trainable else ():
+            if operation.type.startswith(_UPDATES) or varying.has(operation):
                 raise ModelFnValueError(
                     f"model_fn changes the variable {info.name!r} ({operation.name!r}) by an optimizer that is not wrapped in "
                     "CrossShardOptimizer: on several replicas it would take the sum of their gradients for one. Wrap it, as "
                     "CrossShardOptimizer(optimizer); on one device that changes nothing."
                 )
+
+
+def _writes_by_variable(blueprint: Blueprint) -> dict[str, list[Any]]:
+    """Return the operations that change each variable, by its handle, without those of the wrapper and of first values."""
+    applied = {*blueprint.graph.get_collection(_APPLIED)}
+    found = {}
+    for info in blueprint.variables:
+        known = applied | {info.initializer, info.made_with}
+        takers = blueprint.graph.get_tensor_by_name(info.handle).consumers()
+        kinds = (*_UPDATES, *_ASSIGNMENTS)
+        found[info.handle] = [item for item in takers if item.name not in known and item.type.startswith(kinds)]
+    return found
+
+
+class _Varying:
+    """Tells of operations whether what they take differs between replicas: it comes from the batch, or is drawn at random.
+
+    Args:
+        blueprint: of the scratch graph.
+        writes: the operations that change each variable, by its handle: what they assign can be read elsewhere.
+    """
+
+    def __init__(self, blueprint: Blueprint, writes: Mapping[str, Sequence[Any]]) -> None:
+        self._arguments = {item.name for item in tf.nest.flatten(blueprint.arguments) if item is not None}
+        self._writes = writes
+
+    def has(self, operation: Any) -> bool:
+        """Return whether an operation takes such a value."""
+        todo, seen = [operation], {operation.name}
+        while todo:
+            for tensor in todo.pop().inputs:
+                if tensor.name in self._arguments or "Random" in tensor.op.type:
+                    return True
+                fresh = [item for item in (tensor.op, *self._writes.get(tensor.name, ())) if item.name not in seen]
+                seen.update(item.name for item in fresh)
+                todo += fresh
+        return False

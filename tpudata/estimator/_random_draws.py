@@ -7,6 +7,7 @@ are left alone.
 """
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -14,6 +15,9 @@ import tensorflow as tf
 from tensorflow.python.ops import gen_random_ops  # Where those of tf.random and of layers come together.
 
 _MULTIPLIER = 256
+# The functions are the process's. Other threads that trace meanwhile get the original ones through those that stand in their place;
+# two that replaced them at once would put back each other's.
+_patching = threading.RLock()
 _SCOPE = "tpudata_random"
 _REPLACEMENTS = {
     "random_uniform": "StatelessRandomUniformV2",
@@ -70,6 +74,11 @@ def drawn_by_step(global_step: Callable[[], Any]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _patched(functions: Mapping[str, Callable[..., Any]]) -> Iterator[None]:
+    with _patching:
+        yield from _patched_now(functions)
+
+
+def _patched_now(functions: Mapping[str, Callable[..., Any]]) -> Iterator[None]:
     before = {name: getattr(gen_random_ops, name) for name in functions}
     for name, function in functions.items():
         setattr(gen_random_ops, name, function)

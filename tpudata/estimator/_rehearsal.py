@@ -67,6 +67,7 @@ class _Rehearsal:
         self.findings: list[Finding] = []
         self.metrics: list[str] = []
         self._mode = mode
+        self._cores = cores
         size = runtime.batch_sizes[mode]
         topology = Topology(_Cores(cores), is_tpu=True)
         try:
@@ -144,7 +145,7 @@ class _Rehearsal:
         if pair is None:
             return None
         function, tensors = pair
-        cores = 1 if self._runtime.deployment(self._mode).pipeline is InputPipelineConfig.BROADCAST else CORES
+        cores = 1 if self._runtime.deployment(self._mode).pipeline is InputPipelineConfig.BROADCAST else self._cores
         with blueprint.graph.as_default():
             tensors = tf.nest.map_structure(tf.convert_to_tensor, tensors)
         for tensor in tf.nest.flatten(tensors):

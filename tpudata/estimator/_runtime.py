@@ -66,6 +66,10 @@ class Runtime:
         """What the steps run on."""
         return self.find_topology()
 
+    def clone(self) -> "Runtime":
+        """Return a runtime on the same devices, with separate programs and variables."""
+        return dataclasses.replace(self, find_topology=lambda: self.topology)
+
     @functools.cached_property
     def store(self) -> VariableStore:
         """The variables that the modes share."""

@@ -230,12 +230,12 @@ class TPUEstimator(ModelDir):
 
     @contextlib.contextmanager
     def _unused(self, runtime: Runtime) -> Iterator[Runtime]:
-        """Take the runtime, or where it is in use, by whom hooks or other threads belong to, one with variables of its own."""
+        """Yield an idle runtime: this one, or a clone with separate variables if it is busy."""
         spares = self._spares.setdefault(id(runtime), [])
         free = (item for item in (runtime, *spares) if item.in_use.acquire(blocking=False))
         found = next(free, None)
         if found is None:
-            found = dataclasses.replace(runtime)
+            found = runtime.clone()
             found.in_use.acquire()
             spares.append(found)
         try:

@@ -47,11 +47,14 @@ def tpu_system(
         TPUConnectionError: nothing answered; says what was tried.
     """
     resolver = find_tpu(name, zone, project, timeout)
-    strategy = connect(resolver, timeout)
+    strategy, is_new = connect(resolver, timeout)
     try:
         yield strategy
     finally:
-        tf.tpu.experimental.shutdown_tpu_system(resolver)
+        if is_new:  # Otherwise it is in use by who connected to it.
+            with _connecting:
+                _connected.pop(resolver.master(), None)
+            tf.tpu.experimental.shutdown_tpu_system(resolver)
 
 
 def tpu_topology(config: Any) -> Topology:
@@ -61,7 +64,7 @@ def tpu_topology(config: Any) -> Topology:
         TPUConnectionError: nothing answered.
     """
     resolver = config.cluster or find_tpu(config.master or config.tpu_name, config.zone, config.project, TIMEOUT)
-    strategy = connect(resolver, TIMEOUT)
+    strategy, _ = connect(resolver, TIMEOUT)
     hosts = resolver.get_tpu_system_metadata().num_hosts
     return Topology(strategy, num_hosts=max(1, hosts), is_tpu=True)
 
@@ -99,8 +102,11 @@ def _resolve(make: Callable[..., Any], name: str, zone: str | None, project: str
     return resolver, resolver.master()
 
 
-def connect(resolver: Any, timeout: float) -> Any:
-    """Connect to a TPU and initialise it; returns its `tf.distribute.TPUStrategy`.
+def connect(resolver: Any, timeout: float) -> tuple[Any, bool]:
+    """Connect to a TPU and initialise it, unless this process has done so.
+
+    Returns:
+        Its `tf.distribute.TPUStrategy`, and whether it was connected to now.
 
     Raises:
         TPUConnectionError: it does not answer in time, or there is none.
@@ -114,8 +120,17 @@ def connect(resolver: Any, timeout: float) -> Any:
         tf.tpu.experimental.initialize_tpu_system(resolver)
         return tf.distribute.TPUStrategy(resolver)
 
-    _log.info("Connecting to the %s.", what)
-    return _within(timeout, what, start)
+    with _connecting:
+        if address not in _connected:
+            _log.info("Connecting to the %s.", what)
+            _connected[address] = _within(timeout, what, start)
+            return _connected[address], True
+        return _connected[address], False
+
+
+# TensorFlow has one connection to a TPU in a process, and to initialise it again destroys all variables on it, whoever made them.
+_connected: dict[str, Any] = {}
+_connecting = threading.Lock()
 
 
 def _probe(what: str, address: str) -> None:
