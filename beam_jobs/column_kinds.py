@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 INT, FLOAT, FLOAT32, STR = "int", "float", "float32", "str"
 # Above, float32 has no fractions, and from there to the other number, float64 has every whole number.
-_FLOAT32_WHOLE = 2**24
+FLOAT32_WHOLE = 2**24
 _FLOAT64_WHOLE = 2**53
 _INT = re.compile(r"[+-]?[0-9]+")
 
@@ -78,7 +78,7 @@ def float32_problem(number: int | float, *, rounds: bool = False) -> str:
         stored: float = struct.unpack("<f", struct.pack("<f", float(number)))[0]
     except OverflowError:
         return "is too large for float32"
-    if rounds or abs(number) < _FLOAT32_WHOLE or not math.isfinite(number):
+    if rounds or abs(number) < FLOAT32_WHOLE or not math.isfinite(number):
         return ""
     if isinstance(number, int):
         return "" if int(stored) == number else f"would become {int(stored)} in float32"
