@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from beam_jobs.labels import Labels
+from beam_jobs.labels import Labels, check_classes
 from beam_jobs.options import ConvertOptions
 from beam_jobs.output import refuse_other_options
 from beam_jobs.plan import Plan, make_plan
@@ -112,6 +112,7 @@ class Base:
 
         Raises:
             OutputError: labels of records that are there would have to change.
+            SourceError: a new label makes many classes that are almost all empty.
         """
         old = self.labels or ()
         if self.labels_file is not None:
@@ -134,6 +135,8 @@ class Base:
                 f"--append: the classes of the input are whole numbers, which are labels themselves, and those of {self.output}"
                 f" have names, such as {old[0]!r}. Write names, or name another folder."
             )
+        if self.integer_labels:
+            check_classes(len(names) - 1, len(old), f"--append to {self.output}")
         return Labels(names)
 
     def merged(self, added: Manifest) -> Manifest:

@@ -69,7 +69,7 @@ class ExampleRules:
         if self.label not in values:
             raise BadRecordError(source, f"no feature {self.label!r}, which holds the class")
         value = values[self.label]
-        if isinstance(value, bytes):
+        if isinstance(value, (bytes, bytearray)):
             value = value.decode("utf-8", "surrogateescape")
         if isinstance(value, str):
             try:

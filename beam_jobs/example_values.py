@@ -1,7 +1,7 @@
 """Values of a user's examples: what feature each is, and what of it stands in the record.
 
     value                                       feature
-    bytes                                       bytes, dtype string, shape ()
+    bytes, bytearray, memoryview of bytes       bytes, dtype string, shape ()
     str                                         the same with encoding utf8
     int, bool                                   int64, shape ()
     float                                       float, dtype float32, shape ()
@@ -11,6 +11,9 @@
     numpy array of bytes or str                 bytes, dtype string, the array's shape
     numpy array of uint8 of rank 1 or more      bytes, encoding raw, dtype uint8, the array's shape: a byte a value
 
+float32 rounds, but a float that it would store as another number is an error: 1234567890123.0 may be an id. numpy.float32, or a
+schema with float32, rounds all. numpy drops zero bytes at the end of each value of an array of bytes; lists of bytes keep them.
+
 A `tf.train.Example` keeps lists flat; the shape stands in the schema.
 """
 
@@ -18,14 +21,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from beam_jobs.column_kinds import FLOAT32_WHOLE, float32_problem
 from tpudata.errors import FeatureError
 from tpudata.format import Feature
+from tpudata.format.example import check_unmasked, plain_bytes
 
+_BYTES_LIKE = (bytearray, memoryview)
 _ALLOWED = "bytes, str, int, bool, float, sequences of one of them, and numpy arrays"
 
 
@@ -35,16 +42,25 @@ def infer(name: str, value: Any) -> tuple[Feature, Any]:
     Raises:
         FeatureError: the value is of a type that no feature has.
     """
+    value = _with_bytes(name, value)
     if isinstance(value, (np.ndarray, np.generic)) and not isinstance(value, (bytes, str)):
-        return _infer_array(name, np.asarray(value))
+        check_unmasked(name, value)
+        array = np.asarray(value)
+        _check_floats(name, array)
+        return _infer_array(name, array)
     if isinstance(value, (bytes, str, int, float)):
+        if isinstance(value, float):
+            _check_floats(name, np.asarray(value))
         return _feature(name, type(value), ()), value
     if not isinstance(value, Sequence):
         raise FeatureError(f"Feature {name!r}: {type(value).__name__}; allowed are {_ALLOWED}.")
     kinds = {type(item) for item in value}
     # An empty list has no kind; it counts as one of bytes until a record says otherwise.
     kind = kinds.pop() if len(kinds) == 1 else _common_kind(kinds)
-    return _feature(name, kind, (len(value),)), value
+    feature = _feature(name, kind, (len(value),))
+    if feature.kind == "float":
+        _check_floats(name, np.asarray(value, np.float64))
+    return feature, value
 
 
 def fit(feature: Feature, value: Any) -> tuple[Feature, Any]:
@@ -53,10 +69,12 @@ def fit(feature: Feature, value: Any) -> tuple[Feature, Any]:
     Raises:
         FeatureError: the value does not fit the feature.
     """
+    value = _with_bytes(feature.name, value)
+    check_unmasked(feature.name, value)
     if feature.encoding == "raw":
         return _fit_raw(feature, value)
     if feature.kind == "float" and not isinstance(value, (bytes, str)):
-        value = _as_kind(feature, value, np.float64, "biuf")
+        value = _as_kind(feature, value, np.float32, "biuf")
     elif isinstance(value, np.ndarray) and value.dtype == np.uint8 and feature.kind == "int64":
         value = value.astype(np.int64)
     found, stored = infer(feature.name, value)
@@ -83,6 +101,28 @@ def decoded_size(feature: Feature) -> int | None:
     # The reader turns int64 into int32.
     size = 4 if feature.dtype == "int64" else np.dtype(feature.dtype).itemsize
     return size * math.prod(size for size in feature.shape if size is not None)
+
+
+def _with_bytes(name: str, value: Any) -> Any:
+    """Return a value with bytes in place of bytearrays and memoryviews, alone or in a list."""
+    if isinstance(value, _BYTES_LIKE):
+        return plain_bytes(name, value)
+    if isinstance(value, (list, tuple)) and any(isinstance(item, _BYTES_LIKE) for item in value):
+        return [plain_bytes(name, item) if isinstance(item, _BYTES_LIKE) else item for item in value]
+    return value
+
+
+def _check_floats(name: str, array: np.ndarray[Any, Any]) -> None:
+    """Raise FeatureError if float32 would store another number; see beam_jobs.column_kinds."""
+    if array.dtype.kind != "f" or array.dtype.itemsize <= 4:
+        return
+    large = array[np.abs(array) >= FLOAT32_WHOLE]
+    for number in large.ravel().tolist():
+        problem = float32_problem(float(number))
+        if problem and "too large" not in problem:
+            raise FeatureError(
+                f"Feature {name!r}: {number} {problem}. Store it as int or str, or pass numpy.float32 or features= to round."
+            )
 
 
 def _infer_array(name: str, array: np.ndarray[Any, Any]) -> tuple[Feature, Any]:
@@ -139,8 +179,16 @@ def _as_kind(feature: Feature, value: Any, dtype: Any, kinds: str) -> np.ndarray
         )
     with np.errstate(over="ignore"):
         converted = array.astype(dtype)
-    exact = converted if converted.dtype.kind in "iu" else np.where(np.isinf(converted), converted, array)
-    if not np.array_equal(exact, array, equal_nan=exact.dtype.kind == "f"):
+    if array.dtype.kind == "f" and converted.dtype.kind == "f":
+        # Fractions are rounded, but no number becomes infinite.
+        fits = bool((np.isinf(converted) == np.isinf(array)).all())
+    elif converted.dtype.kind == "f":
+        # numpy would compare as floats; Python compares integers with floats exactly.
+        large = np.abs(array.astype(np.float64)) >= 2.0 ** np.finfo(converted.dtype).nmant
+        fits = all(map(operator.eq, converted[large].tolist(), array[large].tolist()))
+    else:
+        fits = np.array_equal(converted, array)
+    if not fits:
         raise FeatureError(f"Feature {feature.name!r}: values that do not fit {feature.dtype}, which the schema has.")
     return converted
 

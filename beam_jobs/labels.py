@@ -10,6 +10,10 @@ import apache_beam as beam
 
 from tpudata.errors import SourceError
 
+# From so many classes on, one label for so many classes must occur; the largest known sets of classes have 21,841.
+_MANY_CLASSES = 10_000
+_CLASSES_PER_LABEL = 100
+
 
 @dataclasses.dataclass(frozen=True)
 class Labels:
@@ -40,6 +44,27 @@ class Labels:
         return number
 
 
+def integer_labels(names: Iterable[str]) -> Labels:
+    """Return the classes 0 to the largest of labels that are whole numbers."""
+    return Labels(tuple(map(str, range(max(map(int, names), default=0) + 1))))
+
+
+def check_classes(largest: int, occurring: int, where: str) -> None:
+    """Raise SourceError if whole numbers as labels make many classes that are almost all empty: one is a year or an id.
+
+    Args:
+        largest: the largest label.
+        occurring: how many different ones there are.
+        where: file and line of the largest, or the input.
+    """
+    if largest >= _MANY_CLASSES and occurring * _CLASSES_PER_LABEL <= largest:
+        raise SourceError(
+            f"{where}: label {largest} makes {largest + 1:,} classes, as whole numbers are labels themselves, but"
+            f" {occurring:,} different labels occur. Correct the label, pass --labels FILE with a name for each class, or pass"
+            " --label-type str to number the labels that occur."
+        )
+
+
 def is_utf8(name: str) -> bool:
     """Whether UTF-8 can encode a text; it cannot where the text stands for other bytes."""
     try:
@@ -54,11 +79,13 @@ class CollectLabels(beam.CombineFn):  # type: ignore[misc]
 
     Args:
         integers: the names are whole numbers that are the labels themselves; then the classes are 0 to the largest.
+        are_all: they are all labels of the dataset, so that a large one that makes many empty classes is an error.
     """
 
-    def __init__(self, integers: bool) -> None:
+    def __init__(self, integers: bool, *, are_all: bool = True) -> None:
         super().__init__()
         self._integers = integers
+        self._are_all = are_all
 
     def create_accumulator(self) -> set[str]:
         """No names."""
@@ -74,7 +101,9 @@ class CollectLabels(beam.CombineFn):  # type: ignore[misc]
         return set().union(*parts)
 
     def extract_output(self, names: set[str]) -> Labels:
-        """The labels of the names."""
+        """Return the labels of the names; SourceError as in `check_classes`."""
         if self._integers and names:
-            return Labels(tuple(str(number) for number in range(max(int(name) for name in names) + 1)))
+            if self._are_all:
+                check_classes(max(map(int, names)), len(names), "the input")
+            return integer_labels(names)
         return Labels(tuple(sorted(names)))

@@ -257,7 +257,8 @@ class Conversion:
     def _labels(self, pipeline: beam.Pipeline, names: beam.PCollection) -> beam.PCollection:
         if self.source.labels is not None:
             return pipeline | "Labels" >> beam.Create([self.source.labels])
-        labels = names | "Labels" >> beam.CombineGlobally(CollectLabels(self.source.integer_labels))
+        collect = CollectLabels(self.source.integer_labels, are_all=self.base is None)
+        labels = names | "Labels" >> beam.CombineGlobally(collect)
         return labels if self.base is None else labels | "Extend" >> beam.Map(self.base.extended)
 
     def _write_shards(self, progress: ProgressReport) -> WriteShards:

@@ -27,9 +27,9 @@ def add_text_flags(parser: FlagParser) -> None:
         "--field",
         action="append",
         type=flag_type("field", TextField.parse),
-        metavar="NAME[:KIND]",
-        help="field of rows that goes into the records, once for each: text (default kind), or str, int or float to store"
-        " it as it is (default text)",
+        metavar="NAME[:KIND[=VALUE]]",
+        help="field of rows that goes into the records, once for each: text (default kind), or str, int, float or float32 to"
+        " store it as it is; VALUE is stored for missing values, such as id:int=0 (default text)",
     )
     add(
         "--invalid-utf8",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
+from beam_jobs.column_kinds import FLOAT, FLOAT32, INT, STR, ColumnKind
 from beam_jobs.reading import MOST_INPUT_BYTES
 from beam_jobs.text_sequences import CUT, SPLIT
 from beam_jobs.tokenizers import TokenizerSpec
@@ -17,8 +19,9 @@ JSONL, CSV, TSV, PARQUET = "jsonl", "csv", "tsv", "parquet"
 FORMS = (AUTO, LINES, PARAGRAPHS, FILES, JSONL, CSV, TSV, PARQUET)
 # Forms whose records have named fields.
 ROWS = (JSONL, CSV, TSV, PARQUET)
-TEXT, STR, INT, FLOAT = "text", "str", "int", "float"
-FIELD_KINDS = (TEXT, STR, INT, FLOAT)
+TEXT = "text"
+FIELD_KINDS = (TEXT, STR, INT, FLOAT, FLOAT32)
+_KIND = re.compile(rf"(.+):((?:{'|'.join(FIELD_KINDS)})(?:=.*)?)", re.DOTALL)
 # Beyond, a row and the tables of packing would be as large as a shard.
 MOST_SEQUENCE_TOKENS = 1 << 20
 INPUT_IDS = "input_ids"
@@ -32,7 +35,9 @@ class TextField:
 
     Attributes:
         name: of the field, and of the feature.
-        kind: `"text"` is what is tokenized where there is a tokenizer; `"str"`, `"int"` and `"float"` are stored as they are.
+        kind: `"text"` is what is tokenized where there is a tokenizer; `"str"`, `"int"`, `"float"` and `"float32"` (which rounds)
+            are stored as they are.
+        missing: what a missing value is stored as; None rejects its document.
 
     Raises:
         UsageError: the name is empty or not UTF-8, or there is no such kind.
@@ -40,6 +45,7 @@ class TextField:
 
     name: str
     kind: str = TEXT
+    missing: str | int | float | None = None
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -51,9 +57,15 @@ class TextField:
 
     @classmethod
     def parse(cls, text: str) -> TextField:
-        """Parses `NAME` or `NAME:KIND`; a name may have colons in it where no kind follows the last."""
-        name, _, kind = text.rpartition(":")
-        return cls(name, kind) if kind in FIELD_KINDS and name else cls(text)
+        """Parse `NAME`, `NAME:KIND` or `NAME:KIND=VALUE`; a name may have colons in it if no kind follows the last."""
+        found = _KIND.fullmatch(text)
+        if not found:
+            return cls(text)
+        name, kind = found.groups()
+        try:
+            return cls(name, *ColumnKind.parse(kind))
+        except ValueError as error:
+            raise UsageError(f"--field {text}: {error}") from None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,7 +164,7 @@ class TextOptions:
     def deciding(self) -> dict[str, Any]:
         """The options that decide what the shards hold, for the manifest; not the tokenizer's path: its identity counts."""
         values = dataclasses.asdict(self)
-        values["fields"] = {field.name: field.kind for field in self.fields}
+        values["fields"] = {field.name: str(ColumnKind(field.kind, field.missing)) for field in self.fields}
         values["tokenizer"] = None if self.tokenizer is None else self.tokenizer.kind
         values["eos"] = None if self.tokenizer is None else self.tokenizer.eos
         values["replace_unknown"] = self.tokenizer is not None and self.tokenizer.replace_unknown

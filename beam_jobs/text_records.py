@@ -21,9 +21,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from beam_jobs.column_kinds import INT
 from beam_jobs.reference import WHOLE_FILE, Reference
 from beam_jobs.text_examples import IntLists, encode_int_examples, encode_row_examples
-from beam_jobs.text_options import INPUT_IDS, INT, TEXT, TextOptions
+from beam_jobs.text_options import INPUT_IDS, TEXT, TextOptions
 from beam_jobs.text_schema import POSITIONS, SEGMENT_IDS
 from beam_jobs.text_sequences import Documents, Rows, packed_rows, stream_rows, windows
 from beam_jobs.text_summary import TextSummary

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from beam_jobs.text_options import INPUT_IDS, INT, STR, TEXT, TextField, TextOptions
+from beam_jobs.column_kinds import INT, STR
+from beam_jobs.text_options import INPUT_IDS, TEXT, TextField, TextOptions
 from tpudata.format import Feature
 
 LAYOUT_TEXT, LAYOUT_TOKENS, LAYOUT_SEQUENCES, LAYOUT_PACKED = "text", "tokens", "sequences", "packed"

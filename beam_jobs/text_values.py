@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 import json
 import re
-import struct
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, TypeAlias
 
+from beam_jobs.column_kinds import FLOAT, FLOAT32, INT, fits_int64, float32_problem, parse_float
 from beam_jobs.reference import Reference
 from beam_jobs.text_csv import cells
 from beam_jobs.text_lines import BOM
-from beam_jobs.text_options import FLOAT, INT, TEXT, TextField, TextOptions
+from beam_jobs.text_options import TEXT, TextField, TextOptions
 from tpudata.errors import BadRecordError
 
 Value: TypeAlias = "str | int | float"
@@ -133,13 +133,20 @@ def _cell_values(text: str, form: RowForm) -> dict[str, str]:
 
 
 def _value(field: TextField, values: dict[str, Any]) -> Value:
-    if field.name not in values:
-        raise DocumentError(f"no field {field.name!r}: it has {_listed(values) or 'none'}")
-    value = values[field.name]
-    if field.kind == INT:
-        return _number(field, value, int)
-    if field.kind == FLOAT:
-        return _number(field, value, float)
+    value = values.get(field.name)
+    is_number = field.kind in (INT, FLOAT, FLOAT32)
+    if value is None or (is_number and value == ""):
+        if field.missing is not None:
+            return field.missing
+        if field.name not in values:
+            raise DocumentError(f"no field {field.name!r}: it has {_listed(values) or 'none'}")
+        example = "=" if not is_number else "=0" if field.kind == INT else "=nan"
+        raise DocumentError(
+            f"field {field.name!r} has no value: {json.dumps(value)}; to store another one there, pass --field"
+            f" {field.name}:{field.kind}{example}"
+        )
+    if is_number:
+        return _number(field, value)
     if not isinstance(value, str):
         raise DocumentError(f"field {field.name!r} is no string: {json.dumps(value)[:80]}")
     if not value.isascii() and _SURROGATE.search(value):
@@ -153,16 +160,34 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(map(repr, every[:10])) + (f" and {len(every) - 10} more" if len(every) > 10 else "")
 
 
-def _number(field: TextField, value: Any, kind: type[int] | type[float]) -> int | float:
-    allowed = (str, int) if kind is int else (str, int, float)
+def _number(field: TextField, value: Any) -> int | float:
+    number: int | float | None = value if isinstance(value, (int, float)) else None
+    if isinstance(value, str):
+        number = _whole(value)
+        if number is None and field.kind != INT:
+            number = parse_float(value)
+    if field.kind == INT:
+        if isinstance(number, int) and fits_int64(number):
+            return int(number)
+        raise DocumentError(f"field {field.name!r} is no whole number that fits int64: {json.dumps(value)[:80]}")
+    if number is None:
+        raise DocumentError(f"field {field.name!r} is no number that fits float32: {json.dumps(value)[:80]}")
+    problem = float32_problem(number, rounds=field.kind == FLOAT32)
+    if problem:
+        fix = (
+            ""
+            if problem.endswith("large for float32")
+            else f"; store it as {field.name}:str, or round with {field.name}:float32"
+        )
+        raise DocumentError(
+            f"field {field.name!r} is no number that fits float32: {json.dumps(value)[:80]} {problem}{fix}"
+        )
+    return float(number)
+
+
+def _whole(text: str) -> int | None:
+    """Return the whole number that a text is, or None; Python's `1_000` is none."""
     try:
-        # Python takes 1_000 for a number.
-        number = kind(value) if isinstance(value, allowed) and "_" not in str(value) else None
-        if kind is float and number is not None:
-            struct.pack("<f", number)
-    except (ValueError, OverflowError):
-        number = None
-    if number is None or (kind is int and not -(2**63) <= number < 2**63):
-        due = "no whole number that fits int64" if kind is int else "no number that fits float32"
-        raise DocumentError(f"field {field.name!r} is {due}: {json.dumps(value)[:80]}")
-    return number
+        return None if "_" in text else int(text)
+    except ValueError:
+        return None

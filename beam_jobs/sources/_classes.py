@@ -15,18 +15,19 @@ from tpudata.flags import suggestion
 from tpudata.storage import storage_for
 
 _INTEGER = re.compile(r"0|[1-9][0-9]*")
+_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")
 # Whole numbers are labels as they stand, so the classes run to the largest; beyond this they are something else: years, ids.
 MAX_INTEGER_LABEL = 1_000_000
 
 
-def integer_names(largest: int) -> Labels:
-    """The classes 0 to the largest label."""
-    return Labels(tuple(map(str, range(largest + 1))))
-
-
 def is_integer_label(text: str) -> bool:
-    """Whether a class is written as a whole number, without leading zeros."""
+    """Return whether a class is written as a whole number, without sign and leading zeros."""
     return _INTEGER.fullmatch(text) is not None
+
+
+def is_number_label(text: str) -> bool:
+    """Return whether a class is written as any number, also as -1, 01 or 1.0, which are no labels themselves."""
+    return _NUMBER.fullmatch(text) is not None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,21 +38,27 @@ class Classes:
         labels: the names in `--labels FILE`, or None.
         path: that file.
         integers: whether the input writes whole numbers. They are labels themselves; with a file, lines counted from 0.
+        unmixed: whether names that are numbers are rejected: the labels looked at first are names.
     """
 
     labels: Labels | None = None
     path: str = ""
     integers: bool = False
+    unmixed: bool = False
 
     @classmethod
-    def open(cls, options: SourceOptions, *, integers: bool = False) -> Classes:
-        """Reads the file of class names, where the options name one.
+    def open(cls, options: SourceOptions, *, integers: bool = False, unmixed: bool = False) -> Classes:
+        """Read the file of class names, if the options name one.
+
+        Args:
+            options: of the input.
+            integers, unmixed: as the attributes.
 
         Raises:
             SourceError: the file is not there, or a line of it is empty or comes twice.
         """
         if options.labels_file is None:
-            return cls(integers=integers)
+            return cls(integers=integers, unmixed=unmixed)
         return cls(read_labels(options.labels_file), options.labels_file, integers)
 
     @property
@@ -86,16 +93,26 @@ class Classes:
             self._check_integer(written, source)
         elif not written:
             raise BadRecordError(source, "its label is empty")
+        elif self.unmixed and is_number_label(written):
+            raise BadRecordError(
+                source,
+                f"label {written!r} is a number, and the first label of the input is not a whole number from 0; pass --label-type"
+                " str if all are names, or --label-type int if all are numbers",
+            )
         return written
 
     def _check_integer(self, written: str, source: str) -> None:
         if not is_integer_label(written):
-            raise BadRecordError(source, f"label {written!r} is no whole number, as the first labels of the input are")
+            raise BadRecordError(
+                source,
+                f"label {written!r} is no whole number from 0, as other labels of the input are; correct it, or pass"
+                " --label-type str if all are names",
+            )
         if len(written) > 7 or int(written) > MAX_INTEGER_LABEL:
             raise BadRecordError(
                 source,
                 f"label {written} is more than {MAX_INTEGER_LABEL:,}, the most that whole numbers may count classes to;"
-                " list the classes in a file and say --labels FILE",
+                " list the classes in a file and pass --labels FILE",
             )
 
 

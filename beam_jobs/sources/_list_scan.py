@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from beam_jobs.labels import Labels
+from beam_jobs.column_kinds import INT
+from beam_jobs.labels import Labels, check_classes, integer_labels
 from beam_jobs.reference import key_bytes
-from beam_jobs.sources._classes import MAX_INTEGER_LABEL, integer_names, json_labels
+from beam_jobs.sources._classes import MAX_INTEGER_LABEL, is_integer_label, is_number_label, json_labels
 from beam_jobs.sources._list_columns import ColumnKinds, Roles, is_path_column
 from beam_jobs.sources._list_rows import DELIMITERS, Row, csv_header, csv_rows, json_rows
 from beam_jobs.sources._options import SourceOptions
@@ -61,22 +62,62 @@ class Block(NamedTuple):
 
 
 class Scan:
-    """What reading whole lists teaches, and the blocks they are cut into."""
+    """What reading whole lists teaches, and the blocks they are cut into.
+
+    Attributes:
+        kinds: of the further columns.
+        keys: hash of each row's path.
+        names: the classes, each with the first row that has it.
+        several: whether a row may have several labels.
+    """
 
     def __init__(self, roles: Roles, kinds: ColumnKinds, separator: str | None) -> None:
         self._roles = roles
         self._separator = separator
         self.kinds = kinds
         self.keys = array.array("Q")
-        self.names: set[str] = set()
+        self.names: dict[str, str] = {}
         self.several = separator is not None
 
-    def labels(self, integers: bool) -> Labels:
-        """The classes that were seen."""
+    def has_integers(self, label_type: str | None) -> bool:
+        """Return whether the labels are whole numbers that stand for themselves.
+
+        Args:
+            label_type: `"int"` or `"str"` if it is declared.
+
+        Raises:
+            SourceError: some are numbers and some are not, or they are other numbers; names the first row of each.
+        """
+        if label_type is not None or not any(map(is_number_label, self.names)):
+            return label_type == INT
+        odd = next((name for name in self.names if not is_integer_label(name)), None)
+        if odd is None:
+            return True
+        good = next((name for name in self.names if is_integer_label(name)), None)
+        others = f" and {self.names[good]} is {good!r}" if good is not None else ""
+        raise SourceError(
+            f"{self.names[odd]}: label {odd!r} is no whole number from 0{others}. Correct it, or pass --label-type str to take all"
+            " labels as names, numbered in their sorted order, or --label-type int to reject rows such as this one."
+        )
+
+    def labels(self, integers: bool, are_all: bool) -> Labels:
+        """Return the classes that were seen.
+
+        Args:
+            integers: they are whole numbers, which are labels themselves.
+            are_all: they are all labels of the dataset.
+
+        Raises:
+            SourceError: one label makes almost all of the classes; names its row.
+        """
         if not integers:
             return Labels(tuple(sorted(self.names)))
-        # A larger one is refused where its row is listed.
-        return integer_names(max((int(name) for name in self.names if int(name) <= MAX_INTEGER_LABEL), default=0))
+        # A larger one is rejected when its row is listed.
+        numbers = [name for name in self.names if is_integer_label(name) and _fits(name)]
+        if numbers and are_all:
+            largest = max(numbers, key=int)
+            check_classes(int(largest), len(numbers), self.names[largest])
+        return integer_labels(numbers)
 
     def blocks(self, file: ListFile) -> Iterator[Block]:
         """Reads a list and yields its blocks."""
@@ -104,8 +145,13 @@ class Scan:
         with contextlib.suppress(BadRecordError):
             self.keys.append(_key_hash(row_path(row, self._roles, where)))
             names, several = row_labels(row, self._roles, self._separator, where)
-            self.names.update(names)
+            for name in names:
+                self.names.setdefault(name, where)
             self.several |= several
+
+
+def _fits(name: str) -> bool:
+    return len(name) <= 7 and int(name) <= MAX_INTEGER_LABEL
 
 
 def list_file(path: str, options: SourceOptions) -> ListFile:

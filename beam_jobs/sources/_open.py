@@ -17,6 +17,7 @@ from beam_jobs.sources._names import is_left_behind
 from beam_jobs.sources._options import SourceOptions
 from beam_jobs.sources._source import Source
 from beam_jobs.sources._tar_file import first_bytes, is_gzip, is_tar
+from beam_jobs.sources._tar_form import PAIRS
 from beam_jobs.sources._tar_members import is_tar_header
 from beam_jobs.sources._tar_samples import IMAGE_FIELDS
 from beam_jobs.sources.class_folders import ClassFolders
@@ -63,12 +64,21 @@ def open_source(options: ConvertOptions, source_options: SourceOptions | None = 
         CorruptionError: a file that is looked at is damaged.
         UsageError: the options do not fit the input.
     """
-    source = _open(options, source_options or SourceOptions())
+    said = source_options or SourceOptions()
+    source = _open(options, said)
+    if said.label_type is not None and not _has_label_fields(source):
+        raise UsageError(
+            f"--label-type is for labels in lists and WebDataset tars, and {options.input} is neither. Omit the flag."
+        )
     if options.label_offset and not source.has_classes:
         raise UsageError(
             f"--label-offset is {options.label_offset}, and the images have no classes to count. Leave it out."
         )
     return source
+
+
+def _has_label_fields(source: Source) -> bool:
+    return isinstance(source, Lists) or (isinstance(source, Tars) and source.form == PAIRS)
 
 
 def _open(options: ConvertOptions, said: SourceOptions) -> Source:

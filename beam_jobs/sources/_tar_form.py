@@ -60,9 +60,12 @@ def tar_form(unit: TarUnit) -> TarForm:
 
 
 def inner_tars(outer: TarUnit) -> Iterator[TarUnit]:
-    """The tars in a tar of tars, each named by its class; SourceError where there is another file among them."""
+    """Yield the tars in a tar of tars, each named by its class; SourceError if there is another file or a link among them."""
     with open_tar(outer.path, compressed=False) as (file, size):
         for member in tar_members(file, outer.path, 0, size):
+            if member.link or member.problem:
+                problem = member.problem or f"a link to {member.link}; pack the tar again with --dereference"
+                raise SourceError(f"{outer.path}: member {member.name} is {problem}.")
             if not is_record(member):
                 continue
             head = _head(file, member)

@@ -7,7 +7,13 @@ The fields of a header that are read here (POSIX.1-1988 "ustar", GNU tar manual 
     0      100     name
     124    12      size: octal digits, or with the first bit set a big-endian number (GNU)
     148    8       checksum: sum of the header's bytes with this field as spaces, octal
-    156    1       type: file 0, hard link 1, symbolic link 2, folder 5, pax header x and g, GNU long name L and K, GNU sparse S
+    156    1       type, one of:
+                   0, NUL, 7        file; NUL is that of v7 tars, 7 a "contiguous" file
+                   5, D             folder; D with a list of its files, from an incremental backup
+                   1, 2, 3, 4, 6    hard link, symbolic link, devices, pipe: no data follow, whatever the size says
+                   x, X, g          pax header of the next member, the same of Solaris, pax header of all members
+                   L, K, V          GNU: long name, long link target, label of the volume
+                   S, M, N          GNU: sparse file, rest of a file of the volume before, names of an old form
     257    8       "ustar\\0" and version; GNU writes "ustar  \\0", and has no prefix
     345    155     prefix: stands before the name, with a slash
 
@@ -23,8 +29,21 @@ from tpudata.errors import CorruptionError, SourceError
 
 BLOCK = 512
 _ZEROS = bytes(BLOCK)
-_FILE_TYPES = b"0\07"
-_LINK_TYPES = b"12"
+_FILE_TYPES = (b"0", b"\0", b"7")
+_FOLDER_TYPES = (b"5", b"D")
+_LINK_TYPES = (b"1", b"2")
+_DEVICE_TYPES = (b"3", b"4", b"6")
+_DATALESS_TYPES = (b"1", b"2", b"3", b"4", b"5", b"6")
+_PAX_TYPES = (b"x", b"X")
+_HEADER_TYPES = (*_PAX_TYPES, b"g", b"L", b"K")
+_REJECTED_TYPES = {
+    b"S": "a sparse file. Pack the tar again without --sparse",
+    b"M": "the rest of a file that begins in another volume. Pack the tar again without --multi-volume",
+    b"N": "a list of names as tars had it before 1990. Pack the tar again",
+}
+# Keys of pax headers that say what a member is, beside those of sparse files.
+_PAX_KEYS = ("path", "linkpath", "size")
+_SPARSE_KEYS = ("GNU.sparse.", "SCHILY.realsize")
 _CHUNK = 1 << 16
 # Of a long name, or of all that a pax header says. Systems have names of 4096 bytes at most.
 _MOST_NAME_BYTES = 1 << 20
@@ -37,15 +56,17 @@ class Member(NamedTuple):
         name: its path in the tar, without a leading "./".
         offset: byte offset of its content in the tar's file (in the unpacked stream of a compressed one).
         size: bytes of its content.
-        is_file: whether it is a file; otherwise a device or the like, without content.
-        link: what it points to where it is a link, else nothing.
+        is_file: whether it is a file; otherwise a link or device without content, or a member with a `problem`.
+        link: the target of a link, else empty.
+        problem: why a member is rejected, else empty.
     """
 
     name: str
     offset: int
     size: int
     is_file: bool
-    link: str
+    link: str = ""
+    problem: str = ""
 
 
 def is_tar_header(block: bytes) -> bool:
@@ -54,38 +75,46 @@ def is_tar_header(block: bytes) -> bool:
 
 
 def tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None = None) -> Iterator[Member]:
-    """Yields the members of a tar in their order; folders are left out.
+    """Yield the members of a tar in their order, except folders.
 
     Between two members the caller may read from `file`. Memory holds one header.
 
     Args:
         file: can seek, forward at least.
         path: names the tar in messages.
-        start: where the tar begins in the file.
-        end: where it ends; None where that is not known before it is read.
+        start: byte at which the tar begins in the file.
+        end: byte at which it ends; None if that is not known before it is read.
 
     Raises:
         CorruptionError: a header is damaged, or the tar is cut; names file and offset.
-        SourceError: it has members in a form that is not read (GNU sparse files).
+        SourceError: it has members that are not read (parts of files, GNU sparse files); names the first of them.
     """
     offset = start
-    long_name: str | None = None
+    long_name = long_link = ""
     pax: dict[str, str] = {}
+    # The member before, if its header gives a size to a type without data.
+    dataless = ""
     while True:
         header = _read(file, path, offset, BLOCK, end, "where the next member or the end mark should be")
         if header == _ZEROS:
             _check_rest(file, path, offset + BLOCK, end)
             return
         if not _checksum_fits(header):
+            if dataless:
+                raise SourceError(
+                    f"{path} at byte {offset}: {dataless} is a link, folder or device that has data in the tar, which is not"
+                    " read. Pack the tar again with tar."
+                )
             raise CorruptionError(path, offset, "no tar header where one is due: its checksum does not fit")
         kind = header[156:157]
         content = offset + BLOCK
-        size = int(pax["size"]) if "size" in pax else _number(header[124:136], path, offset)
+        size = int(pax["size"]) if pax.get("size") else _number(header[124:136], path, offset)
         if size < 0:
             raise CorruptionError(path, offset, f"a tar header with the size {size}")
+        claimed, size = size, 0 if kind in _DATALESS_TYPES else size
         if end is not None and content + size > end:
             raise CorruptionError(path, offset, f"the tar is cut inside a member of {size} bytes")
-        if kind in b"LKxg":
+        if kind in _HEADER_TYPES:
             if size > _MOST_NAME_BYTES:
                 raise CorruptionError(
                     path, offset, f"a tar header of {size} bytes, where {_MOST_NAME_BYTES} are the most"
@@ -93,22 +122,47 @@ def tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None = Non
             body = _read(file, path, content, size, end, "inside a long name")
             if kind == b"L":
                 long_name = _text(body)
-            elif kind == b"x":
+            elif kind == b"K":
+                long_link = _text(body)
+            elif kind == b"g":
+                _check_global(_pax(body, path, offset), path, offset)
+            else:
                 pax = _pax(body, path, offset)
-        else:
-            name = pax.get("path") or long_name or _name(header)
-            if kind == b"S" or any(key.startswith("GNU.sparse.") for key in pax):
-                raise SourceError(
-                    f"{path} at byte {offset}: {name} is a sparse file. Pack the tar again without --sparse."
-                )
-            if kind in _LINK_TYPES:
-                size = 0
-            # Before there was a type for folders, a slash at the end said so.
-            if kind != b"5" and not (kind == b"\0" and name.endswith("/")):
-                link = (pax.get("linkpath") or _text(header[157:257])) if kind in _LINK_TYPES else ""
-                yield Member(name.removeprefix("./"), content, size, kind in _FILE_TYPES, link)
-            long_name, pax = None, {}
+        elif kind != b"V":
+            # The path of a sparse file of format 1.0 is made up.
+            name = pax.get("GNU.sparse.name") or pax.get("path") or long_name or _name(header)
+            name = name.removeprefix("./")
+            if any(key.startswith(_SPARSE_KEYS) for key in pax):
+                kind = b"S"
+            if kind in _REJECTED_TYPES:
+                raise SourceError(f"{path} at byte {offset}: {name} is {_REJECTED_TYPES[kind]}.")
+            # Before there was a type for folders, a slash at the end marked them.
+            if kind not in _FOLDER_TYPES and (kind not in _FILE_TYPES or size or not name.endswith("/")):
+                link = (pax.get("linkpath") or long_link or _text(header[157:257])) if kind in _LINK_TYPES else ""
+                problem = _problem(kind, name, size)
+                yield Member(name, content, size, kind in _FILE_TYPES and not problem, link, problem)
+            dataless = name if claimed > size else ""
+            long_name = long_link = ""
+            pax = {}
         offset = content + (size + BLOCK - 1) // BLOCK * BLOCK
+
+
+def _problem(kind: bytes, name: str, size: int) -> str:
+    """Return why a member is rejected, or nothing."""
+    if kind in _FILE_TYPES:
+        return f"a folder by its name, with {size} bytes of content; rename it" if name.endswith("/") else ""
+    if kind in _LINK_TYPES or kind in _DEVICE_TYPES:
+        return ""
+    return f"a tar member of the unknown type {kind.decode('latin-1')!r}; pack the tar again with tar"
+
+
+def _check_global(pax: dict[str, str], path: str, offset: int) -> None:
+    """Raise SourceError if a pax header of all members sets what each member has for itself."""
+    for key in pax:
+        if key in _PAX_KEYS or key.startswith(_SPARSE_KEYS):
+            raise SourceError(
+                f"{path} at byte {offset}: a global pax header sets {key} of all members, which is not read. Pack the tar again."
+            )
 
 
 def _read(file: BinaryIO, path: str, offset: int, size: int, end: int | None, where: str) -> bytes:
@@ -135,9 +189,13 @@ def _check_rest(file: BinaryIO, path: str, offset: int, end: int | None) -> None
 def _checksum_fits(header: bytes) -> bool:
     digits = header[148:156].strip(b" \0")
     try:
-        return sum(header) - sum(header[148:156]) + 8 * ord(" ") == int(digits, 8)
+        wanted = int(digits, 8)
     except ValueError:
         return False
+    total = sum(header) - sum(header[148:156]) + 8 * ord(" ")
+    # Some old programs sum signed bytes.
+    high = sum(byte > 127 for byte in header[:148] + header[156:])
+    return wanted in (total, total - 256 * high)
 
 
 def _number(field: bytes, path: str, offset: int) -> int:
@@ -173,7 +231,7 @@ def _pax(body: bytes, path: str, offset: int) -> dict[str, str]:
                 raise ValueError
             records[key.decode("utf-8", "surrogateescape")] = value.decode("utf-8", "surrogateescape")
             position = following
-        if "size" in records:
+        if records.get("size"):
             int(records["size"])
     except ValueError:
         raise CorruptionError(path, offset, "a damaged pax header") from None

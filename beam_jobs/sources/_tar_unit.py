@@ -45,6 +45,8 @@ def tar_files(file: BinaryIO, unit: TarUnit, size: int | None, ignored: list[str
         if member.link:
             reason = f"a link to {member.link}; pack the tar again with --dereference --hard-dereference"
             refuse(BadRecordError(where, reason, key=key))
+        elif member.problem:
+            refuse(BadRecordError(where, member.problem, key=key))
         elif not is_record(member):
             ignored.append(where)
         elif member.size > MOST_INPUT_BYTES:

@@ -13,6 +13,7 @@ import dataclasses
 import io
 from collections.abc import Iterator, Mapping, Sequence
 
+from beam_jobs.column_kinds import ColumnKind
 from beam_jobs.labels import Labels
 from beam_jobs.options import ConvertOptions
 from beam_jobs.reference import Reference
@@ -36,7 +37,7 @@ class Lists:
         options: deal out splits and seed the order.
         blocks: to be listed.
         roles: columns of path, label and split.
-        kinds: (name, `"int"`, `"float"` or `"str"`) of each further column.
+        kinds: name and kind of each further column.
         separator: between several labels in a CSV cell, or None.
         classes: how labels become names.
         labels: the classes.
@@ -46,7 +47,7 @@ class Lists:
     options: ConvertOptions
     blocks: tuple[Block, ...]
     roles: Roles
-    kinds: tuple[tuple[str, str], ...]
+    kinds: tuple[tuple[str, ColumnKind], ...]
     separator: str | None
     classes: Classes
     labels: Labels | None
@@ -82,13 +83,16 @@ class Lists:
             raise UsageError(
                 "--label-separator is for CSV lists; write several labels into a JSONL list as a JSON list."
             )
-        scan = Scan(roles, ColumnKinds(source_options.column_types, roles, typed), source_options.label_separator)
+        scan = Scan(roles, ColumnKinds(source_options.column_kinds, roles, typed), source_options.label_separator)
         blocks = tuple(block for file in files for block in scan.blocks(file))
         refuse_duplicates(scan.keys, files, roles)
-        integers = bool(scan.names) and all(map(is_integer_label, scan.names))
+        # With a file of names, a label that is none of them is rejected when its row is listed.
+        checked = source_options.labels_file is None
+        integers = scan.has_integers(source_options.label_type) if checked else all(map(is_integer_label, scan.names))
         classes = Classes.open(source_options, integers=integers)
         kinds = tuple(scan.kinds.kinds().items())
-        labels = classes.labels or (scan.labels(integers) if roles.label is not None else None)
+        seen = None if roles.label is None else scan.labels(integers, are_all=checked and not options.append)
+        labels = classes.labels or seen
         return cls(options, blocks, roles, kinds, source_options.label_separator, classes, labels, scan.several)
 
     @property
@@ -127,7 +131,9 @@ class Lists:
                 self.options, row.key, path=row.file, size=size, split=row.split, labels=row.labels, extra=row.extra
             )
 
-    def _listed(self, row: Row, where: str, folder: str, kinds: Mapping[str, str]) -> ListedFile | BadRecordError:
+    def _listed(
+        self, row: Row, where: str, folder: str, kinds: Mapping[str, ColumnKind]
+    ) -> ListedFile | BadRecordError:
         """What a row lists, or its refusal."""
         key = None
         try:

@@ -15,6 +15,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO
 
+from beam_jobs.column_kinds import INT
 from beam_jobs.labels import Labels
 from beam_jobs.options import ConvertOptions
 from beam_jobs.reference import Reference
@@ -70,8 +71,11 @@ class Tars:
         form, labels, several = tar_form(units[0])
         if form == TARS:
             units = [inner for unit in units for inner in inner_tars(unit)]
-        integers = bool(labels) and all(map(is_integer_label, labels))
-        classes = Classes.open(source_options, integers=integers)
+        label_type = source_options.label_type
+        integers = label_type == INT or (label_type is None and bool(labels) and all(map(is_integer_label, labels)))
+        # Folders named after numbers are names like any others.
+        unmixed = form == PAIRS and label_type is None and not integers
+        classes = Classes.open(source_options, integers=integers, unmixed=unmixed)
         labelled = not source_options.unlabelled
         return cls(options, tuple(units), form, classes, labelled, labelled and several)
 

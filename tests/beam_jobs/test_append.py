@@ -554,10 +554,15 @@ def test_whole_numbers_stay_labels(listed: Path) -> None:
     labels = {example["image/filename"][0]: example["image/class/label"][0] for example in dataset.examples("train")}
     assert labels == {b"0.png": 0, b"1.png": 2, b"2.png": 4, b"3.png": 1}
     # Names would take the places of numbers that are still to come, and numbers are no names.
-    for rows in (("4.png,cat",), ("0.png,0", "4.png,7", "5.png,cat")):
-        write_list(listed / "list.csv", *rows)
-        with pytest.raises(OutputError, match=r"are whole numbers, .* and the input has the class 'cat'"):
-            convert_list(listed, "--append")
+    write_list(listed / "list.csv", "4.png,cat")
+    with pytest.raises(OutputError, match=r"are whole numbers, .* and the input has the class 'cat'"):
+        convert_list(listed, "--append")
+    write_list(listed / "list.csv", "0.png,0", "4.png,7", "5.png,cat")
+    with pytest.raises(SourceError, match=r"line 4: label 'cat' is no whole number from 0"):
+        convert_list(listed, "--append")
+    write_list(listed / "list.csv", "0.png,0", "4.png,700000")
+    with pytest.raises(SourceError, match=r"label 700000 makes 700,001 classes"):
+        convert_list(listed, "--append")
     assert dataset.labels() == ("0", "1", "2", "3", "4")
     write_list(listed / "list.csv", "0.png,cat")
     convert_list(listed, "--overwrite")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 
 from beam_jobs.example_values import decoded_size, describe, fit, infer
 from tpudata.errors import FeatureError
-from tpudata.format import Feature, encode_example
+from tpudata.format import Feature, decode_example, encode_example
 
 NAMES = st.text(min_size=1, max_size=8)
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
@@ -56,9 +57,109 @@ def test_tensorflow_parses_what_was_put_in(example: dict[str, Any]) -> None:
         assert list(stored) == [item.encode() if isinstance(item, str) else item for item in flat]
 
 
+DATA = b"\x00a\xff\x00"
+
+
+@pytest.mark.parametrize(
+    ("value", "shape"),
+    [
+        (bytearray(DATA), ()),
+        (memoryview(DATA), ()),
+        (memoryview(bytearray(DATA)).toreadonly(), ()),
+        (np.bytes_(DATA), ()),
+        ([bytearray(DATA)], (1,)),
+        ((memoryview(DATA),), (1,)),
+        ([np.bytes_(DATA)], (1,)),
+        (np.array([b"\x00a\xff"]), (1,)),
+        (np.array(b"\x00a\xff"), ()),
+    ],
+)
+def test_whatever_holds_bytes_is_bytes(value: Any, shape: tuple[int, ...]) -> None:
+    tf = pytest.importorskip("tensorflow")
+    feature, stored = infer("x", value)
+    assert feature == Feature("x", "bytes", "string", shape)
+    found = tf.train.Example.FromString(encode_example({"x": stored})).features.feature["x"]
+    # numpy drops zero bytes at the end of each value of an array.
+    wanted = DATA.rstrip(b"\0") if isinstance(value, np.ndarray) else DATA
+    assert list(found.bytes_list.value) == [wanted]
+    assert fit(feature, value)[0] == feature
+    assert encode_example({"x": value}) == encode_example({"x": stored})
+
+
+def test_bytes_of_any_type_fit_raw_features() -> None:
+    feature = Feature("x", "bytes", "int16", (2,), "raw")
+    for value in (DATA, bytearray(DATA), memoryview(DATA)):
+        assert fit(feature, value) == (feature, DATA)
+
+
+@pytest.mark.parametrize(
+    ("value", "feature", "stored"),
+    [
+        (np.array(5), Feature("x", "int64", "int64"), [5]),
+        (np.array(7, np.uint8), Feature("x", "int64", "int64"), [7]),
+        (np.str_("é"), Feature("x", "bytes", "string", (), "utf8"), ["é".encode()]),
+        (np.array("é"), Feature("x", "bytes", "string", (), "utf8"), ["é".encode()]),
+        (np.bool_(True), Feature("x", "int64", "int64"), [1]),
+        ([True, 2, np.int8(3)], Feature("x", "int64", "int64", (3,)), [1, 2, 3]),
+        ((1, 2), Feature("x", "int64", "int64", (2,)), [1, 2]),
+        ([], Feature("x", "bytes", "string", (0,)), []),
+        ((), Feature("x", "bytes", "string", (0,)), []),
+        ([b"a", "é"], Feature("x", "bytes", "string", (2,)), [b"a", "é".encode()]),
+        (np.float64(1.5), Feature("x", "float", "float32"), [1.5]),
+        (np.array([0.1]), Feature("x", "float", "float32", (1,)), [np.float32(0.1)]),
+        (np.uint64(2**63 - 1), Feature("x", "int64", "int64"), [2**63 - 1]),
+        (np.ma.array([1, 2], mask=[False, False]), Feature("x", "int64", "int64", (2,)), [1, 2]),
+    ],
+)
+def test_scalars_and_sequences(value: Any, feature: Feature, stored: list[Any]) -> None:
+    found, kept = infer("x", value)
+    assert found == feature
+    assert decode_example(encode_example({"x": kept}))["x"] == stored
+
+
+ID = 1234567890123
+
+
+@pytest.mark.parametrize("value", [float(ID), [0.5, float(ID)], np.array([[float(ID)]]), np.float64(ID), 1700000000.75])
+def test_floats_that_float32_changes(value: Any) -> None:
+    with pytest.raises(FeatureError, match=r"Feature 'x': \d+\.\d+ would become \d+\.0 in float32.*numpy\.float32"):
+        infer("x", value)
+    # Asked for, they are rounded.
+    rounded = decode_example(encode_example({"x": infer("x", np.float32(value))[1]}))["x"]
+    feature = Feature("x", "float", "float32", np.shape(value))
+    assert decode_example(encode_example({"x": fit(feature, value)[1]}))["x"] == rounded
+
+
+def test_measured_floats_are_rounded() -> None:
+    values = [0.1, 6.02214076e23, 16777216.0, math.inf, -math.inf]
+    assert decode_example(encode_example({"x": infer("x", values)[1]}))["x"] == np.float32(values).tolist()
+
+
 @pytest.mark.parametrize(
     ("value", "message"),
     [
+        (memoryview(np.zeros(2, np.float32)), "a memoryview of format 'f' and 1 dimensions, expected bytes in one"),
+        (memoryview(np.zeros((2, 2), np.uint8)), "a memoryview of format 'B' and 2 dimensions"),
+        ([memoryview(np.zeros(2, np.float32))], "a memoryview of format 'f'"),
+        ([bytearray(b"a"), 1], "values of type bytes, int"),
+        (np.ma.array([1, 2], mask=[False, True]), "a numpy array with masked values"),
+        (np.array([2**64 - 1], np.uint64), "18446744073709551615 does not fit int64"),
+        ([1, 2.5], "values of type float, int"),
+        ([True, 2.5], "values of type float, int"),
+        ([1, "a"], "values of type bytes, int"),
+    ],
+)
+def test_what_is_not_stored(value: Any, message: str) -> None:
+    for encode in (lambda: encode_example({"x": infer("x", value)[1]}), lambda: encode_example({"x": value})):
+        with pytest.raises(FeatureError, match=f"Feature 'x': {message}"):
+            encode()
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ([None], "Feature 'x': a sequence of NoneType"),
+        ([np.array(1)], "Feature 'x': a sequence of ndarray"),
         (None, "Feature 'x': NoneType; allowed are bytes, str"),
         ({1}, "Feature 'x': set; allowed"),
         ([[1], [2]], "Feature 'x': a sequence of list"),
@@ -80,6 +181,7 @@ def test_what_no_feature_holds(value: Any, message: str) -> None:
         (Feature("x", "bytes", "uint8", (None, None, 3), "image"), b"\xff\xd8", b"\xff\xd8"),
         (Feature("x", "float", "float32", (2,)), [1, 2], [1.0, 2.0]),
         (Feature("x", "float", "float32"), 3, 3.0),
+        (Feature("x", "float", "float32"), 2**40, float(2**40)),
         (Feature("x", "int64", "int64", (None,)), np.array([1, 255], np.uint8), [1, 255]),
         (Feature("x", "int64", "int64", (None,)), [], []),
         (Feature("x", "bytes", "string", (), "utf8"), "é", "é"),
@@ -98,6 +200,13 @@ def test_given_features_say_how_values_are_stored(feature: Feature, value: Any, 
         (Feature("x", "int64", "int64", (3,)), [1, 2], r"shape \(2,\), where the schema has int64 of shape \(3,\)"),
         (Feature("x", "float", "float32", (None,)), np.zeros((2, 2)), r"shape \(2, 2\)"),
         (Feature("x", "float", "float32"), "1.5", "bytes of shape"),
+        (Feature("x", "float", "float32"), ID, "do not fit float32"),
+        (Feature("x", "float", "float32"), 1e39, "do not fit float32"),
+        (Feature("x", "float", "float32", (1,)), np.array([2**24 + 1]), "do not fit float32"),
+        (Feature("x", "bytes", "float32", (1,), "raw"), [2**24 + 1], "do not fit float32"),
+        (Feature("x", "bytes", "float16", (1,), "raw"), [2049], "do not fit float16"),
+        (Feature("x", "bytes", "float16", (1,), "raw"), [70000], "do not fit float16"),
+        (Feature("x", "int64", "int64", (2,)), bytearray(b"ab"), "bytes of shape"),
         (Feature("x", "bytes", "string"), 1, "int64 of shape"),
         (Feature("x", "bytes", "string", (None,)), np.zeros(2, np.uint8), "raw uint8 of shape"),
         (Feature("x", "bytes", "uint8", (2,), "raw"), [1, 256], "do not fit uint8"),

@@ -33,6 +33,15 @@ def test_whole_numbers_are_labels_themselves(parts: list[set[int]]) -> None:
     assert all(labels.number(str(number)) == number for number in met)
 
 
+def test_one_large_number_does_not_make_many_classes() -> None:
+    with pytest.raises(
+        SourceError, match=r"the input: label 1000000 makes 1,000,001 classes.*but 3 different labels occur"
+    ):
+        collected([{"0", "1"}, {"1000000"}], integers=True)
+    assert len(collected([{"0", "1"}, {"9999"}], integers=True).names) == 10_000
+    assert len(collected([set(map(str, range(0, 20_000, 50)))], integers=True).names) == 19_951
+
+
 def test_an_unknown_name_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"^unknown label 'cow'; 2 are known$"):
         Labels(("cat", "dog")).number("cow")

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from beam_jobs.text import run
@@ -51,6 +54,53 @@ def test_refusals_are_counted_by_kind_in_words(tmp_path: Path) -> None:
         "field 'n' is no whole number that fits int64": 1,
         "field 'x' is no number that fits float32": 1,
     }
+
+
+ID = 1234567890123
+
+
+def write_rows(folder: Path, form: str) -> Path:
+    """Three rows, the second without id; in Parquet, `big` is uint64."""
+    path = folder / f"a.{form}"
+    ids = [ID, None, 7]
+    if form == "parquet":
+        big = pa.array([1, 2**64 - 1, 3], pa.uint64())
+        pq.write_table(pa.table({"text": ["a", "b", "c"], "id": ids, "x": [0.5, float(ID), 1], "big": big}), path)
+    elif form == "jsonl":
+        path.write_text("".join(json.dumps({"text": t, "id": n}) + "\n" for t, n in zip("abc", ids, strict=True)))
+    else:
+        cut = "\t" if form == "tsv" else ","
+        path.write_text(f"text{cut}id\n" + "".join(f"{t}{cut}{n or ''}\n" for t, n in zip("abc", ids, strict=True)))
+    return path
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv", "tsv", "parquet"])
+def test_a_missing_id_is_an_error_or_a_declared_value(tmp_path: Path, form: str) -> None:
+    path = write_rows(tmp_path, form)
+    flags = [f"--input={path}", f"--output={tmp_path}/out", "--no-shuffle"]
+    row = {"jsonl": " at byte 35", "csv": " at byte 24", "tsv": " at byte 24", "parquet": ":1 in .*"}[form]
+    with pytest.raises(BadRecordError, match=rf"a\.{form}{row}: refused: field 'id' has no value.*--field id:int=0"):
+        run([*flags, "--field=text", "--field=id:int"])
+    with pytest.raises(BadRecordError, match=r'1234567890123"? would become 1234567954432 in float32'):
+        run([*flags, "--field=text", "--field=id:float=0", "--resume"])
+    assert run([*flags, "--field=text", "--field=id:int=-1", "--resume"]) == 0
+    dataset = open_dataset(f"{tmp_path}/out")
+    assert [example["id"] for example in dataset.examples("train")] == [[ID], [-1], [7]]
+    assert dataset.manifest.options["fields"] == {"text": "text", "id": "int=-1"}
+
+
+@pytest.mark.parametrize("shuffle", ["--shuffle", "--no-shuffle"])
+@pytest.mark.parametrize(
+    ("field", "reason"),
+    [
+        ("x:float", "field 'x' is no number that fits float32: 1234567890123.0 would become 1234567954432.0"),
+        ("big:int", "field 'big' is no whole number that fits int64: 18446744073709551615"),
+    ],
+)
+def test_numbers_of_parquet_name_column_and_row(tmp_path: Path, field: str, reason: str, shuffle: str) -> None:
+    flags = [f"--input={write_rows(tmp_path, 'parquet')}", f"--output={tmp_path}/out", shuffle, "--field=text"]
+    with pytest.raises(BadRecordError, match=rf"a\.parquet:1 in .*: refused: {re.escape(reason)}"):
+        run([*flags, f"--field={field}"])
 
 
 def test_the_share_of_real_tokens_is_in_the_manifest_and_shown(

@@ -49,6 +49,11 @@ def test_fields() -> None:
     assert TextField.parse("label:int") == TextField("label", "int")
     assert TextField.parse("a:b") == TextField("a:b")
     assert TextField.parse("a:b:str") == TextField("a:b", "str")
+    assert TextField.parse("id:int=0") == TextField("id", "int", 0)
+    assert TextField.parse("a=b:str=c:d") == TextField("a=b", "str", "c:d")
+    assert TextField.parse("a:b=c") == TextField("a:b=c")
+    with pytest.raises(UsageError, match=r"--field id:int=x: 'x' is not a whole number that fits int64"):
+        TextField.parse("id:int=x")
     with pytest.raises(UsageError, match="no name"):
         TextField.parse("")
     with pytest.raises(UsageError, match="is not UTF-8"):

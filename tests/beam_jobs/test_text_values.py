@@ -18,6 +18,7 @@ FIELDS = TextOptions(
     fields=(TextField("text"), TextField("n", "int"), TextField("x", "float"), TextField("name", "str"))
 )
 ONE = TextOptions()
+ID = 1234567890123
 
 
 @given(
@@ -37,6 +38,26 @@ def test_cells() -> None:
     assert document_values(data, RowForm("csv", ",", columns), FIELDS) == ['a "b"\nc', -7, 1.5, ""]
     # A tab-separated row has no quotes.
     assert document_values(b'1e3\t"a\tn\t4', RowForm("tsv", "\t", columns), FIELDS) == ['"a', 4, 1000.0, "n"]
+
+
+def test_missing_values_are_what_is_declared() -> None:
+    declared = ("text:text=", "n:int=-1", "x:float=nan", "name:str=a=b")
+    options = TextOptions(fields=tuple(map(TextField.parse, declared)))
+    wanted = ["", -1, pytest.approx(float("nan"), nan_ok=True), "a=b"]
+    assert document_values(b"{}", JSON, options) == wanted
+    assert document_values(b'{"text": null, "n": null, "x": null, "name": null}', JSON, options) == wanted
+    # An empty cell is text, and no number.
+    columns = ("text", "n", "x", "name")
+    assert document_values(b",,,", RowForm("csv", ",", columns), options) == [*wanted[:3], ""]
+    assert document_values(b"a\t7\t1\tb", RowForm("tsv", "\t", columns), options) == ["a", 7, 1.0, "b"]
+
+
+def test_float32_rounds_if_asked_for() -> None:
+    options = TextOptions(fields=(TextField("text"), TextField.parse("x:float32")))
+    for x in (ID, float(ID), str(ID)):
+        assert document_values(json.dumps({"text": "", "x": x}).encode(), JSON, options) == ["", ID]
+    with pytest.raises(DocumentError, match="too large"):
+        document_values(b'{"text": "", "x": 1e39}', JSON, options)
 
 
 def test_text_as_it_stands() -> None:
@@ -63,12 +84,25 @@ def test_bytes_that_are_not_utf8(kind: str, data: bytes, at: int) -> None:
     [
         ([1], "a JSON list; each line is an object"),
         ({"n": 1}, "no field 'text': it has 'n'"),
-        ({"text": None}, "'text' is no string: null"),
+        ({"text": None}, "field 'text' has no value: null; .*--field text:text="),
+        ({"text": 1}, "'text' is no string: 1"),
         ({"text": "\ud800"}, "half of a surrogate pair"),
         ({"text": "", "n": 1.5}, "'n' is no whole number that fits int64: 1.5"),
         ({"text": "", "n": 2**63}, "no whole number that fits int64: 9223372036854775808"),
         ({"text": "", "n": "1_000"}, 'no whole number .*: "1_000"'),
-        ({"text": "", "n": 1, "x": "", "name": ""}, "'x' is no number that fits float32: \"\""),
+        ({"text": "", "n": None}, "field 'n' has no value: null; .*--field n:int=0"),
+        ({"text": "", "n": ""}, "field 'n' has no value: \"\""),
+        ({"text": "", "n": 1.0}, "'n' is no whole number"),
+        ({"text": "", "n": 1, "x": "", "name": ""}, "field 'x' has no value: \"\"; .*--field x:float=nan"),
+        ({"text": "", "n": 1, "x": "x", "name": ""}, "'x' is no number that fits float32: \"x\""),
+        (
+            {"text": "", "n": 1, "x": ID, "name": ""},
+            "float32: 1234567890123 would become 1234567954432 .*x:str.*x:float32",
+        ),
+        ({"text": "", "n": 1, "x": str(ID), "name": ""}, "would become 1234567954432"),
+        ({"text": "", "n": 1, "x": float(ID), "name": ""}, r"would become 1234567954432\.0"),
+        ({"text": "", "n": 1, "x": "1e400", "name": ""}, "'x' is no number that fits float32"),
+        ({"text": "", "n": 1, "x": 10**400, "name": ""}, "'x' is no number that fits float32"),
         ({"text": "", "n": 1, "x": [], "name": ""}, "'x' is no number that fits float32: \\[\\]"),
         ({"text": "", "n": 1, "x": 1e39, "name": ""}, "'x' is no number that fits float32: 1e\\+39"),
         ({"text": "", "n": 1, "x": "-3.5e38", "name": ""}, "'x' is no number that fits float32"),

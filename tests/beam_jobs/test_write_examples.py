@@ -145,6 +145,15 @@ def test_tfds_reads_it(flowers: Path) -> None:
         assert SPECIES[int(row["label"])] == put_in["label"]
 
 
+def test_bytes_of_any_type_are_bytes(tmp_path: Path) -> None:
+    kinds = (bytes, bytearray, np.bytes_)
+    elements = [(str(number), {"x": kind(b"a\0b"), "y": [kind(b"c")]}) for number, kind in enumerate(kinds)]
+    write(elements, tmp_path / "out")
+    dataset = open_dataset(str(tmp_path / "out"))
+    assert [(feature.kind, feature.dtype) for feature in dataset.manifest.features] == [("bytes", "string")] * 2
+    assert list(dataset.examples("train")) == [{"x": [b"a\0b"], "y": [b"c"]}] * 3
+
+
 def test_split_by_name_by_function_and_by_shares(tmp_path: Path) -> None:
     def sizes(name: str, split: Any) -> dict[str, int]:
         write(({"n": n} for n in range(100)), tmp_path / name, split=split)

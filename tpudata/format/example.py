@@ -45,7 +45,8 @@ def encode_example(features: Mapping[str, Any]) -> bytes:
     """Serialises features to a `tf.train.Example`.
 
     Args:
-        features: by name: bytes, str (stored as UTF-8), int, bool, float, a sequence of one of these, or a numpy array or scalar
+        features: by name: bytes, bytearray, memoryview of bytes, str (stored as UTF-8), int, bool, float, a sequence of one of
+            these, or a numpy array or scalar
             (integers and bools become the int64 list, floats the float32 list; flattened in C order). An empty sequence
             is a feature with no list.
 
@@ -81,6 +82,27 @@ def encode_example_parts(features: Mapping[str, Any]) -> list[bytes]:
 def encode_entries(features: Mapping[str, Any]) -> bytes:
     """Serialises features as parts of an Example: what `example_around` takes. Worth keeping where they recur."""
     return b"".join([encode_entry(name, features[name]) for name in _in_order(tuple(features))])
+
+
+def plain_bytes(name: str, value: bytes | bytearray | memoryview) -> bytes:
+    """Return a value as bytes; FeatureError for a memoryview of other items than bytes.
+
+    Args:
+        name: of the feature, for the message.
+        value: to sequences, a bytearray and a memoryview are lists of integers, but they hold bytes.
+    """
+    if isinstance(value, memoryview) and (value.itemsize != 1 or value.ndim != 1):
+        raise FeatureError(
+            f"Feature {name!r}: a memoryview of format {value.format!r} and {value.ndim} dimensions, expected bytes in one. Pass"
+            " numpy.asarray(view) to store its items, or bytes(view)."
+        )
+    return bytes(value)
+
+
+def check_unmasked(name: str, value: Any) -> None:
+    """Raise FeatureError if a value is an array in which some values are masked: they would be stored."""
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise FeatureError(f"Feature {name!r}: a numpy array with masked values. Pass array.filled(VALUE).")
 
 
 def encode_entry(name: str, value: Any) -> bytes:
@@ -211,8 +233,8 @@ def _key_field(name: str) -> bytes:
 
 def _feature(name: str, value: Any) -> bytes:
     """The Feature message of a value."""
-    if isinstance(value, bytes):
-        return _field(_BYTES_LIST, _field(1, value))
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return _field(_BYTES_LIST, _field(1, plain_bytes(name, value)))
     items = _items(name, value)
     if not items:
         return b""
@@ -244,6 +266,7 @@ def _float32(name: str, values: list[float]) -> npt.NDArray[np.float32]:
 def _items(name: str, value: Any) -> list[Any]:
     """A value as a list of bytes, ints or floats."""
     if isinstance(value, (np.ndarray, np.generic)):
+        check_unmasked(name, value)
         array = np.asarray(value)
         if array.dtype.kind not in "biufSU":
             raise FeatureError(
@@ -258,16 +281,19 @@ def _items(name: str, value: Any) -> list[Any]:
             " them, and numpy arrays."
         )
     try:
-        return [_item(item) for item in value]
+        return [_item(name, item) for item in value]
     except UnicodeEncodeError as error:
         raise FeatureError(
             f"Feature {name!r}: the text {error.object!r} is not UTF-8. Store it as bytes (of a file name: os.fsencode)."
         ) from None
 
 
-def _item(item: Any) -> Any:
+def _item(name: str, item: Any) -> Any:
     if isinstance(item, str):
         return item.encode()
+    if isinstance(item, (bytes, bytearray, memoryview)):
+        # Also of numpy.bytes_, whose item() drops zero bytes at the end.
+        return plain_bytes(name, item)
     if isinstance(item, (bool, np.generic)):
         return int(item) if isinstance(item, (bool, np.bool_, np.integer)) else item.item()
     return item

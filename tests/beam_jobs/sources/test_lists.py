@@ -116,7 +116,7 @@ def test_csv_with_splits_and_further_columns(tmp_path: Path) -> None:
     [
         (["1", "-2", "0"], "int64"),
         (["1", "2.5", "3"], "float"),
-        (["1", "", "3"], "float"),
+        (["1.0", "", "3"], "float"),
         (["1", "x", "3"], "bytes"),
         (["01", "2", "3"], "bytes"),
         (["123456789012345678901", "2", "3"], "bytes"),
@@ -158,6 +158,128 @@ def test_declared_types(tmp_path: Path) -> None:
         opened(path, SourceOptions(column_types={"x": "int"}))
 
 
+ID = 1234567890123
+
+
+@pytest.mark.parametrize("typed", [False, True], ids=["csv", "jsonl"])
+def test_a_missing_whole_number_is_an_error_or_a_declared_value(tmp_path: Path, typed: bool) -> None:
+    if typed:
+        rows = [{"path": "0.jpg", "label": "c", "id": ID}, {"path": "1.jpg", "label": "c", "id": None}]
+        path = write_list(tmp_path, "\n".join(map(json.dumps, [*rows, {"path": "2.jpg", "label": "c"}])))
+    else:
+        path = write_list(tmp_path, f"path,label,id\n0.jpg,c,{ID}\n1.jpg,c,\n2.jpg,c,\n")
+    where = rf"list\.csv line {2 if typed else 3}: column 'id'"
+    with pytest.raises(SourceError, match=f"{where} has no value.*id=int=0"):
+        opened(path)
+    with pytest.raises(SourceError, match=f"{where} has no value; --column-types says int"):
+        opened(path, SourceOptions(column_types={"id": "int"}))
+    with pytest.raises(SourceError, match=r"line \d: column 'id' is 1234567890123, which would become 1234567954432"):
+        opened(path, SourceOptions(column_types={"id": "float"}))
+    declared = SourceOptions(column_types={"id": "int=-1"})
+    assert opened(path, declared).extra == (Feature("id", "int64", "int64"),)
+    assert extras(path, declared) == [{"id": ID}, {"id": -1}, {"id": -1}]
+    assert extras(path, SourceOptions(column_types={"id": "str=none"}))[1:] == [{"id": "none"}, {"id": "none"}]
+    convert_images(options(path, tmp_path / "out"), pipeline_options([], 1)[0], declared)
+    assert sorted(example["id"][0] for example in open_dataset(str(tmp_path / "out")).examples("train")) == [-1, -1, ID]
+
+
+def test_a_key_that_only_a_later_row_has_is_missing_before(tmp_path: Path) -> None:
+    rows = [{"path": "0.jpg", "label": "c"}, {"path": "1.jpg", "label": "c", "id": 7}]
+    path = write_list(tmp_path, "\n".join(map(json.dumps, rows)))
+    with pytest.raises(SourceError, match=r"list\.csv line 1: column 'id' has no value"):
+        opened(path)
+
+
+@pytest.mark.parametrize(
+    ("values", "line", "message"),
+    [
+        (["0.5", "1234567890123", "2"], 3, "is 1234567890123, which would become 1234567954432 in float32"),
+        (["0.5", "1700000000.75", "2"], 3, r"is 1700000000\.75, which would become 1700000000\.0 in float32"),
+        (["16777217", "0.5", ""], 2, "is 16777217, which would become 16777216 in float32"),
+        (["0.5", "1e39", "2"], 3, "is 1e39, which is too large for float32"),
+        (["0.5", "1e400", "2"], 3, "is 1e400, which is too large for float32"),
+    ],
+)
+def test_no_number_is_changed_by_float32(tmp_path: Path, values: list[str], line: int, message: str) -> None:
+    rows = "".join(f"{number}.jpg,cat,{value}\n" for number, value in enumerate(values))
+    path = write_list(tmp_path, f"path,label,x\n{rows}")
+    with pytest.raises(SourceError, match=rf"list\.csv line {line}: column 'x' {message}.*x=str"):
+        opened(path)
+    assert [row["x"] for row in extras(path, SourceOptions(column_types={"x": "str"}))] == values
+    if "large" in message:
+        return
+    # Asked for, it is rounded.
+    rounded = extras(path, SourceOptions(column_types={"x": "float32"}))
+    assert [row["x"] for row in rounded][:2] == [float(value) for value in values[:2]]
+
+
+def test_numbers_that_float32_has_stay_floats(tmp_path: Path) -> None:
+    path = write_list(tmp_path, "path,label,x\n0.jpg,c,33554432\n1.jpg,c,0.1\n2.jpg,c,6.02214076e23\n")
+    assert [row["x"] for row in extras(path)] == [33554432.0, 0.1, 6.02214076e23]
+
+
+@pytest.mark.parametrize(
+    ("types", "message"),
+    [
+        ({"x": "int=0.5"}, r"--column-types: x=int=0\.5: '0\.5' is not a whole number that fits int64"),
+        ({"x": "int="}, "'' is not a whole number"),
+        ({"x": "int=9223372036854775808"}, "fits int64"),
+        ({"x": "float=x"}, "'x' is not a number"),
+        ({"x": "float=16777217.5"}, r"would become 16777218\.0"),
+        ({"x": "double=1"}, "x is 'double=1'; allowed are int, float, float32, str"),
+    ],
+)
+def test_declared_missing_values_are_of_their_kind(types: dict[str, str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        SourceOptions(column_types=types)
+
+
+LABELS = [
+    (["0", "1", "-1"], "line 4: label '-1' is no whole number from 0 and .* line 2 is '0'"),
+    (["0", "1", "cat"], "line 4: label 'cat' is no whole number from 0"),
+    (["0", "01", "2"], "line 3: label '01'"),
+    (["0.0", "1.0", "2.0"], r"line 2: label '0\.0' is no whole number from 0\. Correct it"),
+    (["-1", "-2", "-3"], "line 2: label '-1'"),
+    (["+1", "cat", "dog"], "line 2: label '\\+1'"),
+]
+
+
+@pytest.mark.parametrize(("labels", "message"), LABELS)
+@pytest.mark.parametrize("separator", [None, "|"])
+def test_numbers_and_names_do_not_mix_as_labels(
+    tmp_path: Path, labels: list[str], message: str, separator: str | None
+) -> None:
+    path = write_list(tmp_path, "path,label\n" + "".join(f"{n}.jpg,{label}\n" for n, label in enumerate(labels)))
+    with pytest.raises(SourceError, match=message):
+        opened(path, SourceOptions(label_separator=separator))
+    # Asked for, all are names, or what is no whole number is a bad record.
+    source = opened(path, SourceOptions(label_separator=separator, label_type="str"))
+    assert source.labels == Labels(tuple(sorted(labels)))
+    source = opened(path, SourceOptions(label_separator=separator, label_type="int"))
+    found, refused = listed_and_refused(source)
+    assert [reference.labels for reference in found] == [(label,) for label in labels if label in ("0", "1", "2")]
+    assert all("is no whole number from 0" in (error.reason or "") for error in refused)
+    assert source.integer_labels
+
+
+def test_numbers_may_be_names_if_asked_for(tmp_path: Path) -> None:
+    path = write_list(tmp_path, "path,label\n0.jpg,10\n1.jpg,2\n2.jpg,10\n")
+    source = opened(path, SourceOptions(label_type="str"))
+    assert (source.labels, source.integer_labels) == (Labels(("10", "2")), False)
+
+
+@pytest.mark.parametrize("label", [10_000, 999_999, 1_000_000])
+def test_one_large_label_does_not_make_a_million_classes(tmp_path: Path, label: int) -> None:
+    path = write_list(tmp_path, f"path,label\n0.jpg,0\n1.jpg,{label}\n2.jpg,1\n")
+    with pytest.raises(
+        SourceError, match=rf"list\.csv line 3: label {label} makes {label + 1:,} classes.*--label-type str"
+    ):
+        opened(path)
+    assert opened(path, SourceOptions(label_type="str")).labels == Labels(("0", "1", str(label)))
+    path.write_text("path,label\n0.jpg,0\n1.jpg,9999\n2.jpg,1\n")
+    assert len((opened(path).labels or Labels(())).names) == 10_000
+
+
 def test_whole_numbers_are_labels_themselves(tmp_path: Path) -> None:
     path = write_list(tmp_path, "file,class\n0.jpg,4\n1.jpg,1\n2.jpg,10\n")
     source = opened(path)
@@ -188,7 +310,7 @@ def test_jsonl(tmp_path: Path) -> None:
     rows = [
         {"path": "0.jpg", "label": "cat", "split": "train", "n": 1, "s": "7", "f": 1},
         {"path": "1.jpg", "label": ["dog", "cat"], "split": "test", "n": True, "f": 0.5},
-        {"path": "2.jpg", "label": [], "split": "train", "n": None, "s": None, "f": 2},
+        {"path": "2.jpg", "label": [], "split": "train", "n": 0.25, "s": None, "f": 2},
     ]
     path = write_list(tmp_path, "\n\n".join(map(json.dumps, rows)), name="list.jsonl")
     source = opened(path)

@@ -23,12 +23,17 @@ def test_flags() -> None:
     assert parsed("--unlabelled", "--column-types=a=int,b=c=str") == SourceOptions(
         unlabelled=True, column_types={"a": "int", "b=c": "str"}
     )
+    assert parsed("--label-type=int", "--column-types=a=int=-1,b=c=str=,d=float=nan") == SourceOptions(
+        label_type="int", column_types={"a": "int=-1", "b=c": "str=", "d": "float=nan"}
+    )
 
 
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--column-types=a=long"], "a is 'long'; allowed are int, float, str"),
+        (["--column-types=a=long"], "a is 'long'; allowed are int, float, float32, str"),
+        (["--column-types=a=int=x"], "--column-types: a=int=x: 'x' is not a whole number that fits int64"),
+        (["--unlabelled", "--label-type=str"], "--unlabelled and --label-type: choose one"),
         (["--column-types=a=int,a=str"], "write each column once"),
         (["--unlabelled", "--labels=f"], "--unlabelled and --labels: choose one"),
         (["--label-separator="], "--label-separator is empty"),

@@ -196,6 +196,35 @@ def test_pairs_that_are_refused_and_may_be_skipped(
 
 
 @GZ
+@pytest.mark.parametrize("first", ["dog", "-1", "01", "1.0"])
+def test_numbers_and_names_do_not_mix_as_labels_of_pairs(tmp_path: Path, gz: bool, first: str) -> None:
+    files = [("0.jpg", jpeg(0)), ("0.cls", first.encode()), ("1.jpg", jpeg(1)), ("1.cls", b"7")]
+    path = write_tar(tmp_path, files, gz)
+    found, refused = listed_and_refused(opened(path))
+    assert [reference.labels for reference in found] == [("dog",)] * (first == "dog")
+    assert [(error.reason or "").split(";")[0] for error in refused] == [
+        f"label '{label}' is a number, and the first label of the input is not a whole number from 0"
+        for label in ([first] * (first != "dog") + ["7"])
+    ]
+    assert [ref.labels for ref in listed(opened(path, SourceOptions(label_type="str")))] == [(first,), ("7",)]
+    found, refused = listed_and_refused(opened(path, SourceOptions(label_type="int")))
+    assert [reference.labels for reference in found] == [("7",)]
+
+
+def test_a_label_type_is_for_labels_that_are_written(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"--label-type is for labels in lists and WebDataset tars, and .* is neither"):
+        opened(write_tar(tmp_path, FLAT), SourceOptions(label_type="str"))
+    write_files(tmp_path / "folders", {"1/0.jpg": jpeg(0), "x/1.jpg": jpeg(1)})
+    with pytest.raises(UsageError, match="--label-type"):
+        opened(tmp_path / "folders", SourceOptions(label_type="int"))
+    # Folders named after numbers are names.
+    assert {ref.labels for ref in listed(opened(write_tar(tmp_path, [("1/0.jpg", b"a"), ("x/1.jpg", b"b")])))} == {
+        ("1",),
+        ("x",),
+    }
+
+
+@GZ
 def test_several_tars_are_several_units(tmp_path: Path, gz: bool) -> None:
     for number in range(3):
         write_tar(tmp_path / "in", [(f"cat/{number}.jpg", jpeg(number))], gz, f"shard-{number}.tar")

@@ -1,0 +1,88 @@
+"""Kinds of columns and fields as flags write them, and numbers that float32 would change.
+
+    KIND            int, float, float32 or str (text too, in conversions of text)
+    KIND=VALUE      the same; VALUE is stored for values that are missing, such as int=0 or float=nan
+
+`float` rejects a number that float32 stores as another one, such as an id: a whole number that is not exact, and a fraction above
+2**24 that changes by 1/2 or more. `float32` rounds all numbers. Below 2**24, both round fractions as float32 does.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from typing import NamedTuple
+
+INT, FLOAT, FLOAT32, STR = "int", "float", "float32", "str"
+# Above, float32 has no fractions, and from there to the other number, float64 has every whole number.
+FLOAT32_WHOLE = 2**24
+_FLOAT64_WHOLE = 2**53
+_INT = re.compile(r"[+-]?[0-9]+")
+
+
+class ColumnKind(NamedTuple):
+    """The kind of a column.
+
+    Attributes:
+        kind: `"int"`, `"float"`, `"float32"`, `"str"` or `"text"`.
+        missing: what a missing value is stored as; None if none was declared.
+    """
+
+    kind: str
+    missing: str | int | float | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> ColumnKind:
+        """Parse `KIND` or `KIND=VALUE`; ValueError with the reason if the value is not of the kind."""
+        kind, declares, value = text.partition("=")
+        if not declares:
+            return cls(kind)
+        if kind == INT:
+            if not (_INT.fullmatch(value) and fits_int64(int(value))):
+                raise ValueError(f"{value!r} is not a whole number that fits int64")
+            return cls(kind, int(value))
+        if kind in (FLOAT, FLOAT32):
+            number = parse_float(value)
+            if number is None or (problem := float32_problem(number)):
+                raise ValueError(f"{value!r} {problem if number is not None else 'is not a number'}")
+            return cls(kind, number)
+        return cls(kind, value)
+
+    def __str__(self) -> str:
+        return self.kind if self.missing is None else f"{self.kind}={self.missing}"
+
+
+def fits_int64(number: int) -> bool:
+    """Return whether int64 holds a number."""
+    return -(2**63) <= number < 2**63
+
+
+def parse_float(text: str) -> float | None:
+    """Return the number that a text is, or None: Python's `1_000` is none, and 1e400 is not infinity."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return None if "_" in text or (math.isinf(number) and "inf" not in text.lower()) else number
+
+
+def float32_problem(number: int | float, *, rounds: bool = False) -> str:
+    """Return why float32 does not hold a number, or nothing.
+
+    Args:
+        number: any.
+        rounds: accept every number that is not too large.
+    """
+    try:
+        stored: float = struct.unpack("<f", struct.pack("<f", float(number)))[0]
+    except OverflowError:
+        return "is too large for float32"
+    if rounds or abs(number) < FLOAT32_WHOLE or not math.isfinite(number):
+        return ""
+    if isinstance(number, int):
+        return "" if int(stored) == number else f"would become {int(stored)} in float32"
+    # Beyond, a float64 is no longer exact itself.
+    if abs(number) < _FLOAT64_WHOLE and abs(stored - number) >= 0.5:
+        return f"would become {stored:.1f} in float32"
+    return ""
