@@ -51,6 +51,9 @@ from tpudata.format import open_dataset
 from tpudata.storage import storage_for
 from tpudata.storage.local import TEMPORARY_PREFIX
 
+# Those that an input itself may have: train, validation and test.
+_NAMED_SPLITS = 3
+
 
 @dataclasses.dataclass(frozen=True)
 class Conversion:
@@ -115,7 +118,7 @@ class Conversion:
             TpudataError: the input or the output is not as it should be, or a record was refused.
         """
         options = self.options
-        pipeline = new_pipeline(beam_options)
+        pipeline = new_pipeline(beam_options, self._most_parts())
         found = self._look_at_output()
         if options.append:
             return self._append(pipeline, beam_options)
@@ -128,6 +131,14 @@ class Conversion:
         remove_listing_rejects(options.output)
         self._run(pipeline, beam_options)
         return None
+
+    def _most_parts(self) -> int | None:
+        """Return how many parts are listed or written at the same time, at most; None if only the plan says."""
+        options = self.options
+        if options.num_shards is None:
+            return None
+        splits = _NAMED_SPLITS if options.split is None else len(options.split.shares)
+        return max(len(self.source.units()), options.num_shards * splits)
 
     def _append(self, pipeline: beam.Pipeline, beam_options: PipelineOptions) -> Added:
         output = self.options.output
@@ -181,6 +192,11 @@ class Conversion:
             self._build(pipeline, progress)
             try:
                 return run_pipeline(pipeline)
+            except KeyboardInterrupt:
+                # Elsewhere the job goes on, and needs them.
+                if is_local(beam_options):
+                    remove_temporary_files(self.options.output)
+                raise
             except TpudataError as error:
                 # What was written aside may be as large as the input, and another run writes it again.
                 remove_temporary_files(self.options.output)

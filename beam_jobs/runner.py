@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import copy
 import logging
-import os
 import re
-import shlex
 import signal
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,9 +15,8 @@ from typing import NoReturn
 import apache_beam as beam
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
-from beam_jobs import worker
+from beam_jobs.local_workers import WORKERS_PER_CORE, LocalRunner, most_workers
 from tpudata.error_text import own_error
 from tpudata.errors import MissingExtraError, TpudataError, UsageError
 from tpudata.flags import sentence
@@ -30,6 +27,7 @@ LOCAL_RUNNER = "FnApiRunner"
 _RUNNING = "[while running"
 # How the traceback ends where a runner's workers are containers: docker is not there, or it is and does not start them.
 _NO_DOCKER = re.compile(r"(FileNotFoundError: .*'docker'|CalledProcessError: Command '\['docker', .*)\s*$")
+_log = logging.getLogger("tpudata")
 _MANUAL = "https://beam.apache.org/documentation/runners/"
 
 
@@ -59,8 +57,12 @@ def pipeline_options(beam_flags: Sequence[str], workers: int) -> tuple[PipelineO
     return options, unknown
 
 
-def new_pipeline(options: PipelineOptions) -> beam.Pipeline:
-    """An empty pipeline.
+def new_pipeline(options: PipelineOptions, parts: int | None = None) -> beam.Pipeline:
+    """Return an empty pipeline.
+
+    Args:
+        options: where it runs. Of the worker processes that they ask for, the local runner gets as many as there is use for.
+        parts: how many parts the work has at most, if that is known.
 
     Raises:
         UsageError: there is no runner of the name that the options say, or it needs flags that they do not have.
@@ -70,10 +72,9 @@ def new_pipeline(options: PipelineOptions) -> beam.Pipeline:
     name = str(options.view_as(StandardOptions).runner)
     try:
         if is_local(options) and workers > 1:
-            # Beam runs it through a shell; exec makes the worker this process's own child, so that it sees when this one ends.
-            command = f"exec {shlex.quote(sys.executable)} -m {worker.__name__} {os.getpid()}"
-            environment = SubprocessSDKEnvironment.from_command_string(command_string=command)
-            return beam.Pipeline(runner=FnApiRunner(default_environment=environment), options=options)
+            used = copy.deepcopy(options)
+            used.view_as(DirectOptions).direct_num_workers = _useful(workers, parts)
+            return beam.Pipeline(runner=LocalRunner(), options=used)
         return beam.Pipeline(options=options)
     except ValueError as error:
         # Beam lists what is missing on a line each.
@@ -87,6 +88,16 @@ def new_pipeline(options: PipelineOptions) -> beam.Pipeline:
         if "." not in name:
             raise
         raise UsageError(_unusable(name, error)) from None
+
+
+def _useful(workers: int, parts: int | None) -> int:
+    """Return how many of the worker processes that were asked for are of use, and say so if they are fewer."""
+    by_cores = most_workers()
+    useful = max(1, min(workers, by_cores, workers if parts is None else parts))
+    if useful < workers:
+        reason = f"{WORKERS_PER_CORE} for each core" if useful == by_cores else "as many as the work has parts"
+        _log.warning("--workers %d: %d are started, %s.", workers, useful, reason)
+    return useful
 
 
 def _unusable(name: str, error: Exception) -> str:
@@ -149,7 +160,7 @@ def _runner_error(pipeline: beam.Pipeline, error: Exception) -> TpudataError | N
             " --environment_type=LOOPBACK to work in this process, or leave --runner out to convert on this machine."
         )
     text = " ".join(str(error).split()) or "nothing is said of why"
-    if name == LOCAL_RUNNER or "Traceback" in text or _RUNNING in text:
+    if isinstance(pipeline.runner, FnApiRunner) or "Traceback" in text or _RUNNING in text:
         return None
     return TpudataError(
         f"--runner={name} could not run the job: {type(error).__name__}: {sentence(text)} See {_MANUAL}, or leave --runner out to"
