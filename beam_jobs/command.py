@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_jobs.local_workers import end_workers
-from beam_jobs.output import remove_temporary_files
+from beam_jobs.output import end_run
 from beam_jobs.pipeline import Conversion
 from beam_jobs.runner import beam_flag_names, pipeline_options
 from beam_jobs.table import added_table, plan_table, result_table
@@ -46,7 +46,7 @@ def run_conversion(conversion: Conversion, beam_options: PipelineOptions, *, dry
             print("with duplicates: which documents --dedup leaves out, the run finds when it has read them all")
         return 0
     started = time.monotonic()
-    with interruptible(end_workers, functools.partial(remove_temporary_files, conversion.options.output)):
+    with interruptible(end_workers, functools.partial(end_run, conversion.options.output)):
         added = conversion.run(beam_options)
     output, seconds = conversion.options.output, time.monotonic() - started
     if added is not None:

@@ -23,6 +23,10 @@ from tpudata.flags import sentence
 
 # DirectRunner first tries to download another engine (Beam 2.68 and later); this one comes with the package.
 LOCAL_RUNNER = "FnApiRunner"
+_IN_PROCESS = (
+    *(LOCAL_RUNNER, LocalRunner.__name__),
+    *("DirectRunner", "SwitchingDirectRunner", "BundleBasedDirectRunner", "TestDirectRunner", "InteractiveRunner"),
+)
 # Stands in the text of what a step raised.
 _RUNNING = "[while running"
 # How the traceback ends where a runner's workers are containers: docker is not there, or it is and does not start them.
@@ -107,6 +111,16 @@ def _unusable(name: str, error: Exception) -> str:
 def is_local(options: PipelineOptions) -> bool:
     """Whether the pipeline runs in this process and its children."""
     return str(options.view_as(StandardOptions).runner) == LOCAL_RUNNER
+
+
+def ends_with_process(options: PipelineOptions) -> bool:
+    """Return whether a job ends at the latest when this process does."""
+    return is_in_process(str(options.view_as(StandardOptions).runner))
+
+
+def is_in_process(runner: str) -> bool:
+    """Return whether a runner, given by the name of its class with or without its module, works in the process that uses it."""
+    return runner.rpartition(".")[2] in _IN_PROCESS
 
 
 def beam_flag_names() -> list[str]:

@@ -57,8 +57,9 @@ class SpoolExamples(beam.DoFn):  # type: ignore[misc]
         self._held = []
         self._summary = ExampleSummary()
 
-    def process(self, element: Any) -> Iterator[Any]:
-        """Writes one example, or the example of a pair of its key and it, aside."""
+    def process(self, element: Any, claimed: None = None) -> Iterator[Any]:
+        """Write one example, or the example of a pair of its key and it, aside, once the output is claimed."""
+        del claimed
         try:
             self._held.append(self._spooled(element))
         except BaseException:
