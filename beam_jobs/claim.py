@@ -138,6 +138,12 @@ def drop_claim(output: str, claim: Claim) -> None:
             return
 
 
+def drop_pipeline_claim(output: str, claim: Claim | None) -> None:
+    """Remove the claim of a pipeline whose step fails for good: no later step would."""
+    if claim is not None and claim.ends_with == PIPELINE:
+        drop_claim(output, claim)
+
+
 def drop_own_claim(output: str) -> bool:
     """Remove the claim on an output folder, if this process holds it and its run ends with it; return whether that was so."""
     claim = _claim_in(_read(claim_path(output)))

@@ -7,7 +7,7 @@ import enum
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from beam_jobs.claim import CLAIM_NAME, PIPELINE, Claim, drop_claim, drop_own_claim, has_claim
+from beam_jobs.claim import CLAIM_NAME, Claim, drop_own_claim, drop_pipeline_claim, has_claim
 from beam_jobs.rejects import rejects_name
 from tpudata.errors import OutputError, StorageError, TpudataError
 from tpudata.format import Manifest, index_name
@@ -155,8 +155,7 @@ def give_up(output: str, claim: Claim | None) -> None:
     if claim is not None and not has_claim(output, claim):
         return
     remove_temporary_files(output)
-    if claim is not None and claim.ends_with == PIPELINE:
-        drop_claim(output, claim)
+    drop_pipeline_claim(output, claim)
 
 
 def end_run(output: str) -> None:

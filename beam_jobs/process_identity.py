@@ -30,6 +30,8 @@ def birth_of(pid: int) -> str | None:
     except OSError:
         if Path("/proc/self/stat").exists():
             return None
-    found = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
+    found = subprocess.run(
+        ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
+    ).stdout
     state, _, birth = found.strip().partition(" ")
     return birth.strip() if birth and state[:1] not in _DEAD_STATES else None

@@ -148,7 +148,8 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         spooled = (
             examples
             | "Globally" >> beam.WindowInto(GlobalWindows())
-            | "Spool" >> beam.ParDo(SpoolExamples(options, self._rules), taken).with_outputs(TALLY, SCHEMA, main="packs")
+            | "Spool"
+            >> beam.ParDo(SpoolExamples(options, self._rules), taken).with_outputs(TALLY, SCHEMA, main="packs")
         )
         converter = ExampleConverter(self._rules.schema)
         names = Labels(self._rules.classes or ())
@@ -175,9 +176,10 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         )
 
 
-def _claimed(output: str, claim: Claim) -> None:
+def _claimed(output: str, claim: Claim) -> Claim:
     """Take the claim on the output, when the pipeline runs."""
     take_claim(output, claim)
+    return claim
 
 
 def _planned(
