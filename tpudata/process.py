@@ -139,6 +139,7 @@ class _Interrupts:
         self.is_ours = _is_ours
         self._stop, self._tidy = stop, tidy
         self._is_left = False
+        self._has_stopped = threading.Event()
         self._reader, self._writer = os.pipe()
         self._thread = threading.Thread(target=self._watch, name="tpudata-interrupts", daemon=True)
         self._thread.start()
@@ -154,7 +155,9 @@ class _Interrupts:
     def leave(self) -> None:
         """Note that what was to be ended has ended; only the end of the process is still waited for."""
         self._is_left = True
-        if self.received is None:
+        if self.received is not None:
+            self._has_stopped.wait(_TIDY_SECONDS)
+        else:
             os.close(self._writer)
             self._thread.join()
             os.close(self._reader)
@@ -164,6 +167,7 @@ class _Interrupts:
             return
         assert self.received is not None
         self._stop()
+        self._has_stopped.set()
         if not self.is_ours:
             return
         time.sleep(_GRACE_SECONDS)
