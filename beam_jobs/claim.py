@@ -38,8 +38,8 @@ DEAD_AFTER_SECONDS = 60.0
 BEAT_SECONDS = 10.0
 _LOOK_EVERY_SECONDS = 1.0
 _TRIES = 100
-# What ends with a run, and so says whether it is still there: its process, which beats; its process, which has no thread for that; or
-# a job that may outlive the process which started it.
+# What ends together with a run: its process, which beats; its process, which has no thread for that; or a job, which may go on
+# without the process that started it.
 PROCESS, PIPELINE, JOB = "process", "pipeline", "job"
 
 
@@ -168,7 +168,8 @@ def check_claim(output: str, claim: Claim | None) -> None:
         return
     loss = "was removed" if found is None else f"was taken over by another run ({found})"
     raise OutputError(
-        f"{output}: the claim of this run {loss}, so it completes nothing. Run again with --resume when no other run is at work there."
+        f"{output}: the claim of this run {loss}, so it completes nothing. Run again with --resume when no other run is at work"
+        " there."
     )
 
 
@@ -215,13 +216,13 @@ def _refuse_living(output: str, path: str, standing: bytes | None) -> None:
     else:
         kind = "a job" if claim.ends_with == JOB else "a pipeline"
         raise OutputError(
-            f"{output}: {kind} of another run ({claim}) has claimed it, and nothing here says whether it has ended. If it has, remove"
-            f" {path} and run again with --resume."
+            f"{output}: {kind} of another run ({claim}) has claimed it, and nothing here says whether it has ended. If it has,"
+            f" remove {path} and run again with --resume."
         )
     if not is_dead:
         raise OutputError(
-            f"{output}: another run is at work there ({claim}). Wait until it has ended, or end it and run again with --resume; or name"
-            " another folder."
+            f"{output}: another run is at work there ({claim}). Wait until it has ended, or end it and run again with --resume; or"
+            " name another folder."
         )
 
 

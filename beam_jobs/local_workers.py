@@ -1,9 +1,8 @@
 """Worker processes of the local runner: started for one run, and gone with it.
 
-Beam has its own way to start worker processes. It waits without end for one that ended, or that connects after the run was given up,
-and a worker learns nothing of the end of the process that started it. Here each worker holds the reading end of a pipe, its lifeline.
-Nothing is ever written there: its end of file comes when the starting process closes the other end, or is killed, and the worker ends
-at once.
+Beam's own worker processes learn nothing of the end of the process that started them, and it waits without end for one that was
+killed, or that connects after the run was given up. Here each worker holds the reading end of a pipe, its lifeline. Nothing is ever
+written there: its end of file comes when the starting process closes the other end, or is killed, and the worker ends at once.
 """
 
 from __future__ import annotations
@@ -28,23 +27,15 @@ from google.protobuf import json_format, text_format
 
 from beam_jobs import worker
 
-# More processes than cores help where each waits for an object store; from here on they only take memory, 100 MB and more each.
-WORKERS_PER_CORE = 4
 _URN = "tpudata:env:local_workers:v1"
 # For the worker to end what it does, and then for the system to end it.
 _STOP_SECONDS = 5.0
 _FAIL_EVERY_SECONDS = 0.1
 
 
-def most_workers() -> int:
-    """Return the number of worker processes that a run on this machine starts at most."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return WORKERS_PER_CORE * cores
-
-
 def end_workers() -> None:
     """End the worker processes of all runs of this process at once. Safe to call from any thread."""
-    for lifeline in list(_lifelines):
+    for lifeline in tuple(_lifelines):
         lifeline.cut()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import subprocess
 import uuid
 from pathlib import Path
@@ -13,10 +12,10 @@ _DEAD_STATES = ("Z", "X")
 
 @functools.cache
 def machine_identity() -> str:
-    """Return what tells this machine, since it was switched on, from others that have its host name, and containers from each other."""
+    """Return what tells this machine, since it was switched on, from others of its host name, and containers from each other."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:
         return f"{uuid.getnode():012x}"
 

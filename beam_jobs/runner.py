@@ -16,10 +16,11 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from beam_jobs.local_workers import WORKERS_PER_CORE, LocalRunner, most_workers
+from beam_jobs.local_workers import LocalRunner
 from tpudata.error_text import own_error
 from tpudata.errors import MissingExtraError, TpudataError, UsageError
 from tpudata.flags import sentence
+from tpudata.process import useful_workers
 
 # DirectRunner first tries to download another engine (Beam 2.68 and later); this one comes with the package.
 LOCAL_RUNNER = "FnApiRunner"
@@ -31,7 +32,6 @@ _IN_PROCESS = (
 _RUNNING = "[while running"
 # How the traceback ends where a runner's workers are containers: docker is not there, or it is and does not start them.
 _NO_DOCKER = re.compile(r"(FileNotFoundError: .*'docker'|CalledProcessError: Command '\['docker', .*)\s*$")
-_log = logging.getLogger("tpudata")
 _MANUAL = "https://beam.apache.org/documentation/runners/"
 
 
@@ -77,7 +77,7 @@ def new_pipeline(options: PipelineOptions, parts: int | None = None) -> beam.Pip
     try:
         if is_local(options) and workers > 1:
             used = copy.deepcopy(options)
-            used.view_as(DirectOptions).direct_num_workers = _useful(workers, parts)
+            used.view_as(DirectOptions).direct_num_workers = useful_workers(workers, parts)
             return beam.Pipeline(runner=LocalRunner(), options=used)
         return beam.Pipeline(options=options)
     except ValueError as error:
@@ -92,16 +92,6 @@ def new_pipeline(options: PipelineOptions, parts: int | None = None) -> beam.Pip
         if "." not in name:
             raise
         raise UsageError(_unusable(name, error)) from None
-
-
-def _useful(workers: int, parts: int | None) -> int:
-    """Return how many of the worker processes that were asked for are of use, and say so if they are fewer."""
-    by_cores = most_workers()
-    useful = max(1, min(workers, by_cores, workers if parts is None else parts))
-    if useful < workers:
-        reason = f"{WORKERS_PER_CORE} for each core" if useful == by_cores else "as many as the work has parts"
-        _log.warning("--workers %d: %d are started, %s.", workers, useful, reason)
-    return useful
 
 
 def _unusable(name: str, error: Exception) -> str:

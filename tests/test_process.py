@@ -175,26 +175,27 @@ def test_an_interrupt_ends_the_process_soon(
 def test_an_interrupt_ends_no_program_but_its_own_command() -> None:
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
     stopped = threading.Event()
-    with pytest.raises(KeyboardInterrupt) as found:
-        with interruptible(stopped.set, pytest.fail):
-            signal.raise_signal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt) as found, interruptible(stopped.set, pytest.fail):
+        signal.raise_signal(signal.SIGTERM)
     assert type(found.value) is Terminated
     assert stopped.wait(10)
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
 
 
 def test_a_wrapped_interrupt_is_one() -> None:
-    with pytest.raises(KeyboardInterrupt):
-        with interruptible(lambda: None, lambda: None):
-            try:
-                signal.raise_signal(signal.SIGINT)
-            except KeyboardInterrupt as error:
-                raise RuntimeError("a step failed") from error
+    def step() -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt as error:
+            raise RuntimeError("a step failed") from error
+
+    with pytest.raises(KeyboardInterrupt), interruptible(lambda: None, lambda: None):
+        step()
 
 
 def test_a_program_keeps_its_own_handler() -> None:
     received = []
-    before = signal.signal(signal.SIGTERM, lambda number, frame: received.append(number))
+    before = signal.signal(signal.SIGTERM, lambda *args: received.append(args[0]))
     try:
         with interruptible(lambda: None, lambda: None):
             signal.raise_signal(signal.SIGTERM)

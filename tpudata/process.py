@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import os
 import signal
 import sys
@@ -23,6 +24,11 @@ _GRACE_SECONDS = 4.0
 _TIDY_SECONDS = 3.0
 # Whether `run_command` runs the command line of this process.
 _is_ours = False
+
+
+# More processes than cores help if each waits for an object store; from here on they only take memory, 100 MB and more each.
+_WORKERS_PER_CORE = 4
+_log = logging.getLogger("tpudata")
 
 
 class Terminated(KeyboardInterrupt):
@@ -82,6 +88,27 @@ def _outcome(function: Callable[[Sequence[str]], int], argv: Sequence[str]) -> i
     except SystemExit as done:
         # argparse leaves this way after --help.
         return done.code if isinstance(done.code, int) else int(done.code is not None)
+
+
+def most_workers() -> int:
+    """Return the number of worker processes that a command on this machine starts at most."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return _WORKERS_PER_CORE * cores
+
+
+def useful_workers(workers: int, parts: int | None) -> int:
+    """Return how many of the worker processes that were asked for are of use, and log it if they are fewer.
+
+    Args:
+        workers: how many were asked for.
+        parts: how many parts the work has at most, or None if that is unknown.
+    """
+    by_cores = most_workers()
+    useful = max(1, min(workers, by_cores, workers if parts is None else parts))
+    if useful < workers:
+        reason = f"{_WORKERS_PER_CORE} for each core" if useful == by_cores else "as many as the work has parts"
+        _log.warning("--workers %d: %d are started, %s.", workers, useful, reason)
+    return useful
 
 
 def _interruption(error: KeyboardInterrupt) -> tuple[int, str]:

@@ -75,7 +75,7 @@ def halted(
         while shards() == 0 and time.monotonic() < deadline:
             time.sleep(0.001)
         job.send_signal(signal.SIGSTOP)
-        assert 0 < shards()
+        assert shards() > 0
         assert not is_complete()
         yield job
     finally:
@@ -259,10 +259,10 @@ def test_a_claim_that_is_none_is_left_alone(source: Path, tmp_path: Path) -> Non
     assert (tmp_path / claim.CLAIM_NAME).read_bytes() == b"[1]"
 
 
-def write(output: Path, split: str | Callable[[object], str], **options: bool) -> None:
+def write(output: Path, split: str | Callable[[object], str], *, resume: bool = False) -> None:
     pipeline = new_pipeline(pipeline_options([], 1)[0])
     examples = pipeline | beam.Create([(f"{n}", {"n": n}) for n in range(9)])
-    _ = examples | WriteTFRecordShards(output, split=split, num_shards=2, **options)
+    _ = examples | WriteTFRecordShards(output, split=split, num_shards=2, resume=resume)
     run_pipeline(pipeline)
 
 
@@ -283,7 +283,7 @@ def run_elsewhere(source: Path, output: Path) -> None:
     """As a process of this machine, but this one, would: to it the claim of a pipeline of this one is a living one's."""
     with pytest.MonkeyPatch.context() as patch:
         own = os.getpid()
-        patch.setattr(claim.os, "getpid", lambda: own + 1)
+        patch.setattr(os, "getpid", lambda: own + 1)
         run(argv(source, str(output)))
 
 
@@ -299,10 +299,14 @@ def test_a_pipeline_that_lost_its_claim_completes_nothing(tmp_path: Path) -> Non
     assert not (output / "manifest.json").exists()
 
 
+def _fails(example: object) -> str:
+    raise ZeroDivisionError(example)
+
+
 def test_a_pipeline_that_failed_is_run_again_in_the_same_process(tmp_path: Path) -> None:
     output = tmp_path / "out"
     with pytest.raises(ZeroDivisionError):
-        write(output, lambda example: 1 / 0)  # type: ignore[arg-type, return-value]
+        write(output, _fails)
     write(output, "train", resume=True)
     assert main(["verify", str(output)]) == 0
     assert not (output / claim.CLAIM_NAME).exists()

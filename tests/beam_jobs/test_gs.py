@@ -249,9 +249,7 @@ def test_two_conversions_to_one_folder_at_once_leave_one_whole_dataset(store: Fa
     whole = [words == "0" for words in said]
     assert whole.count(True) <= 1, said
     for words in said:
-        assert words == "0" or re.search(
-            "another run is at work there|not empty|holds a dataset", words
-        )
+        assert words == "0" or re.search("another run is at work there|not empty|holds a dataset", words)
     assert (main(["verify", "gs://b/out"]) == 0) == any(whole)
 
 

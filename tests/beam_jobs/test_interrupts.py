@@ -13,7 +13,7 @@ import pytest
 
 from beam_jobs.images import run
 from tests.beam_jobs.test_images import digests, make_pictures
-from tests.beam_jobs.test_kill import assert_nobody_is_left
+from tests.processes import assert_nobody_is_left
 
 ROOT = Path(__file__).parents[2]
 MOMENTS = 20
@@ -64,7 +64,7 @@ def interrupt(
         # A terminal sends Ctrl-C to all processes of the group, and `kill` sends SIGTERM to one.
         (os.killpg if number == signal.SIGINT else os.kill)(job.pid, number)
     try:
-        out, errors = job.communicate(timeout=SOON)
+        _, errors = job.communicate(timeout=SOON)
     except subprocess.TimeoutExpired:
         os.killpg(job.pid, signal.SIGKILL)
         job.communicate()

@@ -1,4 +1,4 @@
-"""A worker process ends with the process that started it, whatever it is doing, and a run ends with an error when a worker is lost."""
+"""A worker process ends with the process that started it, and a run ends with an error when a worker is lost."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import pytest
 from apache_beam.options.pipeline_options import DirectOptions
 
 from beam_jobs.images import run
-from beam_jobs.local_workers import most_workers
 from beam_jobs.runner import new_pipeline, pipeline_options, run_pipeline
 from tests.beam_jobs.test_images import make_pictures
 from tpudata.errors import TpudataError
+from tpudata.process import most_workers
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """

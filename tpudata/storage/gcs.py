@@ -134,7 +134,7 @@ class GcsStorage:
         except StorageError:
             # It was replaced since it was looked up.
             return False
-        if standing != old or generation == 0 and new is None:
+        if standing != old or (found is None and new is None):
             return standing == old
         with named("written", path):
             try:
