@@ -42,7 +42,9 @@ def shard_defects(
     count = useful_workers(workers, len(shards))
     with concurrent.futures.ProcessPoolExecutor(count, context, _start_process, (reader,)) as pool:
         try:
-            for shard, defects in zip(shards, pool.map(functools.partial(_all_defects, check), shards), strict=True):
+            with _ctrl_c_blocked():
+                found = pool.map(functools.partial(_all_defects, check), shards)
+            for shard, defects in zip(shards, found, strict=True):
                 yield from defects
                 if advance:
                     advance(shard.bytes)
@@ -55,9 +57,18 @@ def shard_defects(
             reader.close()
 
 
+@contextlib.contextmanager
+def _ctrl_c_blocked() -> Iterator[None]:
+    """Start processes that Ctrl-C, which goes to all, does not reach: the one that starts them ends them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _start_process(lifeline: Connection) -> None:
-    """Let a process end with the one that started it; Ctrl-C, which goes to all, is for that one."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Let a process end with the one that started it."""
     threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
 
 
