@@ -144,13 +144,11 @@ def drop_pipeline_claim(output: str, claim: Claim | None) -> None:
         drop_claim(output, claim)
 
 
-def drop_own_claim(output: str) -> bool:
-    """Remove the claim on an output folder, if this process holds it and its run ends with it; return whether that was so."""
+def own_claim(output: str) -> Claim | None:
+    """Return the claim on an output folder if its run ends with this process, which holds it; else None."""
     claim = _claim_in(_read(claim_path(output)))
-    if claim is None or claim.ends_with != PROCESS or not claim.is_of_this_machine or claim.pid != os.getpid():
-        return False
-    drop_claim(output, claim)
-    return True
+    is_own = claim is not None and claim.is_of_this_machine and claim.pid == os.getpid() and claim.ends_with == PROCESS
+    return claim if is_own else None
 
 
 def has_claim(output: str, claim: Claim) -> bool:

@@ -7,7 +7,7 @@ import enum
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from beam_jobs.claim import CLAIM_NAME, Claim, drop_own_claim, drop_pipeline_claim, has_claim
+from beam_jobs.claim import CLAIM_NAME, Claim, drop_claim, drop_pipeline_claim, has_claim, own_claim
 from beam_jobs.rejects import rejects_name
 from tpudata.errors import OutputError, StorageError, TpudataError
 from tpudata.format import Manifest, index_name
@@ -160,8 +160,10 @@ def give_up(output: str, claim: Claim | None) -> None:
 
 def end_run(output: str) -> None:
     """Remove the unfinished files and the claim of the run that ends with this process, if it holds one on the output."""
-    if drop_own_claim(output):
+    claim = own_claim(output)
+    if claim is not None:
         remove_temporary_files(output)
+        drop_claim(output, claim)
 
 
 def remove_temporary_files(output: str) -> None:
