@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import signal
-import threading
+import functools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from beam_jobs.local_workers import end_workers
+from beam_jobs.output import end_run
 from beam_jobs.pipeline import Conversion
 from beam_jobs.runner import beam_flag_names, pipeline_options
 from beam_jobs.table import added_table, plan_table, result_table
 from tpudata.flags import FlagParser
 from tpudata.format import open_dataset
+from tpudata.process import interruptible
 
 
 def parse_flags(parser: FlagParser, argv: Sequence[str]) -> tuple[argparse.Namespace, PipelineOptions]:
@@ -45,7 +46,7 @@ def run_conversion(conversion: Conversion, beam_options: PipelineOptions, *, dry
             print("with duplicates: which documents --dedup leaves out, the run finds when it has read them all")
         return 0
     started = time.monotonic()
-    with _ended_as_by_ctrl_c():
+    with interruptible(end_workers, functools.partial(end_run, conversion.options.output)):
         added = conversion.run(beam_options)
     output, seconds = conversion.options.output, time.monotonic() - started
     if added is not None:
@@ -53,17 +54,3 @@ def run_conversion(conversion: Conversion, beam_options: PipelineOptions, *, dry
     else:
         print(result_table(open_dataset(output).manifest, output, seconds))
     return 0
-
-
-@contextlib.contextmanager
-def _ended_as_by_ctrl_c() -> Iterator[None]:
-    """Lets SIGTERM do what Ctrl-C does, so that temporary files go; unless the program has said what it does."""
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield
-        return
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -11,6 +11,7 @@ from typing import Any
 import apache_beam as beam
 
 from beam_jobs.append import Base
+from beam_jobs.claim import PROCESS, Claim, check_claim, drop_claim, has_claim
 from beam_jobs.converter import Converter, ShardConverter
 from beam_jobs.labels import Labels
 from beam_jobs.options import ConvertOptions
@@ -23,6 +24,7 @@ from tpudata._version import __version__
 from tpudata.errors import OutputError, SourceError
 from tpudata.format import Manifest, Shard, Source, Split, open_dataset, write_metadata
 from tpudata.format.layout import REJECTS_FOLDER
+from tpudata.format.manifest import MANIFEST_NAME
 from tpudata.storage import storage_for
 
 
@@ -39,6 +41,7 @@ class WriteMetadata(beam.DoFn):  # type: ignore[misc]
         deciding: the options that decide what the shards hold, for the manifest.
         keys: whether the shards have files of keys.
         base: the dataset that the shards are added to, or None.
+        claim: the run's, which it must still hold; or None. That of a job or of a pipeline ends here.
     """
 
     def __init__(
@@ -51,8 +54,10 @@ class WriteMetadata(beam.DoFn):  # type: ignore[misc]
         *,
         keys: bool = False,
         base: Base | None = None,
+        claim: Claim | None = None,
     ) -> None:
         super().__init__()
+        self._claim = claim
         self._options = options
         self._converter = converter
         self._layout = layout
@@ -132,9 +137,15 @@ class WriteMetadata(beam.DoFn):  # type: ignore[misc]
             converted=dict(sorted(converted.items())),
             counts=counts,
         )
+        if self._is_written(manifest):
+            # An earlier attempt at this step got so far.
+            yield manifest
+            return
+        check_claim(self._options.output, self._claim)
         remove_temporary_files(self._options.output)
         if self._base is not None:
             if not manifest.splits and not manifest.rejected:
+                self._drop_claim()
                 yield self._base.manifest
                 return
             manifest = self._base.merged(manifest)
@@ -142,8 +153,26 @@ class WriteMetadata(beam.DoFn):  # type: ignore[misc]
         else:
             refuse_another_run(self._options.output, manifest)
         self._write_files(files)
+        check_claim(self._options.output, self._claim)
         write_metadata(self._options.output, manifest, labels.names if self._has_classes else None)
+        self._drop_claim()
         yield manifest
+
+    def _is_written(self, manifest: Manifest) -> bool:
+        """Whether the claim is gone because the dataset is complete."""
+        output = self._options.output
+        if self._claim is None or self._base is not None or has_claim(output, self._claim):
+            return False
+        storage = storage_for(output)
+        if storage.stat(storage.join(output, MANIFEST_NAME)) is None:
+            return False
+        found = open_dataset(output).manifest
+        return dataclasses.replace(found, labels_crc32c=manifest.labels_crc32c) == manifest
+
+    def _drop_claim(self) -> None:
+        """Remove the claim that nobody else would remove."""
+        if self._claim is not None and self._claim.ends_with != PROCESS:
+            drop_claim(self._options.output, self._claim)
 
     def _write_files(self, files: Mapping[str, bytes]) -> None:
         storage = storage_for(self._options.output)

@@ -7,6 +7,7 @@ import enum
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from beam_jobs.claim import CLAIM_NAME, Claim, drop_claim, drop_pipeline_claim, has_claim, own_claim
 from beam_jobs.rejects import rejects_name
 from tpudata.errors import OutputError, StorageError, TpudataError
 from tpudata.format import Manifest, index_name
@@ -146,14 +147,33 @@ def not_written(error: TpudataError, output: str, again: str) -> OutputError | N
     return OutputError(f"{error} Then run again with {again}.")
 
 
+def give_up(output: str, claim: Claim | None) -> None:
+    """Remove the unfinished files of a run that no other attempt would complete, if it still holds its claim on the output.
+
+    The claim of a pipeline goes, too: nobody else would remove it.
+    """
+    if claim is not None and not has_claim(output, claim):
+        return
+    remove_temporary_files(output)
+    drop_pipeline_claim(output, claim)
+
+
+def end_run(output: str) -> None:
+    """Remove the unfinished files and the claim of the run that ends with this process, if it holds one on the output."""
+    claim = own_claim(output)
+    if claim is not None:
+        remove_temporary_files(output)
+        drop_claim(output, claim)
+
+
 def remove_temporary_files(output: str) -> None:
-    """Removes the unfinished files that killed workers left."""
+    """Remove the unfinished files of killed workers. Only for the run that holds the claim on the output, which stays."""
     storage = storage_for(output)
     for folder in (output, storage.join(output, INDEX_FOLDER), storage.join(output, REJECTS_FOLDER)):
         if storage.stat(folder) is None:
             continue
         for entry in storage.list(folder):
-            if entry.name.startswith(TEMPORARY_PREFIX):
+            if entry.name.startswith(TEMPORARY_PREFIX) and entry.name != CLAIM_NAME:
                 storage.delete(entry.path)
 
 

@@ -18,6 +18,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsList, AsSingleton
 
 from beam_jobs.append import Added, Base
+from beam_jobs.claim import JOB, PROCESS, Claim, claimed, refuse_claimed
 from beam_jobs.converter import Converter, ShardConverter
 from beam_jobs.duplicates import RefuseDuplicates
 from beam_jobs.finish import WriteMetadata
@@ -29,19 +30,19 @@ from beam_jobs.new_inputs import NewInputs, known_count
 from beam_jobs.options import ConvertOptions
 from beam_jobs.output import (
     Found,
+    give_up,
     look_at_output,
     not_written,
     refuse_another_dataset,
     refuse_foreign_metadata,
     refuse_strays,
     remove_dataset,
-    remove_temporary_files,
 )
 from beam_jobs.plan import Plan, SumTallies
 from beam_jobs.planning import Estimate, estimated, plan_here, planned
 from beam_jobs.progress import ProgressReport, progress_bar
 from beam_jobs.rejects import remove_listing_rejects
-from beam_jobs.runner import is_local, new_pipeline, run_pipeline
+from beam_jobs.runner import ends_with_process, is_local, new_pipeline, run_pipeline
 from beam_jobs.sample import MergeSamples
 from beam_jobs.shards import WriteShards
 from beam_jobs.sources import Source
@@ -50,6 +51,9 @@ from tpudata.errors import TpudataError
 from tpudata.format import open_dataset
 from tpudata.storage import storage_for
 from tpudata.storage.local import TEMPORARY_PREFIX
+
+# Those that an input itself may have: train, validation and test.
+_NAMED_SPLITS = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +74,7 @@ class Conversion:
         files: names of the files that the converter keeps beside the shards.
         unit: what one input is called.
         base: the dataset that is added to, once it was looked at; its `source` then lists new records only.
+        claim: of the run on the output, once it has one.
     """
 
     options: ConvertOptions
@@ -85,6 +90,7 @@ class Conversion:
     files: tuple[str, ...] = ()
     unit: str = "file"
     base: Base | None = None
+    claim: Claim | None = None
 
     def plan(self) -> Plan:
         """The plan, made in this process; nothing is written. BadRecordError as in a run that does not skip bad records.
@@ -115,7 +121,19 @@ class Conversion:
             TpudataError: the input or the output is not as it should be, or a record was refused.
         """
         options = self.options
-        pipeline = new_pipeline(beam_options)
+        pipeline = new_pipeline(beam_options, self._most_parts())
+        refuse_claimed(options.output)
+        found = self._look_at_output()
+        if found is Found.DATASET and options.resume and not options.append:
+            self.plan()
+            return None
+        claim = Claim.new(PROCESS if ends_with_process(beam_options) else JOB)
+        with claimed(options.output, claim):
+            return dataclasses.replace(self, claim=claim)._run_claimed(pipeline, beam_options)
+
+    def _run_claimed(self, pipeline: beam.Pipeline, beam_options: PipelineOptions) -> Added | None:
+        options = self.options
+        # A run that ended before the claim was taken may have changed it.
         found = self._look_at_output()
         if options.append:
             return self._append(pipeline, beam_options)
@@ -128,6 +146,14 @@ class Conversion:
         remove_listing_rejects(options.output)
         self._run(pipeline, beam_options)
         return None
+
+    def _most_parts(self) -> int | None:
+        """Return how many parts are listed or written at the same time, at most; None if only the plan says."""
+        options = self.options
+        if options.num_shards is None:
+            return None
+        splits = _NAMED_SPLITS if options.split is None else len(options.split.shares)
+        return max(len(self.source.units()), options.num_shards * splits)
 
     def _append(self, pipeline: beam.Pipeline, beam_options: PipelineOptions) -> Added:
         output = self.options.output
@@ -181,9 +207,14 @@ class Conversion:
             self._build(pipeline, progress)
             try:
                 return run_pipeline(pipeline)
+            except KeyboardInterrupt:
+                # Elsewhere the job goes on, and needs them.
+                if ends_with_process(beam_options):
+                    give_up(self.options.output, self.claim)
+                raise
             except TpudataError as error:
                 # What was written aside may be as large as the input, and another run writes it again.
-                remove_temporary_files(self.options.output)
+                give_up(self.options.output, self.claim)
                 again = "--append" if self.options.append else "--resume"
                 raise (not_written(error, self.options.output, again) or error) from error.__cause__
 
@@ -223,6 +254,7 @@ class Conversion:
                     self.deciding,
                     keys=True,
                     base=self.base,
+                    claim=self.claim,
                 ),
                 plan,
                 labels,
@@ -263,4 +295,4 @@ class Conversion:
 
     def _write_shards(self, progress: ProgressReport) -> WriteShards:
         append = 0 if self.base is None else self.base.number
-        return WriteShards(self.options, self.converter, progress, keys=True, append=append)
+        return WriteShards(self.options, self.converter, progress, keys=True, append=append, claim=self.claim)

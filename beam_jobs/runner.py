@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import copy
 import logging
-import os
 import re
-import shlex
 import signal
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,15 +15,19 @@ from typing import NoReturn
 import apache_beam as beam
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
-from beam_jobs import worker
+from beam_jobs.local_workers import LocalRunner
 from tpudata.error_text import own_error
 from tpudata.errors import MissingExtraError, TpudataError, UsageError
 from tpudata.flags import sentence
+from tpudata.process import useful_workers
 
 # DirectRunner first tries to download another engine (Beam 2.68 and later); this one comes with the package.
 LOCAL_RUNNER = "FnApiRunner"
+_IN_PROCESS = (
+    *(LOCAL_RUNNER, LocalRunner.__name__),
+    *("DirectRunner", "SwitchingDirectRunner", "BundleBasedDirectRunner", "TestDirectRunner", "InteractiveRunner"),
+)
 # Stands in the text of what a step raised.
 _RUNNING = "[while running"
 # How the traceback ends where a runner's workers are containers: docker is not there, or it is and does not start them.
@@ -59,8 +61,12 @@ def pipeline_options(beam_flags: Sequence[str], workers: int) -> tuple[PipelineO
     return options, unknown
 
 
-def new_pipeline(options: PipelineOptions) -> beam.Pipeline:
-    """An empty pipeline.
+def new_pipeline(options: PipelineOptions, parts: int | None = None) -> beam.Pipeline:
+    """Return an empty pipeline.
+
+    Args:
+        options: where it runs. Of the worker processes that they ask for, the local runner gets as many as there is use for.
+        parts: how many parts the work has at most, if that is known.
 
     Raises:
         UsageError: there is no runner of the name that the options say, or it needs flags that they do not have.
@@ -70,10 +76,9 @@ def new_pipeline(options: PipelineOptions) -> beam.Pipeline:
     name = str(options.view_as(StandardOptions).runner)
     try:
         if is_local(options) and workers > 1:
-            # Beam runs it through a shell; exec makes the worker this process's own child, so that it sees when this one ends.
-            command = f"exec {shlex.quote(sys.executable)} -m {worker.__name__} {os.getpid()}"
-            environment = SubprocessSDKEnvironment.from_command_string(command_string=command)
-            return beam.Pipeline(runner=FnApiRunner(default_environment=environment), options=options)
+            used = copy.deepcopy(options)
+            used.view_as(DirectOptions).direct_num_workers = useful_workers(workers, parts)
+            return beam.Pipeline(runner=LocalRunner(), options=used)
         return beam.Pipeline(options=options)
     except ValueError as error:
         # Beam lists what is missing on a line each.
@@ -96,6 +101,16 @@ def _unusable(name: str, error: Exception) -> str:
 def is_local(options: PipelineOptions) -> bool:
     """Whether the pipeline runs in this process and its children."""
     return str(options.view_as(StandardOptions).runner) == LOCAL_RUNNER
+
+
+def ends_with_process(options: PipelineOptions) -> bool:
+    """Return whether a job ends at the latest when this process does."""
+    return is_in_process(str(options.view_as(StandardOptions).runner))
+
+
+def is_in_process(runner: str) -> bool:
+    """Return whether a runner, given by the name of its class with or without its module, works in the process that uses it."""
+    return runner.rpartition(".")[2] in _IN_PROCESS
 
 
 def beam_flag_names() -> list[str]:
@@ -149,7 +164,7 @@ def _runner_error(pipeline: beam.Pipeline, error: Exception) -> TpudataError | N
             " --environment_type=LOOPBACK to work in this process, or leave --runner out to convert on this machine."
         )
     text = " ".join(str(error).split()) or "nothing is said of why"
-    if name == LOCAL_RUNNER or "Traceback" in text or _RUNNING in text:
+    if isinstance(pipeline.runner, FnApiRunner) or "Traceback" in text or _RUNNING in text:
         return None
     return TpudataError(
         f"--runner={name} could not run the job: {type(error).__name__}: {sentence(text)} See {_MANUAL}, or leave --runner out to"

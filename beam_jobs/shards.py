@@ -14,12 +14,13 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.metrics import Metrics
 
+from beam_jobs.claim import Claim, check_claim
 from beam_jobs.converter import Converter, ShardConverter
 from beam_jobs.duplicates import duplicate_keys
 from beam_jobs.known import known_entries, mark_refused
 from beam_jobs.labels import Labels
 from beam_jobs.options import SKIP, ConvertOptions
-from beam_jobs.output import remove_temporary_files
+from beam_jobs.output import give_up
 from beam_jobs.pack_reading import read_packs
 from beam_jobs.packing import Pack
 from beam_jobs.plan import Plan
@@ -74,6 +75,7 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
         keep_equal: inputs of one key and without a form are equal, and all are kept; any others of one key are an error.
         keys: whether to write down what each shard was made from, for an append.
         append: number of the append that writes them, or 0.
+        claim: the run's, which it must still hold when it begins a shard; or None.
     """
 
     def __init__(
@@ -85,8 +87,10 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
         keep_equal: bool = False,
         keys: bool = False,
         append: int = 0,
+        claim: Claim | None = None,
     ) -> None:
         super().__init__()
+        self._claim = claim
         self._keep_equal = keep_equal
         self._keys = keys
         self._append = append
@@ -120,8 +124,9 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
             _refuse_duplicates(inside, self._keep_equal)
         except SourceError:
             # No other attempt will do better, and what was written aside may be as large as the dataset.
-            remove_temporary_files(self._output)
+            give_up(self._output, self._claim)
             raise
+        check_claim(self._output, self._claim)
         name = shard_name(shard_prefix(split, self._append), number, plan.splits[split].count)
         entries = known_entries(inside)
         inputs = _inputs_digest(entries, labels, self._converter, learned)

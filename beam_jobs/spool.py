@@ -18,13 +18,14 @@ from apache_beam.pvalue import TaggedOutput
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_jobs.claim import Claim, drop_pipeline_claim
 from beam_jobs.example_rules import ExampleRules
 from beam_jobs.example_schema import ExampleSummary
 from beam_jobs.options import DEFAULT_SPLIT, ConvertOptions, SplitShares
 from beam_jobs.packing import packs
 from beam_jobs.reference import Reference, key_bytes, key_digest
 from beam_jobs.tally import TallyPart
-from tpudata.errors import FeatureError, SourceError, UsageError
+from tpudata.errors import FeatureError, SourceError, TpudataError, UsageError
 from tpudata.storage import storage_for
 from tpudata.storage.local import TEMPORARY_PREFIX
 
@@ -57,12 +58,15 @@ class SpoolExamples(beam.DoFn):  # type: ignore[misc]
         self._held = []
         self._summary = ExampleSummary()
 
-    def process(self, element: Any) -> Iterator[Any]:
-        """Writes one example, or the example of a pair of its key and it, aside."""
+    def process(self, element: Any, claim: Claim | None = None) -> Iterator[Any]:
+        """Write one example, or the example of a pair of its key and it, aside, once the output is claimed."""
         try:
             self._held.append(self._spooled(element))
-        except BaseException:
+        except BaseException as error:
             self.teardown()
+            if isinstance(error, TpudataError):
+                # No other attempt will do better.
+                drop_pipeline_claim(self._options.output, claim)
             raise
         if len(self._held) >= _HELD_REFERENCES:
             held, self._held = self._held, []

@@ -13,6 +13,7 @@ import apache_beam as beam
 from apache_beam.pvalue import AsList, AsSingleton
 from apache_beam.transforms.window import GlobalWindows
 
+from beam_jobs.claim import JOB, PIPELINE, Claim, check_claim, refuse_claimed, take_claim
 from beam_jobs.example_rules import ExampleRules
 from beam_jobs.example_schema import ExampleConverter, ExampleSummary
 from beam_jobs.finish import WriteMetadata
@@ -20,14 +21,15 @@ from beam_jobs.grouping import GroupByShard
 from beam_jobs.labels import Labels
 from beam_jobs.options import DEFAULT_SHARD_BYTES, ConvertOptions, SplitShares, parse_size
 from beam_jobs.output import (
+    give_up,
     look_at_output,
     refuse_another_dataset,
     refuse_foreign_metadata,
     refuse_strays,
     remove_dataset,
-    remove_temporary_files,
 )
 from beam_jobs.plan import Plan, SumTallies, make_plan
+from beam_jobs.runner import is_in_process
 from beam_jobs.shards import WriteShards
 from beam_jobs.spool import SCHEMA, TALLY, SpoolExamples
 from beam_jobs.tally import Tally
@@ -139,11 +141,15 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         options = self._options
         pipeline = examples.pipeline
         # Found here, it costs nobody the time that their pipeline takes. Nothing is changed before the plan is made.
+        refuse_claimed(options.output)
         look_at_output(options.output, resume=options.resume, overwrite=options.overwrite)
+        claim = Claim.new(PIPELINE if is_in_process(type(pipeline.runner).__name__) else JOB)
+        taken = AsSingleton(pipeline | "Run" >> beam.Create([options.output]) | "Claim" >> beam.Map(_claimed, claim))
         spooled = (
             examples
             | "Globally" >> beam.WindowInto(GlobalWindows())
-            | "Spool" >> beam.ParDo(SpoolExamples(options, self._rules)).with_outputs(TALLY, SCHEMA, main="packs")
+            | "Spool"
+            >> beam.ParDo(SpoolExamples(options, self._rules), taken).with_outputs(TALLY, SCHEMA, main="packs")
         )
         converter = ExampleConverter(self._rules.schema)
         names = Labels(self._rules.classes or ())
@@ -151,15 +157,17 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         tally = spooled[TALLY] | "Tally" >> beam.CombineGlobally(SumTallies())
         # Not taken as it is: Beam's BundleBasedDirectRunner mixes up outputs of one step where one is a side input (2.77).
         schemas = AsList(spooled[SCHEMA] | "Schemas" >> beam.Map(lambda summary: summary))
-        plan = AsSingleton(tally | "Plan" >> beam.Map(_planned, schemas, options, converter, names))
+        plan = AsSingleton(tally | "Plan" >> beam.Map(_planned, schemas, options, converter, names, claim))
         return (
             spooled.packs
             | "GroupByShard" >> GroupByShard(plan)
-            | "WriteShards" >> beam.ParDo(WriteShards(options, converter, keep_equal=True), plan, labels)
+            | "WriteShards" >> beam.ParDo(WriteShards(options, converter, keep_equal=True, claim=claim), plan, labels)
             | "Collect" >> beam.combiners.ToList()
             | "WriteMetadata"
             >> beam.ParDo(
-                WriteMetadata(options, converter, LAYOUT, self._rules.classes is not None, options.deciding()),
+                WriteMetadata(
+                    options, converter, LAYOUT, self._rules.classes is not None, options.deciding(), claim=claim
+                ),
                 plan,
                 labels,
                 0,
@@ -168,14 +176,26 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         )
 
 
+def _claimed(output: str, claim: Claim) -> Claim:
+    """Take the claim on the output, when the pipeline runs."""
+    take_claim(output, claim)
+    return claim
+
+
 def _planned(
-    tally: Tally, parts: list[ExampleSummary], options: ConvertOptions, converter: ExampleConverter, labels: Labels
+    tally: Tally,
+    parts: list[ExampleSummary],
+    options: ConvertOptions,
+    converter: ExampleConverter,
+    labels: Labels,
+    claim: Claim,
 ) -> Plan:
     """The plan. What is wrong with the examples comes out here, before an old dataset goes and the first shard is written.
 
     A runner may take this step again: then the old dataset is gone, and shards that the plan names may be there.
     """
     try:
+        check_claim(options.output, claim)
         if not tally.splits:
             raise SourceError(f"WriteTFRecordShards({options.output!r}) got no examples: its PCollection is empty.")
         summary = ExampleSummary()
@@ -196,7 +216,7 @@ def _planned(
         raise
     except TpudataError:
         # None will, and what was written aside is as large as the dataset.
-        remove_temporary_files(options.output)
+        give_up(options.output, claim)
         raise
     return plan
 

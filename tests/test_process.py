@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tpudata.errors import DatasetError, UsageError
-from tpudata.process import run_command
+from tpudata.process import Terminated, interruptible, run_command
 
 
 def _raises(error: BaseException) -> int:
@@ -120,3 +122,83 @@ def test_names_beyond_the_terminals_encoding_are_escaped() -> None:
         [sys.executable, "-c", program], env={"PYTHONIOENCODING": "ascii"}, capture_output=True, text=True
     )
     assert (done.returncode, done.stdout) == (0, "na\\xefve\n")
+
+
+STUBBORN = """
+import os, signal, sys, threading, time
+from tpudata import process
+
+def command(argv):
+    {sleeper}
+    with process.interruptible(lambda: print("stop", flush=True), lambda: print("tidy", flush=True)):
+        {work}
+    return 0
+
+process._GRACE_SECONDS = 0.2
+sys.exit(process.run_command(command))
+"""
+YIELDS = "print('begun', flush=True); time.sleep(60)"
+SWALLOWS = f"""
+        while True:
+            try: {YIELDS}
+            except KeyboardInterrupt: pass
+"""
+# A thread that the interpreter would wait for when it ends.
+SLEEPER = "threading.Thread(target=time.sleep, args=(60,)).start()"
+
+
+@pytest.mark.parametrize(
+    ("number", "end"),
+    [(signal.SIGTERM, (143, "tpudata: ended by SIGTERM\n")), (signal.SIGINT, (130, "tpudata: interrupted\n"))],
+    ids=["SIGTERM", "SIGINT"],
+)
+@pytest.mark.parametrize(
+    ("sleeper", "work", "said"),
+    [("", YIELDS, "stop\n"), ("", SWALLOWS, "stop\ntidy\n"), (SLEEPER, YIELDS, "stop\n")],
+    ids=["yields", "swallows it", "leaves a thread"],
+)
+def test_an_interrupt_ends_the_process_soon(
+    number: signal.Signals, end: tuple[int, str], sleeper: str, work: str, said: str
+) -> None:
+    program = STUBBORN.format(sleeper=sleeper, work=work)
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
+    process.send_signal(number)
+    out, errors = process.communicate(timeout=10)
+    assert (process.returncode, errors) == end
+    assert [word for word in out.split() if word != "begun"] == said.split()
+
+
+def test_an_interrupt_ends_no_program_but_its_own_command() -> None:
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    stopped = threading.Event()
+    with pytest.raises(KeyboardInterrupt) as found, interruptible(stopped.set, pytest.fail):
+        signal.raise_signal(signal.SIGTERM)
+    assert type(found.value) is Terminated
+    assert stopped.wait(10)
+    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
+
+
+def test_a_wrapped_interrupt_is_one() -> None:
+    def step() -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt as error:
+            raise RuntimeError("a step failed") from error
+
+    with pytest.raises(KeyboardInterrupt), interruptible(lambda: None, lambda: None):
+        step()
+
+
+def test_a_program_keeps_its_own_handler() -> None:
+    received = []
+    before = signal.signal(signal.SIGTERM, lambda *args: received.append(args[0]))
+    try:
+        with interruptible(lambda: None, lambda: None):
+            signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert received == [signal.SIGTERM]

@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import logging
 import os
+import signal
 import sys
-from collections.abc import Callable, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
 
 from tpudata.errors import TpudataError
 
-# What a shell reports for a program that was ended by SIGINT and by SIGPIPE.
+# What a shell reports for a program that was ended by SIGINT, SIGPIPE and SIGTERM.
 INTERRUPTED = 130
 BROKEN_PIPE = 141
+TERMINATED = 143
+# After a signal: for the program to end by itself, and then to tidy up what it would have.
+_GRACE_SECONDS = 4.0
+_TIDY_SECONDS = 3.0
+# Whether `run_command` runs the command line of this process.
+_is_ours = False
+
+
+# More processes than cores help if each waits for an object store; from here on they only take memory, 100 MB and more each.
+_WORKERS_PER_CORE = 4
+_log = logging.getLogger("tpudata")
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, raised where Ctrl-C would raise a KeyboardInterrupt."""
 
 
 def run_command(function: Callable[[Sequence[str]], int], argv: Sequence[str] | None = None) -> int:
@@ -31,7 +52,9 @@ def run_command(function: Callable[[Sequence[str]], int], argv: Sequence[str] | 
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A class or file name may hold characters that the terminal's encoding does not have.
         sys.stdout.reconfigure(errors="backslashreplace")
+    global _is_ours
     try:
+        _is_ours = argv is None
         code = _outcome(function, sys.argv[1:] if argv is None else argv)
         # What is still buffered meets a closed pipe here, and not at the interpreter's exit where nobody can catch it.
         sys.stdout.flush()
@@ -47,6 +70,8 @@ def run_command(function: Callable[[Sequence[str]], int], argv: Sequence[str] | 
         reason = error.strerror or str(error)
         print(f"tpudata: error: standard output could not be written: {reason}.", file=sys.stderr)
         return TpudataError.exit_code
+    finally:
+        _is_ours = False
     return code
 
 
@@ -56,12 +81,131 @@ def _outcome(function: Callable[[Sequence[str]], int], argv: Sequence[str]) -> i
     except TpudataError as error:
         print(f"tpudata: error: {error}", file=sys.stderr)
         return error.exit_code
-    except KeyboardInterrupt:
-        print("tpudata: interrupted", file=sys.stderr)
-        return INTERRUPTED
+    except KeyboardInterrupt as error:
+        code, words = _interruption(error)
+        print(words, file=sys.stderr)
+        return code
     except SystemExit as done:
         # argparse leaves this way after --help.
         return done.code if isinstance(done.code, int) else int(done.code is not None)
+
+
+def most_workers() -> int:
+    """Return the number of worker processes that a command on this machine starts at most."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return _WORKERS_PER_CORE * cores
+
+
+def useful_workers(workers: int, parts: int | None) -> int:
+    """Return how many of the worker processes that were asked for are of use, and log it if they are fewer.
+
+    Args:
+        workers: how many were asked for.
+        parts: how many parts the work has at most, or None if that is unknown.
+    """
+    by_cores = most_workers()
+    useful = max(1, min(workers, by_cores, workers if parts is None else parts))
+    if useful < workers:
+        reason = f"{_WORKERS_PER_CORE} for each core" if useful == by_cores else "as many as the work has parts"
+        _log.warning("--workers %d: %d are started, %s.", workers, useful, reason)
+    return useful
+
+
+def _interruption(error: KeyboardInterrupt) -> tuple[int, str]:
+    """Return the exit code and the words for an interrupt."""
+    if isinstance(error, Terminated):
+        return TERMINATED, "tpudata: ended by SIGTERM"
+    return INTERRUPTED, "tpudata: interrupted"
+
+
+@contextlib.contextmanager
+def interruptible(stop: Callable[[], None], tidy: Callable[[], None]) -> Iterator[None]:
+    """Let SIGTERM and Ctrl-C end soon what runs inside, whatever it waits for.
+
+    Either raises in the main thread, and a second one is ignored. If this process runs a command of its own line and has not ended
+    a few seconds later, because a thread or a library waits for something, it is ended. Outside the main thread, and for a signal
+    whose handler the program has set, nothing changes.
+
+    Args:
+        stop: ends other processes that work for this one; called in another thread, at once.
+        tidy: removes temporary files; called in another thread, and only if the process must be ended.
+
+    Raises:
+        Terminated: SIGTERM came.
+        KeyboardInterrupt: Ctrl-C came.
+    """
+    defaults = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    interrupts = _Interrupts(stop, tidy)
+    before = {number: signal.getsignal(number) for number, default in defaults.items()}
+    changed = [number for number, default in defaults.items() if before[number] is default]
+    for number in changed:
+        signal.signal(number, interrupts.receive)
+    try:
+        yield
+    except BaseException as error:
+        if interrupts.received in (None, error):
+            raise
+        # Frameworks wrap an interrupt that meets a step at work, and fail of a worker that it ended.
+        raise interrupts.received from error
+    finally:
+        interrupts.leave()
+        for number in changed:
+            # A process that ends is not interrupted anew.
+            is_ending = interrupts.is_ours and interrupts.received is not None
+            signal.signal(number, signal.SIG_IGN if is_ending else before[number])
+
+
+class _Interrupts:
+    """Signals that a thread waits for: a handler may have interrupted the main thread while it held any lock."""
+
+    def __init__(self, stop: Callable[[], None], tidy: Callable[[], None]) -> None:
+        self.received: KeyboardInterrupt | None = None
+        self.is_ours = _is_ours
+        self._stop, self._tidy = stop, tidy
+        self._is_left = False
+        self._has_stopped = threading.Event()
+        self._reader, self._writer = os.pipe()
+        self._thread = threading.Thread(target=self._watch, name="tpudata-interrupts", daemon=True)
+        self._thread.start()
+
+    def receive(self, number: int, frame: FrameType | None) -> None:
+        """Handle a signal."""
+        del frame
+        if self.received is None:
+            self.received = Terminated() if number == signal.SIGTERM else KeyboardInterrupt()
+            os.write(self._writer, b"!")
+            raise self.received
+
+    def leave(self) -> None:
+        """Note that what was to be ended has ended; only the end of the process is still waited for."""
+        self._is_left = True
+        if self.received is not None:
+            self._has_stopped.wait(_TIDY_SECONDS)
+        else:
+            os.close(self._writer)
+            self._thread.join()
+            os.close(self._reader)
+
+    def _watch(self) -> None:
+        if not os.read(self._reader, 1):
+            return
+        assert self.received is not None
+        self._stop()
+        self._has_stopped.set()
+        if not self.is_ours:
+            return
+        time.sleep(_GRACE_SECONDS)
+        code, words = _interruption(self.received)
+        if not self._is_left:
+            tidying = threading.Thread(target=self._tidy, daemon=True)
+            tidying.start()
+            tidying.join(_TIDY_SECONDS)
+            with contextlib.suppress(OSError):
+                os.write(2, f"{words}\n".encode())
+        os._exit(code)
 
 
 def _stdout_fails() -> bool:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.beam_jobs.test_images import digests, make_pictures
+from tests.processes import assert_nobody_is_left
 
 ROOT = Path(__file__).parents[2]
 MOMENTS = 20
@@ -100,16 +98,6 @@ def undisturbed(jobs: Jobs, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     assert len(whole) > 40 + 40 + 4
     assert not [name for name in whole if "/." in f"/{name}"]
     return whole
-
-
-def assert_nobody_is_left(group: int) -> None:
-    """Waits, a few seconds at most, until a process group has no process any more."""
-    deadline = time.monotonic() + 3
-    with contextlib.suppress(ProcessLookupError):
-        while time.monotonic() < deadline:
-            os.killpg(group, 0)
-            time.sleep(0.05)
-        pytest.fail(f"process group {group} is still there")
 
 
 def test_killed_at_twenty_moments_and_resumed(jobs: Jobs, undisturbed: dict[str, str], tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.beam_jobs.test_images import digests
-from tests.beam_jobs.test_kill import Jobs, assert_nobody_is_left
+from tests.beam_jobs.test_kill import Jobs
+from tests.processes import assert_nobody_is_left
 
 SHARDS = 24
 MOMENTS = 8

@@ -1,4 +1,4 @@
-"""A worker process ends with the process that started it, whatever it is doing."""
+"""A worker process ends with the process that started it, and a run ends with an error when a worker is lost."""
 
 from __future__ import annotations
 
@@ -9,7 +9,15 @@ import sys
 import time
 from pathlib import Path
 
+import apache_beam as beam
 import pytest
+from apache_beam.options.pipeline_options import DirectOptions
+
+from beam_jobs.images import run
+from beam_jobs.runner import new_pipeline, pipeline_options, run_pipeline
+from tests.beam_jobs.test_images import make_pictures
+from tpudata.errors import TpudataError
+from tpudata.process import most_workers
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
@@ -44,3 +52,46 @@ def test_a_worker_in_the_middle_of_work_ends_when_its_parent_is_killed(tmp_path:
         return
     os.killpg(job.pid, signal.SIGKILL)
     pytest.fail("a worker went on for 5 seconds without its parent")
+
+
+def test_a_worker_that_still_loads_ends_with_its_lifeline(tmp_path: Path) -> None:
+    package = tmp_path / "apache_beam"
+    package.mkdir()
+    (package / "__init__.py").write_text(
+        "import pathlib, time; pathlib.Path(__file__).with_name('loads').touch(); time.sleep(60)"
+    )
+    reader, writer = os.pipe()
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "beam_jobs.worker", str(reader)],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT)))},
+            pass_fds=[reader],
+        )
+        deadline = time.monotonic() + 30
+        while not (package / "loads").exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert process.poll() is None
+    finally:
+        os.close(writer)
+        os.close(reader)
+    assert process.wait(10) == 1
+
+
+def test_a_lost_worker_is_an_error_and_no_hang() -> None:
+    pipeline = new_pipeline(pipeline_options([], 2)[0])
+    _ = pipeline | beam.Create([signal.SIGKILL]) | beam.Map(lambda number: os.kill(os.getpid(), number))
+    with pytest.raises(TpudataError, match=r"worker process \d+ was ended by SIGKILL\..* fewer --workers"):
+        run_pipeline(pipeline)
+
+
+def test_workers_are_no_more_than_there_is_use_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    source = make_pictures(tmp_path / "in", 6)
+    flags = ["--split", "train=1", "--num-shards=2", "--workers=1000"]
+    run(["--input", str(source), "--output", str(tmp_path / "two"), *flags])
+    # Three class folders are listed, then two shards are written.
+    assert caplog.messages == ["--workers 1000: 3 are started, as many as the work has parts."]
+    caplog.clear()
+    pipeline = new_pipeline(pipeline_options([], 1000)[0], parts=10**6)
+    assert pipeline.options.view_as(DirectOptions).direct_num_workers == most_workers()
+    assert caplog.messages == [f"--workers 1000: {most_workers()} are started, 4 for each core."]

@@ -2,6 +2,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +14,10 @@ from PIL import Image
 
 from beam_jobs.images import run
 from tests.datasets import write_undecodable
+from tests.processes import assert_nobody_is_left
 from tpudata.cli import main
+
+ROOT = Path(__file__).parents[2]
 
 
 def draw(folder: Path, count: int) -> list[Path]:
@@ -128,3 +135,17 @@ def test_no_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", str(tmp_path), "--workers=0"]) == 2
     assert "'0' is not a whole number of 1 or more" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's lists of a process's children")
+def test_sigterm_ends_it_with_a_line(converted: Path) -> None:
+    command = [sys.executable, "-m", "tpudata", "verify", str(converted), "--workers=2"]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    deadline = time.monotonic() + 60
+    while len(children.read_text().split()) < 3 and time.monotonic() < deadline:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=10)
+    assert (process.returncode, errors) == (143, "tpudata: ended by SIGTERM\n")
+    assert_nobody_is_left(process.pid)

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import shutil
+import signal
 import struct
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +22,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.datasets import FILENAME, LABEL, write_dataset, write_images
+from tests.processes import assert_nobody_is_left
 from tpudata.errors import DatasetError
 from tpudata.format import (
     Feature,
@@ -32,6 +38,7 @@ from tpudata.format import (
 )
 from tpudata.format.example import MAX_EXAMPLE_BYTES
 
+ROOT = Path(__file__).parents[2]
 FIRST, SECOND, OTHER = (
     "train-00000-of-00002.tfrecord",
     "train-00001-of-00002.tfrecord",
@@ -589,3 +596,46 @@ def test_further_checks_of_each_record(damaged: Path) -> None:
 
     assert places(damaged, example_check=check) == [(OTHER, record_starts(damaged / OTHER)[1])]
     assert len(seen) == 143
+
+
+def check_slowly(manifest: Manifest, example: Any) -> Iterator[str]:
+    Path(os.environ["BEGUN"]).touch()
+    time.sleep(60)
+    yield "never"
+
+
+VERIFIES = """
+import sys
+from tests.format.test_verify import check_slowly
+from tpudata.format import verify
+if __name__ == "__main__":
+    list(verify(sys.argv[1], example_check=check_slowly, workers=2))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT], ids=lambda number: number.name)
+def test_processes_end_with_the_one_that_started_them(intact: Path, tmp_path: Path, number: signal.Signals) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(VERIFIES)
+    begun = tmp_path / "begun"
+    paths = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
+    process = subprocess.Popen(
+        [sys.executable, str(program), str(intact)],
+        env={**os.environ, "BEGUN": str(begun), "PYTHONPATH": paths},
+        start_new_session=True,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 60
+    while not begun.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert begun.exists()
+    # As a terminal sends Ctrl-C: to all.
+    (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
+    assert process.wait(10) != 0
+    assert_nobody_is_left(process.pid)
+
+
+def test_processes_are_no_more_than_shards(intact: Path, caplog: pytest.LogCaptureFixture) -> None:
+    shards = len(open_dataset(str(intact)).manifest.shard_names())
+    assert list(verify(str(intact), workers=1000)) == []
+    assert caplog.messages == [f"--workers 1000: {shards} are started, as many as the work has parts."]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import itertools
 import os
 import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -368,3 +370,44 @@ def test_an_upload_sends_at_once_by_way_of_a_proxy_too(store: FakeGcs, monkeypat
     with pytest.raises(StoreAwayError):
         GcsStorage(Patience(limit=0.01)).read("gs://b/a")
     assert (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1) in asked[0]
+
+
+def test_swap_is_done_if_the_content_is_as_expected(store: FakeGcs, gcs: Storage) -> None:
+    path = "gs://b/new/file"
+    assert not gcs.swap(path, b"one", b"two")
+    assert gcs.swap(path, None, b"one")
+    assert not gcs.swap(path, None, b"two")
+    assert not gcs.swap(path, b"other", b"two")
+    assert gcs.swap(path, b"one", b"two")
+    assert not gcs.swap(path, b"one", None)
+    assert store.buckets["b"]["new/file"].data == b"two"
+    assert gcs.swap(path, b"two", None)
+    assert gcs.swap(path, None, None)
+    assert not store.buckets["b"]
+
+
+def test_of_many_swaps_at_once_one_is_done(store: FakeGcs, gcs: Storage) -> None:
+    store.latency = 0.01
+    standing: bytes | None = None
+    with ThreadPoolExecutor(8) as pool:
+        for turn in range(4):
+            news = [f"{turn} {number}".encode() for number in range(8)]
+            done = list(pool.map(gcs.swap, ["gs://b/file"] * 8, [standing] * 8, news))
+            assert done.count(True) == 1
+            standing = news[done.index(True)]
+            assert store.buckets["b"]["file"].data == standing
+
+
+@pytest.mark.parametrize("kind", ["503", "reset", "lost", "truncated", "corrupt", "cut"])
+@pytest.mark.parametrize("passing", range(3))
+@pytest.mark.parametrize("operation", ["stat", "read", "upload", "part", "delete"])
+def test_a_swap_is_done_once_whatever_happens_on_the_way(
+    store: FakeGcs, kind: str, passing: int, operation: str
+) -> None:
+    gcs = GcsStorage(Patience(first_wait=0.001, longest_wait=0.001))
+    store.faults.add(Fault(kind, operation, passing=passing))
+    contents = [None, b"one", b"two", b"three", None]
+    for old, new in itertools.pairwise(contents):
+        assert gcs.swap("gs://b/file", old, new)
+        found = store.buckets["b"].get("file")
+        assert (found and found.data) == new

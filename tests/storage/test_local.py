@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -326,3 +327,47 @@ def test_the_path_decides_the_storage(tmp_path: Path) -> None:
         assert isinstance(storage_for(path), LocalStorage)
     with pytest.raises(StorageError, match="no storage for ftp://"):
         storage_for("ftp://host/file")
+
+
+def test_swap_is_done_if_the_content_is_as_expected(tmp_path: Path) -> None:
+    path = str(tmp_path / "new" / "file")
+    assert not STORAGE.swap(path, b"one", b"two")
+    assert STORAGE.swap(path, None, b"one")
+    assert not STORAGE.swap(path, None, b"two")
+    assert not STORAGE.swap(path, b"other", b"two")
+    assert STORAGE.read(path) == b"one"
+    assert STORAGE.swap(path, b"one", b"two")
+    assert not STORAGE.swap(path, b"one", None)
+    assert STORAGE.read(path) == b"two"
+    assert STORAGE.swap(path, b"two", None)
+    assert STORAGE.swap(path, None, None)
+    assert names(tmp_path / "new") == []
+
+
+def test_of_many_swaps_at_once_one_is_done(tmp_path: Path) -> None:
+    path = str(tmp_path / "file")
+    standing: bytes | None = None
+    with ThreadPoolExecutor(8) as pool:
+        for turn in range(20):
+            news = [f"{turn} {number}".encode() for number in range(8)]
+            done = list(pool.map(STORAGE.swap, [path] * 8, [standing] * 8, news))
+            assert done.count(True) == 1
+            standing = news[done.index(True)]
+            assert STORAGE.read(path) == standing
+    assert names(tmp_path) == ["file"]
+
+
+def test_swap_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise OSError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(os, "link", fails)
+    assert STORAGE.swap(str(tmp_path / "file"), None, b"one")
+    assert not STORAGE.swap(str(tmp_path / "file"), None, b"two")
+    assert STORAGE.read(str(tmp_path / "file")) == b"one"
+
+
+def test_a_swap_that_cannot_be_written_says_why(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(StorageError, match="could not be written"):
+        STORAGE.swap(str(tmp_path / "file" / "below"), None, b"one")

@@ -12,6 +12,7 @@ from tqdm import tqdm
 from beam_jobs.image_check import decoded_image_problems, image_problems
 from tpudata.flags import FlagParser, positive_int
 from tpudata.format import Defect, Manifest, open_dataset, verify
+from tpudata.process import interruptible
 from tpudata.tables import bytes_text, count_text, table
 
 _DEFECTS = 1
@@ -32,22 +33,26 @@ def run(argv: Sequence[str]) -> int:
         "--workers", type=positive_int, default=1, metavar="N", help="processes to use (default: %(default)s)"
     )
     flags = parser.parse(argv)
-    if flags.json:
-        defects = list(_defects(flags.folder, flags.workers, decode=flags.decode))
-        json.dump(
-            {"path": flags.folder, "defects": [dataclasses.asdict(defect) for defect in defects]}, sys.stdout, indent=1
-        )
+    with interruptible(lambda: None, lambda: None):
+        return _report(flags.folder, flags.workers, decode=flags.decode, as_json=flags.json)
+
+
+def _report(folder: str, workers: int, *, decode: bool, as_json: bool) -> int:
+    defects = _defects(folder, workers, decode=decode)
+    if as_json:
+        found = list(defects)
+        json.dump({"path": folder, "defects": [dataclasses.asdict(defect) for defect in found]}, sys.stdout, indent=1)
         print()
-        return _DEFECTS if defects else 0
+        return _DEFECTS if found else 0
     count = 0
-    for defect in _defects(flags.folder, flags.workers, decode=flags.decode):
+    for defect in defects:
         count += 1
         # Above the bar, where there is one.
         tqdm.write(str(defect), file=sys.stdout)
     if count:
-        print(f"{flags.folder}: {count_text(count)} {'defect' if count == 1 else 'defects'}")
+        print(f"{folder}: {count_text(count)} {'defect' if count == 1 else 'defects'}")
         return _DEFECTS
-    print(_intact_text(flags.folder, open_dataset(flags.folder).manifest))
+    print(_intact_text(folder, open_dataset(folder).manifest))
     return 0
 
 

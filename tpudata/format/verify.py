@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import concurrent.futures
-import functools
 import hashlib
 import json
-import multiprocessing
 from collections.abc import Callable, Generator, Iterator
 
 import google_crc32c
@@ -20,6 +17,7 @@ from tpudata.format.layout import INDEX_FOLDER, LABELS_NAME, REJECTS_FOLDER, SHA
 from tpudata.format.manifest import MANIFEST_NAME, Manifest, Shard, checksum_fits
 from tpudata.format.shard_check import ExampleCheck, ShardCheck
 from tpudata.format.tokenizer_file import tokenizer_file
+from tpudata.format.verify_shards import shard_defects
 from tpudata.storage import Entry, storage_for
 
 __all__ = ["Defect", "ExampleCheck", "verify"]
@@ -69,7 +67,7 @@ def verify(
     yield from _rejects(folder, manifest)
     if manifest.keys:
         yield from _keys(folder, manifest, shards)
-    yield from _shards(ShardCheck(folder, manifest, example_check), shards, workers, progress)
+    yield from shard_defects(ShardCheck(folder, manifest, example_check), shards, workers, progress)
 
 
 def _manifest(path: str) -> Generator[Defect, None, Manifest | None]:
@@ -195,33 +193,3 @@ def _is_reject(line: bytes) -> bool:
     except ValueError:
         return False
     return isinstance(value, dict) and {"source", "offset", "reason"} <= value.keys() and line.endswith(b"\n")
-
-
-def _shards(
-    check: ShardCheck, shards: list[Shard], workers: int, progress: Callable[[int, int], None] | None
-) -> Iterator[Defect]:
-    """The defects of the shards, in their order."""
-    total = sum(shard.bytes for shard in shards)
-    advance = functools.partial(_advance, progress, total) if progress else None
-    if min(workers, len(shards)) <= 1:
-        for shard in shards:
-            yield from check.defects(shard, advance)
-        return
-    # Fresh processes: a fork would copy the threads' locks of whatever this one runs, in the state they happen to be in.
-    context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(workers, mp_context=context) as pool:
-        try:
-            for shard, defects in zip(shards, pool.map(functools.partial(_all_defects, check), shards), strict=True):
-                yield from defects
-                if advance:
-                    advance(shard.bytes)
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-def _advance(progress: Callable[[int, int], None], total: int, read: int) -> None:
-    progress(read, total)
-
-
-def _all_defects(check: ShardCheck, shard: Shard) -> list[Defect]:
-    return list(check.defects(shard))

@@ -55,3 +55,9 @@ class Storage(Protocol):
 
     def delete(self, path: str) -> None:
         """Removes a file; no error where there is none."""
+
+    def swap(self, path: str, old: bytes | None, new: bytes | None) -> bool:
+        """Replace the content of a small file, if it is `old`, by `new`; return whether that was done.
+
+        None stands for no file. Of several that try at the same time, one succeeds, provided that all contents ever written differ.
+        """

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, NamedTuple
 import google_crc32c
 from google.api_core import exceptions as api
 
-from tpudata.errors import StorageError
+from tpudata.errors import StorageError, StoreAwayError
 from tpudata.storage._gcs_errors import ERRORS, ReplacedError, named, split_path
 from tpudata.storage._gcs_session import DamagedError, Patience, Session
 from tpudata.storage._gcs_upload import PART_BYTES, ObjectWriter, checksum_text, object_url
@@ -120,6 +120,42 @@ class GcsStorage:
         url = object_url(*_split_object(path))
         with named("deleted", path), contextlib.suppress(api.NotFound):
             self._session.patiently(lambda: self._session.request("DELETE", url))
+
+    def swap(self, path: str, old: bytes | None, new: bytes | None) -> bool:
+        """Replace the content of a small object, if it is `old`, by `new`; return whether that was done."""
+        bucket, name = _split_object(path)
+        with named("written", path):
+            found = self._look(bucket, name)
+        generation = 0 if found is None else found.generation
+        try:
+            standing = None if found is None else self._get(path, {}, generation)
+        except StoreAwayError:
+            raise
+        except StorageError:
+            # It was replaced since it was looked up.
+            return False
+        if standing != old or (found is None and new is None):
+            return standing == old
+        with named("written", path):
+            try:
+                if new is None:
+                    url = f"{object_url(bucket, name)}?ifGenerationMatch={generation}"
+                    with contextlib.suppress(api.NotFound):
+                        self._session.patiently(lambda: self._session.request("DELETE", url))
+                else:
+                    self._put(ObjectWriter(self._session, bucket, name, generation), new)
+            except api.PreconditionFailed:
+                return False
+        return True
+
+    def _put(self, writer: ObjectWriter, data: bytes) -> None:
+        try:
+            writer.write(data)
+            writer.finish()
+        except BaseException:
+            with contextlib.suppress(*ERRORS):
+                writer.abandon()
+            raise
 
     def _read_range(self, path: str, offset: int, length: int, generation: int | None) -> bytes:
         if length <= 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import mmap
 import operator
 import os
@@ -132,6 +133,68 @@ class LocalStorage:
         """Removes a file; no error where there is none."""
         with named("deleted", path):
             Path(path).unlink(missing_ok=True)
+
+    def swap(self, path: str, old: bytes | None, new: bytes | None) -> bool:
+        """Replace the content of a small file, if it is `old`, by `new`; return whether that was done."""
+        target = Path(path)
+        with named(WRITTEN, path):
+            if new is not None:
+                target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                with _locked(target.parent):
+                    return _swapped(target, old, new)
+            except FileNotFoundError:
+                # The folder is gone, or somebody tidied up what was being written.
+                return old is None is new
+
+
+def _swapped(target: Path, old: bytes | None, new: bytes | None) -> bool:
+    try:
+        found = target.read_bytes()
+    except FileNotFoundError:
+        found = None
+    if found != old:
+        return False
+    if new is None:
+        target.unlink(missing_ok=True)
+        return True
+    temporary = target.with_name(f"{target.name}.{uuid.uuid4().hex}")
+    try:
+        with open(temporary, "xb") as file:
+            file.write(new)
+            file.flush()
+            os.fsync(file.fileno())
+        if old is None:
+            return _linked(temporary, target)
+        temporary.replace(target)
+        return True
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _linked(temporary: Path, target: Path) -> bool:
+    """Give a file a name that nobody has, and return whether that was so; two machines may try at the same time."""
+    try:
+        os.link(temporary, target)
+    except FileExistsError:
+        return False
+    except OSError:
+        # Some file systems have no links.
+        temporary.replace(target)
+    return True
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keep other processes of this machine, which do the same, out of a folder. The system lets them in when this one dies."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        # Some mounted disks lock no folders.
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _is_in_memory(descriptor: int, offset: int) -> bool:

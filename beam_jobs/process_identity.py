@@ -1,0 +1,36 @@
+"""Whether a process that another one names is still there: its id alone does not say, since ids are used again."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import uuid
+from pathlib import Path
+
+_DEAD_STATES = ("Z", "X")
+
+
+@functools.cache
+def machine_identity() -> str:
+    """Return what tells this machine, since it was switched on, from others of its host name, and containers from each other."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return f"{uuid.getnode():012x}"
+
+
+def birth_of(pid: int) -> str | None:
+    """Return when a process of this machine began, as the system counts; None if there is no such process, or it has ended."""
+    try:
+        # The name before the state may hold anything.
+        state, *fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        return None if state in _DEAD_STATES else fields[18]
+    except OSError:
+        if Path("/proc/self/stat").exists():
+            return None
+    found = subprocess.run(
+        ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
+    ).stdout
+    state, _, birth = found.strip().partition(" ")
+    return birth.strip() if birth and state[:1] not in _DEAD_STATES else None
