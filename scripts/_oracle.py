@@ -59,6 +59,9 @@ KNOWN = (
         "checkpoints/never",
         "With neither interval there are still the checkpoints at the start and at the end; the original lost the training",
     ),
+    Known(
+        "first_values", "*parts/w*", "Checkpoints keep partitioned variables part by part, under the names of the parts"
+    ),
     Known("errors", "error/eval_metrics with too few tensors", "Found when the spec is made, as a ValueError"),
     Known("errors", "error/host_call with too few tensors", "Found when the spec is made, as a ValueError"),
     Known("errors", "error/model_fn returns None", "A TypeError that says so; the original fell over it"),

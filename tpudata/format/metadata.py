@@ -15,13 +15,13 @@ from tpudata.storage import for_each, storage_for
 
 
 def metadata_names(compression: str | None, *, labelled: bool) -> tuple[str, ...]:
-    """Names of the files that stand beside the shards and the manifest of a dataset.
+    """Return the names of files that may be next to the shards and the manifest of a dataset.
 
     Args:
         compression: of its shards.
         labelled: whether it has classes.
     """
-    return (*((LABELS_NAME,) if labelled else ()), *tfds.names(compression))
+    return (*((LABELS_NAME,) if labelled else ()), *tfds.names(compression, labelled=labelled))
 
 
 def write_metadata(folder: str, manifest: Manifest, labels: Sequence[str] | None = None) -> None:
@@ -46,7 +46,7 @@ def write_metadata(folder: str, manifest: Manifest, labels: Sequence[str] | None
                 f"Class name {broken[0]!r} is empty or has a line break, which {LABELS_NAME} cannot hold. Rename it."
             )
         files[LABELS_NAME] = "".join(f"{name}\n" for name in labels).encode()
-    files.update(tfds.metadata(manifest))
+    files.update(tfds.metadata(manifest, labels))
     crc32c = None if labels is None else google_crc32c.value(files[LABELS_NAME])
     storage = storage_for(folder)
 

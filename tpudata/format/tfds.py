@@ -2,7 +2,8 @@
 
 `dataset_info.json` follows the DatasetInfo proto and `features.json` the Feature proto of tensorflow_datasets
 (core/proto/{dataset_info,feature}.proto) in proto3 JSON, where 64-bit integers are strings. Features keep their flat names, such
-as `image/encoded`.
+as `image/encoded`. Class names are in `DIR/LABEL.labels.txt`, such as `image.class.label.labels.txt`: TFDS finds them by the
+feature's name, with dots for slashes (core/features/feature.py).
 
 A split of TFDS is one run of numbered files, so what an append has added to a split is a split of its own there, called like its
 files: `train` and `train-a001`. `split="train+train-a001"` reads both, and `split="all"` everything.
@@ -16,32 +17,58 @@ TFDS reads no compressed TFRecord files (tensorflow_datasets/core/file_adapters.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from tpudata.format.features import Feature
 from tpudata.format.layout import place_of, prefix_of
 from tpudata.format.manifest import Manifest, Shard
+from tpudata.format.model_features import LABELS, fed_features, label_feature
 
 DATASET_INFO_NAME = "dataset_info.json"
 FEATURES_NAME = "features.json"
 NAMES = (DATASET_INFO_NAME, FEATURES_NAME)
+# Class names of the features that usually hold the label.
+CLASS_NAMES = tuple(f"{name.replace('/', '.')}.labels.txt" for name in LABELS)
 _FILE_TEMPLATE = "{SPLIT}-{SHARD_X_OF_Y}.{FILEFORMAT}"
 _PACKAGE = "tensorflow_datasets.core.features"
 
 
-def names(compression: str | None) -> tuple[str, ...]:
-    """The names of the files that TFDS needs; none where it would not read the shards."""
-    return NAMES if compression is None else ()
+def names(compression: str | None, *, labelled: bool = False) -> tuple[str, ...]:
+    """Return the names of the files that TFDS may need; none if it would not read the shards."""
+    if compression is not None:
+        return ()
+    return (*NAMES, *(CLASS_NAMES if labelled else ()))
 
 
-def metadata(manifest: Manifest) -> dict[str, bytes]:
-    """The files of these names."""
-    written = {DATASET_INFO_NAME: dataset_info, FEATURES_NAME: features}
-    return {name: written[name](manifest) for name in names(manifest.compression)}
+def metadata(manifest: Manifest, labels: Sequence[str] | None) -> dict[str, bytes]:
+    """Return the files that TFDS needs, by name.
+
+    Args:
+        manifest: of the dataset.
+        labels: its class names; None if it has no classes.
+    """
+    if manifest.compression is not None:
+        return {}
+    found = {DATASET_INFO_NAME: dataset_info(manifest), FEATURES_NAME: features(manifest)}
+    label = label_feature(manifest)
+    if labels is not None and label is not None and label.num_classes == len(labels) and _are_class_names(labels):
+        # Below the offset no label occurs; TFDS wants a name all the same.
+        unused = [f"unused {number}" for number in range(label.label_offset)]
+        if not {*unused} & {*labels}:
+            name = CLASS_NAMES[LABELS.index(label.name)]
+            found[name] = "".join(f"{item}\n" for item in (*unused, *labels)).encode()
+    return found
 
 
-def dataset_info(manifest: Manifest) -> bytes:
-    """The bytes of `dataset_info.json`."""
+def _are_class_names(labels: Sequence[str]) -> bool:
+    """Return whether TFDS takes them: it strips names, ignores empty ones and rejects equal ones."""
+    stripped = [name.strip() for name in labels]
+    return all(stripped) and len({*stripped}) == len(stripped)
+
+
+def dataset_info(manifest: Manifest, *, supervised: bool = True) -> bytes:
+    """Return the bytes of `dataset_info.json`; without `supervised` as earlier versions wrote it."""
     runs: dict[str, list[Shard]] = {}
     for split in manifest.splits.values():
         for shard in split.shards:
@@ -55,7 +82,17 @@ def dataset_info(manifest: Manifest) -> bytes:
         }
         for name, shards in sorted(runs.items())
     ]
-    return _json({"name": "tpudata", "version": "1.0.0", "fileFormat": "tfrecord", "splits": splits})
+    info = {"name": "tpudata", "version": "1.0.0", "fileFormat": "tfrecord", "splits": splits}
+    return _json({**info, **(_supervised_keys(manifest) if supervised else {})})
+
+
+def _supervised_keys(manifest: Manifest) -> dict[str, Any]:
+    """Return the features that `as_supervised=True` gives: the one that a model is fed, and the label."""
+    label = label_feature(manifest)
+    fed = fed_features(manifest, label)
+    if label is None or len(fed) != 1:
+        return {}
+    return {"supervisedKeys": {"input": fed[0].name, "output": label.name}}
 
 
 def features(manifest: Manifest) -> bytes:

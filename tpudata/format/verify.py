@@ -8,9 +8,9 @@ from collections.abc import Callable, Generator, Iterator
 
 import google_crc32c
 
-from tpudata.errors import CorruptionError, DatasetError
+from tpudata.errors import CorruptionError, DatasetError, StorageError
 from tpudata.format import tfds
-from tpudata.format.dataset import open_dataset
+from tpudata.format.dataset import Dataset, open_dataset
 from tpudata.format.defect import Defect
 from tpudata.format.keys import ShardKeys
 from tpudata.format.layout import INDEX_FOLDER, LABELS_NAME, REJECTS_FOLDER, SHARD_SUFFIX, index_name, keys_name
@@ -89,10 +89,23 @@ def _manifest(path: str) -> Generator[Defect, None, Manifest | None]:
         return None
 
 
+def _labels(folder: str, manifest: Manifest) -> tuple[str, ...] | None:
+    """Return the class names; None if there are none, or labels.txt is not as it was written, which is reported separately."""
+    try:
+        names = Dataset(folder, manifest).labels()
+    except (DatasetError, StorageError):
+        return None
+    if names is None or google_crc32c.value("".join(f"{name}\n" for name in names).encode()) != manifest.labels_crc32c:
+        return None
+    return names
+
+
 def _beside(folder: str, manifest: Manifest) -> Iterator[Defect]:
     """What is wrong with the tokenizer's file, labels.txt and the TFDS metadata."""
     storage = storage_for(folder)
-    metadata = tfds.metadata(manifest)
+    labels = _labels(folder, manifest)
+    metadata = tfds.metadata(manifest, labels)
+    earlier = {tfds.DATASET_INFO_NAME: tfds.dataset_info(manifest, supervised=False)}
     tokenizer = tokenizer_file(manifest)
     if tokenizer is not None:
         path = storage.join(folder, tokenizer.name)
@@ -100,14 +113,18 @@ def _beside(folder: str, manifest: Manifest) -> Iterator[Defect]:
             yield Defect(path, None, "is missing; the manifest names it as the tokenizer's file")
         elif hashlib.sha256(storage.read(path)).hexdigest() != tokenizer.sha256:
             yield Defect(path, 0, "the SHA-256 of the tokenizer's file is not the manifest's")
-    for name in tfds.NAMES:
+    for name in (*tfds.NAMES, *tfds.CLASS_NAMES):
         path, due = storage.join(folder, name), metadata.get(name)
         if storage.stat(path) is None:
-            if due is not None:
+            # Earlier versions wrote no class names for TFDS.
+            if due is not None and name in tfds.NAMES:
                 yield Defect(path, None, "is missing")
         elif due is None:
-            yield Defect(path, None, "should not be there: TFDS does not read compressed shards")
-        elif (found := storage.read(path)) != due:
+            if name in tfds.NAMES:
+                yield Defect(path, None, "should not be there: TFDS does not read compressed shards")
+            elif labels is not None:
+                yield Defect(path, None, "should not be there: TFDS takes other class names than labels.txt has")
+        elif (found := storage.read(path)) not in (due, earlier.get(name)):
             yield Defect(path, _first_difference(found, due), "differs from what the manifest says")
     path = storage.join(folder, LABELS_NAME)
     present = storage.stat(path) is not None
