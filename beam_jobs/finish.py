@@ -25,6 +25,7 @@ from tpudata.errors import OutputError, SourceError
 from tpudata.format import Manifest, Shard, Source, Split, open_dataset, write_metadata
 from tpudata.format.layout import REJECTS_FOLDER
 from tpudata.format.manifest import MANIFEST_NAME
+from tpudata.format.written_files import WrittenFile
 from tpudata.storage import storage_for
 
 
@@ -98,7 +99,9 @@ class WriteMetadata(beam.DoFn):  # type: ignore[misc]
             unplanned.update(counts)
         rejected = Counter(unplanned)
         converted: Counter[str] = Counter()
+        written: list[WrittenFile] = []
         for result in (ShardResult(*fields) for fields in sorted(results, key=lambda fields: str(fields[1]))):
+            written += (WrittenFile(*file) for file in result.files)
             said = json.loads(result.summary)
             summary = self._converter.summary_from_json(said)
             total.merge(summary)
@@ -152,9 +155,12 @@ class WriteMetadata(beam.DoFn):  # type: ignore[misc]
             self._refuse_another_append(self._base.manifest, manifest)
         else:
             refuse_another_run(self._options.output, manifest)
-        self._write_files(files)
+        written += self._write_files(files)
+        if self._base is not None:
+            shards_before = (shard for split in self._base.manifest.splits.values() for shard in split.shards)
+            written += (WrittenFile(shard.name, shard.bytes, shard.crc32c) for shard in shards_before)
         check_claim(self._options.output, self._claim)
-        write_metadata(self._options.output, manifest, labels.names if self._has_classes else None)
+        write_metadata(self._options.output, manifest, labels.names if self._has_classes else None, written)
         self._drop_claim()
         yield manifest
 
@@ -174,11 +180,12 @@ class WriteMetadata(beam.DoFn):  # type: ignore[misc]
         if self._claim is not None and self._claim.ends_with != PROCESS:
             drop_claim(self._options.output, self._claim)
 
-    def _write_files(self, files: Mapping[str, bytes]) -> None:
+    def _write_files(self, files: Mapping[str, bytes]) -> list[WrittenFile]:
         storage = storage_for(self._options.output)
         for name, data in files.items():
             with storage.create(storage.join(self._options.output, name)) as file:
                 file.write(data)
+        return [WrittenFile.of(*file) for file in files.items()]
 
     def _refuse_another_append(self, before: Manifest, after: Manifest) -> None:
         """Raises OutputError where the manifest that is there is neither the one that was found, nor what a retry finds."""

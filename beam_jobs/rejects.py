@@ -23,6 +23,7 @@ import numpy as np
 from tpudata.errors import BadRecordError, CorruptionError
 from tpudata.format.keys import Entries
 from tpudata.format.layout import REJECTS_FOLDER, SHARD_SUFFIX, is_listing_rejects
+from tpudata.format.written_files import WrittenFile
 from tpudata.storage import storage_for
 
 # But those of UTF-8, int64 and float32.
@@ -55,35 +56,41 @@ class Rejects:
         """How many there are of each kind: the reason without its particulars."""
         return dict(sorted(self._counts.items()))
 
-    def write(self, output: str) -> None:
-        """Writes them into the dataset's folder; no file where there are none, also where a killed run has left one."""
+    def write(self, output: str) -> tuple[WrittenFile, ...]:
+        """Write them into the dataset's folder and return the file; none if there are none, also if a killed run has left one."""
         if not self._lines:
             storage_for(output).delete(self._path(output))
-            return
+            return ()
+        data = b"".join(self._lines)
         with storage_for(output).create(self._path(output)) as file:
-            file.write(b"".join(self._lines))
+            file.write(data)
+        return (WrittenFile.of(rejects_name(self.name), data),)
 
-    def write_without_shard(self, output: str, entries: Entries) -> None:
-        """Writes those of a shard that has no other inputs, whose keys are `entries`, into a list of their own."""
+    def write_without_shard(self, output: str, entries: Entries) -> tuple[WrittenFile, ...]:
+        """Write those of a shard without other inputs, whose keys are `entries`, into a separate list, and return its file."""
         rows = entries.view(np.uint8).reshape(len(self._lines), -1)
+        lines = [
+            f"{json.dumps({**json.loads(line), 'entry': entry.tobytes().hex()})}\n".encode()
+            for line, entry in zip(self._lines, rows, strict=True)
+        ]
+        data = b"".join(lines)
         with storage_for(output).create(self._list_path(output)) as file:
-            for line, entry in zip(self._lines, rows, strict=True):
-                file.write(f"{json.dumps({**json.loads(line), 'entry': entry.tobytes().hex()})}\n".encode())
+            file.write(data)
+        return (WrittenFile.of(self._list_name(), data),)
 
     def remove_without_shard(self, output: str) -> None:
         """Removes what `write_without_shard` wrote: another attempt at the shard, where reading failed, may have."""
         storage_for(output).delete(self._list_path(output))
 
-    def written(self, output: str) -> bool:
-        """Whether the shard's rejects stand in the dataset's folder."""
-        return storage_for(output).stat(self._path(output)) is not None
-
     def _path(self, output: str) -> str:
         return storage_for(output).join(output, rejects_name(self.name))
 
-    def _list_path(self, output: str) -> str:
+    def _list_name(self) -> str:
         digest = hashlib.blake2b(self.name.encode(), digest_size=16).hexdigest()
-        return storage_for(output).join(output, rejects_name(f"listing-{digest}"))
+        return rejects_name(f"listing-{digest}")
+
+    def _list_path(self, output: str) -> str:
+        return storage_for(output).join(output, self._list_name())
 
 
 def rejects_name(shard: str) -> str:

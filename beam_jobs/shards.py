@@ -29,10 +29,12 @@ from beam_jobs.reading import read_references
 from beam_jobs.reference import Reference
 from beam_jobs.rejects import Rejects, rejects_name
 from tpudata.errors import BadRecordError, CorruptionError, SourceError
-from tpudata.format import ShardIndex, index_name, shard_name, write_shard
+from tpudata.format import ShardIndex, index_name, shard_name
 from tpudata.format.example import MAX_EXAMPLE_BYTES
 from tpudata.format.keys import Entries, ShardKeys
 from tpudata.format.layout import keys_name, shard_prefix
+from tpudata.format.shard import write_shard_files
+from tpudata.format.written_files import WrittenFile
 from tpudata.storage import storage_for
 
 _INPUTS, _RECORDS, _REJECTED = "inputs", "records", "rejected"
@@ -49,6 +51,7 @@ class ShardResult(NamedTuple):
         crc32c: of the file.
         summary: what the converter says about its records, as JSON: a runner takes no names that are not UTF-8.
         rejected: how many of its inputs were refused, by reason.
+        files: those that belong to it, as they were written or found.
     """
 
     split: str
@@ -58,6 +61,7 @@ class ShardResult(NamedTuple):
     crc32c: int
     summary: str
     rejected: dict[str, int]
+    files: tuple[WrittenFile, ...] = ()
 
 
 class WriteShards(beam.DoFn):  # type: ignore[misc]
@@ -130,12 +134,13 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
         name = shard_name(shard_prefix(split, self._append), number, plan.splits[split].count)
         entries = known_entries(inside)
         inputs = _inputs_digest(entries, labels, self._converter, learned)
-        kept = self._finished(name, inputs) if self._resume else None
-        if kept is not None:
+        finished = self._finished(name, inputs) if self._resume else None
+        if finished is not None:
+            kept, files = finished
             self._shards_kept.inc()
             rejected = dict(kept.summary[_REJECTED])
             summary = json.dumps(kept.summary[_RECORDS])
-            yield (split, name, kept.records, kept.shard_bytes, kept.shard_crc32c, summary, rejected)
+            yield (split, name, kept.records, kept.shard_bytes, kept.shard_crc32c, summary, rejected, files)
             return
         counted = self._converter.new_summary()
         rejects = Rejects(name)
@@ -148,12 +153,11 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
         if first is None:
             self._remove_shard(name)
             mark_refused(entries, refused)
-            if refused:
-                rejects.write_without_shard(self._output, entries[refused])
-            yield (split, name, 0, 0, 0, json.dumps(counted.to_json()), rejects.counts())
+            files = rejects.write_without_shard(self._output, entries[refused]) if refused else ()
+            yield (split, name, 0, 0, 0, json.dumps(counted.to_json()), rejects.counts(), files)
             return
         rejects.remove_without_shard(self._output)
-        shard = write_shard(
+        shard, files = write_shard_files(
             self._output,
             name,
             itertools.chain([first], records),
@@ -163,12 +167,13 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
             replace=self._resume,
         )
         # The index is there now; a resumed run holds the shard for finished only with its rejects and keys beside it.
-        rejects.write(self._output)
+        files += rejects.write(self._output)
         if self._keys:
             mark_refused(entries, refused)
-            self._write_keys(name, ShardKeys.of(entries, shard.crc32c))
+            files += (self._write_keys(name, ShardKeys.of(entries, shard.crc32c)),)
         self._shards_written.inc()
-        yield (split, name, shard.records, shard.bytes, shard.crc32c, json.dumps(counted.to_json()), rejects.counts())
+        summary = json.dumps(counted.to_json())
+        yield (split, name, shard.records, shard.bytes, shard.crc32c, summary, rejects.counts(), files)
 
     def _records(
         self,
@@ -249,30 +254,38 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
         for path in (name, index_name(name), keys_name(name), rejects_name(name)):
             storage.delete(storage.join(self._output, path))
 
-    def _write_keys(self, name: str, keys: ShardKeys) -> None:
+    def _write_keys(self, name: str, keys: ShardKeys) -> WrittenFile:
         storage = storage_for(self._output)
+        data = keys.to_bytes()
         with storage.create(storage.join(self._output, keys_name(name))) as file:
-            file.write(keys.to_bytes())
+            file.write(data)
+        return WrittenFile.of(keys_name(name), data)
 
-    def _finished(self, name: str, inputs: str) -> ShardIndex | None:
-        """The index of a shard that is whole and made from these inputs, or None."""
+    def _finished(self, name: str, inputs: str) -> tuple[ShardIndex, tuple[WrittenFile, ...]] | None:
+        """Return the index and the files of a shard that is whole and made from these inputs, or None."""
         storage = storage_for(self._output)
         path = storage.join(self._output, index_name(name))
         shard = storage.stat(storage.join(self._output, name))
         if shard is None or storage.stat(path) is None:
             return None
         try:
-            index = ShardIndex.from_bytes(storage.read(path), path)
+            data = storage.read(path)
+            index = ShardIndex.from_bytes(data, path)
         except CorruptionError:
             return None
         known = index.shard_bytes, index.compression, index.summary.get(_INPUTS)
-        if known != (shard.size, self._compression, inputs):
+        if known != (shard.size, self._compression, inputs) or shard.crc32c not in (None, index.shard_crc32c):
             return None
-        rejects_fit = Rejects(name).written(self._output) == bool(index.summary[_REJECTED])
-        keys_there = not self._keys or storage.stat(storage.join(self._output, keys_name(name))) is not None
-        complete = rejects_fit and keys_there
-        # Skipped inputs are looked at again where they are no longer tolerated.
-        return index if complete and (self._skip or not index.summary[_REJECTED]) else None
+        files = [WrittenFile(name, shard.size, index.shard_crc32c), WrittenFile.of(index_name(name), data)]
+        rejects = storage.stat(storage.join(self._output, rejects_name(name)))
+        keys = storage.stat(storage.join(self._output, keys_name(name))) if self._keys else None
+        if (rejects is not None) != bool(index.summary[_REJECTED]) or (keys is None and self._keys):
+            return None
+        for other, found in ((rejects_name(name), rejects), (keys_name(name), keys)):
+            if found is not None:
+                files.append(WrittenFile(other, found.size, found.crc32c))
+        # Skipped inputs are read again if they are no longer tolerated.
+        return (index, tuple(files)) if self._skip or not index.summary[_REJECTED] else None
 
 
 def _check_size(reference: Reference, record: bytes | Sequence[bytes]) -> None:

@@ -30,7 +30,7 @@ from tpudata.cli import main
 from tpudata.errors import BadRecordError, OutputError, StorageError, StoreAwayError, TpudataError
 from tpudata.format import decode_example, open_dataset, read_records, write_metadata
 from tpudata.storage import storage_for
-from tpudata.storage._gcs_session import Patience
+from tpudata.storage._gcs_session import RetryPolicy
 from tpudata.storage._select import _google
 from tpudata.storage.gcs import GcsStorage
 
@@ -116,6 +116,47 @@ def test_an_old_dataset_goes_and_a_new_one_s_metadata_come_at_once(store: FakeGc
     assert not [name for name in store.buckets["b"] if name.startswith("out/")]
 
 
+@pytest.mark.parametrize(
+    "lost",
+    [
+        "out/train-00001-*",
+        "out/index/train-00000-*.index",
+        "out/index/*.keys",
+        "out/rejects/train-*",
+        "out/labels.txt",
+        "out/features.json",
+    ],
+)
+def test_an_object_that_the_store_lost_ends_without_a_manifest(store: FakeGcs, tmp_path: Path, lost: str) -> None:
+    store.put("b", "in/cat/bad.jpg", b"no picture")
+    argv = ["--input", "gs://b/in", "--output", "gs://b/out", "--num-shards=2", "--on-bad-record=skip"]
+    argv += ["--max-bad-records=1"]
+    assert run(argv) == 0
+    due = stored(store, tmp_path / "whole", "out")
+    for name in [name for name in store.buckets["b"] if name.startswith("out/")]:
+        del store.buckets["b"][name]
+    # Every answer is as it should be.
+    store.faults.add(Fault("unstored", "part", f"b/{lost}"))
+    with pytest.raises(OutputError, match=r"is not there as it was written \(got no file"):
+        run(argv)
+    assert store.faults.met == 1
+    assert "out/manifest.json" not in store.buckets["b"]
+    assert run([*argv, "--resume"]) == 0
+    assert stored(store, tmp_path / "resumed", "out") == due
+
+
+def test_resume_writes_a_shard_of_other_bytes_again(store: FakeGcs, tmp_path: Path) -> None:
+    argv = ["--input", "gs://b/in", "--output", "gs://b/out", "--num-shards=2"]
+    assert run(argv) == 0
+    due = stored(store, tmp_path / "whole", "out")
+    name = "out/train-00001-of-00002.tfrecord"
+    data = store.buckets["b"][name].data
+    store.put("b", name, data[:-1] + bytes([data[-1] ^ 1]))
+    del store.buckets["b"]["out/manifest.json"]
+    assert run([*argv, "--resume"]) == 0
+    assert stored(store, tmp_path / "resumed", "out") == due
+
+
 def references(store: FakeGcs) -> list[Reference]:
     return [
         Reference(name, "train", (), f"gs://b/{name}", WHOLE_FILE, len(item.data))
@@ -161,7 +202,7 @@ def test_objects_stored_with_an_encoding_are_refused_by_name(store: FakeGcs, tmp
 
 @pytest.fixture
 def impatient(store: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
-    storage = GcsStorage(Patience(first_wait=0.01, longest_wait=0.05, limit=0.3))
+    storage = GcsStorage(RetryPolicy(first_wait=0.01, longest_wait=0.05, limit=0.3))
     monkeypatch.setattr("tpudata.storage._select._google", lambda: storage)
 
 

@@ -69,9 +69,9 @@ def test_neighbours_are_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     storage = type(storage_for(str(tmp_path)))
     read_range = storage.read_range
 
-    def counted(self: object, path: str, offset: int, length: int) -> bytes:
+    def counted(self: object, path: str, offset: int, length: int, **given: bool) -> bytes:
         reads.append((offset, length))
-        return read_range(self, path, offset, length)  # type: ignore[arg-type]
+        return read_range(self, path, offset, length, **given)  # type: ignore[arg-type]
 
     monkeypatch.setattr(storage, "read_range", counted)
     assert b"".join(some for _, some in read_packs(packed(neighbours)) if isinstance(some, bytes)) == data

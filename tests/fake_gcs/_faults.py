@@ -19,8 +19,16 @@ KINDS = {
     "lost": "it is done, and the connection is reset before the answer",
     "truncated": "half of the answer's body comes, then the connection is closed",
     "slow": "the answer's body comes piece by piece, over `seconds`",
-    "corrupt": "one bit of the object's bytes is another, on the way out or in",
+    "corrupt": "one bit of the body is another, on the way out or in",
     "cut": "half of the bytes sent are taken, then the connection is reset",
+    "empty": "nothing is done, and the answer is 200 with an empty body",
+    "html": "nothing is done, and the answer is 200 with a page of HTML",
+    "unsaid": "it is done, and the answer is 200 with an empty body",
+    "short": "half of the answer's body comes, and its head says that this is all",
+    "unhashed": "as corrupt, and the answer lacks X-Goog-Hash",
+    "duplicate": "it is done twice; the answer is that to the second request",
+    "stall": "it is done, and the answer does not come; after `seconds` the connection is reset",
+    "unstored": "the answer is as it should be, and the object that it is about is not there",
 }
 # What a request is for; "part" is a part of an upload that `upload` has begun.
 OPERATIONS = (
@@ -49,7 +57,7 @@ class Fault:
         where: of which objects: a pattern of BUCKET/OBJECT.
         count: how many times; None for ever.
         passing: how many such requests are spared first.
-        seconds: how long a slow body takes.
+        seconds: how long a slow body takes, or an answer that never comes.
     """
 
     kind: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import http.client
 import socket
 import struct
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
 
 _RESET = struct.pack("ii", 1, 0)
 _PIECES, _PIECE_SECONDS = 20, 0.01
+_OF_A_PROXY = {
+    "empty": Answer(200, b"", {}),
+    "html": Answer(200, b"<html><body>Sign in to the network</body></html>", {"Content-Type": "text/html"}),
+}
+_SPOILING = ("corrupt", "unhashed")
 _OF_ONE_CONNECTION = ("connection", "content-length", "date", "expect", "server", "transfer-encoding")
 
 
@@ -91,15 +97,24 @@ class Handler(BaseHTTPRequestHandler):
                 request.body = self._body(request)
                 self._refuse_by(fault)
                 self._check_token(request)
-                request.spoils = fault is not None and fault.kind == "corrupt" and request.method in ("POST", "PUT")
+                request.spoils = fault is not None and fault.kind in _SPOILING and request.method in ("POST", "PUT")
+                if fault is not None and fault.kind in _OF_A_PROXY:
+                    return self._send(_OF_A_PROXY[fault.kind], None)
+                if fault is not None and fault.kind == "duplicate":
+                    with contextlib.suppress(RefusedError):
+                        action(store, request)
                 answer = action(store, request)
-                if fault is not None and fault.kind in ("cut", "lost"):
+                if fault is not None and fault.kind == "unstored":
+                    store.buckets[request.bucket].pop(request.name, None)
+                if fault is not None and fault.kind == "stall":
+                    store.ended.wait(fault.seconds)
+                if fault is not None and fault.kind in ("cut", "lost", "stall"):
                     return self._reset()
-                if fault is not None and fault.kind == "corrupt" and request.operation == "read":
-                    answer = answer._replace(body=spoiled(answer.body))
+                if fault is not None and fault.kind == "unsaid":
+                    answer = Answer(200, b"", {})
             except RefusedError as refusal:
                 answer = error_answer(refusal.code, refusal.message)
-            return self._send(answer, fault)
+            return self._send(self._as_it_comes(answer, request, fault), fault)
 
     do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = _serve  # noqa: N815
 
@@ -146,6 +161,21 @@ class Handler(BaseHTTPRequestHandler):
         if self._host:
             data = data.replace(b'"mediaLink":"http://', b'"mediaLink":"https://')
         return Answer(response.status, data, kept)
+
+    def _as_it_comes(self, answer: Answer, request: Request, fault: Fault | None) -> Answer:
+        """An answer as it leaves: packed for who asks for it so, and with what goes wrong on the way."""
+        headers, body = answer.headers, answer.body
+        if self._store.hides_hashes or (fault is not None and fault.kind == "unhashed"):
+            headers = {name: value for name, value in headers.items() if name != "X-Goog-Hash"}
+        asks = [request.headers.get(name, "") for name in ("accept-encoding", "user-agent")]
+        is_json = headers.get("Content-Type", "").startswith("application/json")
+        if self._store.packs and is_json and all("gzip" in words for words in asks):
+            headers, body = {**headers, "Content-Encoding": "gzip"}, gzip.compress(body)
+        if fault is not None and fault.kind in _SPOILING and not request.spoils:
+            body = spoiled(body)
+        if fault is not None and fault.kind == "short":
+            body = body[: len(body) // 2]
+        return Answer(answer.code, body, headers)
 
     def _refuse_by(self, fault: Fault | None) -> None:
         if fault is not None and fault.kind.isdigit():

@@ -33,6 +33,9 @@ class FakeGcs(Objects):
         latency: seconds that every request waits before anything is done.
         forward: HOST:PORT of another store, which answers in place of this one all but questions for tokens.
         bandwidth: bytes per second of each answer's body, None for as many as there can be.
+        packs: whether JSON is packed for clients that ask for it as Google wants, by two headers.
+        hides_hashes: whether answers lack X-Goog-Hash, as some proxies leave them.
+        ended: set when the store ends.
         in_flight, most_in_flight: requests at the same time, now and ever.
     """
 
@@ -44,6 +47,8 @@ class FakeGcs(Objects):
         self.latency = 0.0
         self.bandwidth: float | None = None
         self.forward: str | None = None
+        self.packs, self.hides_hashes = True, False
+        self.ended = threading.Event()
         self.page = page
         self.in_flight = self.most_in_flight = 0
         self._tls: tuple[ssl.SSLContext, bytes] | None = None
@@ -56,6 +61,7 @@ class FakeGcs(Objects):
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.ended.set()
         self._server.shutdown()
         self._server.server_close()
         self._server.close_connections()

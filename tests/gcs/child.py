@@ -198,11 +198,11 @@ def main() -> None:
     from google.cloud.storage.retry import DEFAULT_RETRY
 
     import tpudata.storage._select as select
-    from tpudata.storage._gcs_session import Patience
+    from tpudata.storage._gcs_session import RetryPolicy
     from tpudata.storage.gcs import GcsStorage
 
     # Shorter waits than for a real store.
-    storage = GcsStorage(Patience(first_wait=0.02, longest_wait=0.2, limit=30))
+    storage = GcsStorage(RetryPolicy(first_wait=0.02, longest_wait=0.2, limit=30))
     select._google = lambda: storage  # type: ignore[assignment]
     # Beam's are those of Google's client.
     DEFAULT_RETRY._initial = 0.02

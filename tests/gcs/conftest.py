@@ -27,6 +27,7 @@ def store(shared_store: FakeGcs) -> FakeGcs:
     shared_store.needs_token = False
     shared_store.renew_tokens()
     shared_store.latency, shared_store.bandwidth = 0.0, None
+    shared_store.packs, shared_store.hides_hashes = True, False
     shared_store.faults.clear()
     shared_store.faults.met = 0
     shared_store.requests.clear()

@@ -15,7 +15,7 @@ from tests.fake_gcs import FakeGcs, Fault
 from tests.gcs.child import ROOT
 from tpudata.cli._doctor_probe import credentials
 from tpudata.errors import StorageError
-from tpudata.storage._gcs_session import ANONYMOUS, IMPERSONATED, Patience
+from tpudata.storage._gcs_session import ANONYMOUS, IMPERSONATED, RetryPolicy
 from tpudata.storage.gcs import GcsStorage
 
 
@@ -110,7 +110,7 @@ def test_nothing_secret_is_logged_or_said(
     described: FakeGcs, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    gcs, hasty = GcsStorage(), GcsStorage(Patience(first_wait=0.01, limit=0.1))
+    gcs, hasty = GcsStorage(), GcsStorage(RetryPolicy(first_wait=0.01, limit=0.1))
     gcs.read("gs://data/a")
     with gcs.create("gs://data/new") as file:
         file.write(b"x" * 1000)

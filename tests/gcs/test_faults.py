@@ -11,12 +11,12 @@ import pytest
 import tpudata.storage._gcs_upload as upload
 from tests.fake_gcs import FakeGcs, Fault
 from tests.gcs.child import noise
-from tpudata.errors import StorageError
-from tpudata.storage._gcs_session import Patience
+from tpudata.errors import StorageError, StoreAwayError
+from tpudata.storage._gcs_session import RetryPolicy
 from tpudata.storage.gcs import GcsStorage
 
 SMALL, LARGE = noise(1000, 1), noise(3 * upload.PART_BYTES // 8 + 12345, 2)
-PATIENCE = Patience(first_wait=0.01, longest_wait=0.1, limit=20, answer_within=10)
+RETRY_POLICY = RetryPolicy(first_wait=0.01, longest_wait=0.1, limit=20, answer_within=10)
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def gcs(as_google: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> GcsStorage:
     for name in ("a", "in/x", "in/y", "in/z/1"):
         as_google.put("data", name, SMALL)
     as_google.put("data", "large", LARGE)
-    return GcsStorage(PATIENCE)
+    return GcsStorage(RETRY_POLICY)
 
 
 def listed(gcs: GcsStorage) -> Any:
@@ -86,8 +86,13 @@ OPERATIONS: dict[Callable[[GcsStorage], Any], tuple[str, ...]] = {
     delete: ("delete", "stat"),
 }
 TRANSIENT = ("429", "500", "503", "reset", "lost", "truncated", "slow", "expired")
-OF_BYTES = {"corrupt": (read, write_small, replace), "cut": (write_small, write_large, replace)}
-CELLS = [(kind, operation) for kind in TRANSIENT for operation in OPERATIONS]
+UNPROVEN = ("empty", "html", "unsaid", "short", "duplicate")
+OF_BYTES = {
+    "corrupt": (listed, looked_up, read, read_part, write_small, replace, delete),
+    "unhashed": (read, read_part),
+    "cut": (write_small, write_large, replace),
+}
+CELLS = [(kind, operation) for kind in (*TRANSIENT, *UNPROVEN) for operation in OPERATIONS]
 CELLS += [(kind, operation) for kind, operations in OF_BYTES.items() for operation in operations]
 
 
@@ -99,14 +104,15 @@ def test_what_passes_is_tried_again_and_nothing_is_lost(
     for name in [name for name in as_google.buckets["data"] if name.startswith("new/")]:
         del as_google.buckets["data"][name]
     as_google.put("data", "a", SMALL)
-    of = ("part", "read") if kind in OF_BYTES else OPERATIONS[operation]
-    as_google.faults.add(
-        *(Fault(kind, which, count=2, seconds=0.2) for which in of if not (kind == "cut" and which == "read"))
-    )
+    # A damaged answer to the start of an upload, or to a deletion, has no body.
+    of = {"cut": ("part",), "unhashed": ("read",)}.get(kind, OPERATIONS[operation])
+    # Of a part that comes twice, the same damage to both would pass.
+    count = 1 if operation is read_part and kind in ("corrupt", "unhashed") else 2
+    as_google.faults.add(*(Fault(kind, which, count=count, seconds=0.2) for which in of))
     assert operation(gcs) == due
-    assert as_google.faults.met >= (1 if kind == "slow" else 2)
+    assert as_google.faults.met >= (1 if kind in ("slow", "duplicate") else count)
     # An upload whose number was lost on the way cannot be ended; the store forgets it after a week.
-    assert not as_google.uploads or kind == "lost"
+    assert not as_google.uploads or kind in ("lost", "unsaid", "duplicate")
 
 
 @pytest.mark.parametrize("passing", range(4))
@@ -126,23 +132,85 @@ def test_a_large_object_whose_bytes_changed_on_the_way_is_not_made(as_google: Fa
     assert write_large(gcs) == LARGE
 
 
-def test_a_stalled_answer_is_given_up_and_asked_for_again(as_google: FakeGcs, gcs: GcsStorage) -> None:
-    as_google.faults.add(Fault("slow", "read", seconds=30))
-    impatient = GcsStorage(Patience(first_wait=0.01, limit=20, answer_within=0.5))
+@pytest.mark.parametrize("kind", ["slow", "stall"])
+def test_a_stalled_answer_is_given_up_and_asked_for_again(as_google: FakeGcs, gcs: GcsStorage, kind: str) -> None:
+    as_google.faults.add(Fault(kind, "read", seconds=30))
+    impatient = GcsStorage(RetryPolicy(first_wait=0.01, limit=20, answer_within=0.5))
     assert impatient.read("gs://data/large") == LARGE
 
 
-@pytest.mark.parametrize("kind", ["429", "503", "reset", "truncated", "corrupt"])
+@pytest.mark.parametrize("kind", ["429", "503", "reset", "truncated", "corrupt", "unhashed", "empty", "html", "short"])
 def test_what_does_not_pass_ends_when_the_time_is_over(as_google: FakeGcs, gcs: GcsStorage, kind: str) -> None:
     as_google.faults.add(Fault(kind, "read", count=None))
     started = time.monotonic()
-    with pytest.raises(StorageError) as found:
-        GcsStorage(Patience(first_wait=0.05, limit=0.5)).read("gs://data/a")
+    with pytest.raises(StoreAwayError) as found:
+        GcsStorage(RetryPolicy(first_wait=0.05, limit=0.5)).read("gs://data/a")
     assert time.monotonic() - started < 60
     assert "gs://data/a could not be read: " in str(found.value)
     assert "until the time for tries was over. Run again" in str(found.value)
     # The waits grow: 0.5 s are spent on few tries.
     assert 2 <= as_google.faults.met < 30
+
+
+@pytest.mark.parametrize("packs", [True, False])
+@pytest.mark.parametrize("bit", range(0, 8 * 150, 113))
+def test_no_bit_of_a_listing_or_a_stat_passes_changed(
+    as_google: FakeGcs, gcs: GcsStorage, monkeypatch: pytest.MonkeyPatch, packs: bool, bit: int
+) -> None:
+    as_google.packs = packs
+    due = listed(gcs), looked_up(gcs)
+    place, mask = bit // 8, 1 << bit % 8
+
+    def spoiled(data: bytes) -> bytes:
+        at = place % len(data)
+        return data[:at] + bytes([data[at] ^ mask]) + data[at + 1 :]
+
+    monkeypatch.setattr("tests.fake_gcs._http.spoiled", spoiled)
+    as_google.faults.add(Fault("corrupt", "list"), Fault("corrupt", "stat"))
+    assert (listed(gcs), looked_up(gcs)) == due
+    assert as_google.faults.met == 2
+
+
+def test_without_any_checksum_of_an_answer_a_stat_gives_it(as_google: FakeGcs, gcs: GcsStorage) -> None:
+    as_google.hides_hashes = True
+    as_google.faults.add(Fault("corrupt", "read", count=3), Fault("short", "read"))
+    assert gcs.read("gs://data/a") == SMALL
+    assert as_google.faults.met == 4
+    assert as_google.requests["stat"] >= 4
+
+
+@pytest.mark.parametrize("write", [write_small, write_large, replace], ids=lambda write: write.__name__)
+@pytest.mark.parametrize("kind", ["empty", "html"])
+def test_an_upload_that_never_ends_is_an_error_and_not_an_object(
+    as_google: FakeGcs, kind: str, write: Callable[[GcsStorage], Any]
+) -> None:
+    gcs = GcsStorage(RetryPolicy(first_wait=0.01, longest_wait=0.05, limit=0.3))
+    as_google.put("data", "a", SMALL)
+    as_google.faults.add(Fault(kind, "part", count=None), Fault(kind, "status", count=None))
+    before = dict(as_google.buckets["data"])
+    with pytest.raises(StoreAwayError, match=r"gs://data/\S+ could not be written: no answer proved to be the store's"):
+        write(gcs)
+    assert as_google.buckets["data"] == before
+
+
+def test_parts_without_a_checksum_are_read_twice_and_others_once(as_google: FakeGcs, gcs: GcsStorage) -> None:
+    # The first request gets a token.
+    gcs.stat("gs://data/large")
+
+    def reads(offset: int, length: int, *, is_checked: bool) -> int:
+        as_google.requests.clear()
+        assert gcs.read_range("gs://data/large", offset, length, is_checked=is_checked) == LARGE[offset:][:length]
+        return as_google.requests["read"]
+
+    assert reads(7, 1000, is_checked=False) == reads(0, 1000, is_checked=False) == 2
+    assert reads(7, 1000, is_checked=True) == reads(0, len(LARGE), is_checked=False) == 1
+
+
+def test_an_answer_404_is_believed_if_a_stat_says_so_too(as_google: FakeGcs, gcs: GcsStorage) -> None:
+    as_google.faults.add(Fault("404", "read", count=2))
+    assert gcs.read("gs://data/a") == SMALL
+    with pytest.raises(StorageError, match="it is not there"):
+        gcs.read("gs://data/none")
 
 
 PERMANENT = {

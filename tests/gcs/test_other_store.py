@@ -90,7 +90,7 @@ def test_our_storage(
         operations.replace: b"another",
         operations.delete: None,
     }
-    gcs = GcsStorage(operations.PATIENCE)
+    gcs = GcsStorage(operations.RETRY_POLICY)
     found = operation(gcs)
     if operation is operations.looked_up:
         found = [entry and (entry.name, entry.size, entry.is_folder) for entry in found]

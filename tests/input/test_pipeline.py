@@ -89,9 +89,9 @@ def _lengths_read(path: str, monkeypatch: pytest.MonkeyPatch, *, training: bool 
     lengths: list[int] = []
     read_range = LocalStorage.read_range
 
-    def noted(storage: LocalStorage, name: str, offset: int, length: int) -> bytes:
+    def noted(storage: LocalStorage, name: str, offset: int, length: int, **given: bool) -> bytes:
         lengths.append(length)
-        return read_range(storage, name, offset, length)
+        return read_range(storage, name, offset, length, **given)
 
     input_fn = make_input_fn(path, "train", training=training, seed=1, shuffle_buffer=512 if training else None)
     monkeypatch.setattr(LocalStorage, "read_range", noted)

@@ -181,9 +181,9 @@ def noted(name: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, in
     calls: list[tuple[str, int, int]] = []
     real = getattr(LocalStorage, name)
 
-    def noting(storage: LocalStorage, path: str, offset: int, length: int) -> Any:
+    def noting(storage: LocalStorage, path: str, offset: int, length: int, **given: bool) -> Any:
         calls.append((path, offset, length))
-        return real(storage, path, offset, length)
+        return real(storage, path, offset, length, **given)
 
     monkeypatch.setattr(LocalStorage, name, noting)
     return calls

@@ -12,15 +12,16 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import google_crc32c
 import pytest
 import urllib3
 from google.api_core import exceptions as api
 
 from tests.fake_gcs import FakeGcs, Fault
-from tpudata.errors import StorageError, StoreAwayError
+from tpudata.errors import StorageError, StoreAwayError, UsageError
 from tpudata.storage import Storage, _gcs_session, expand, storage_for
 from tpudata.storage._gcs_errors import _failure
-from tpudata.storage._gcs_session import Patience
+from tpudata.storage._gcs_session import RetryPolicy
 from tpudata.storage._select import _google
 from tpudata.storage.gcs import GcsStorage
 
@@ -268,8 +269,9 @@ def test_odd_names(store: FakeGcs, gcs: Storage, name: str, data: bytes) -> None
     assert store.buckets["b"].keys() == {f"deep er/{name}/{name}"}
     (folder,) = gcs.list("gs://b/deep er")
     assert (folder.name, folder.is_folder) == (name, True)
-    assert gcs.list(folder.path) == [(path, name, len(data), False)]
-    assert gcs.stat(path) == (path, name, len(data), False)
+    due = (path, name, len(data), False, google_crc32c.value(data))
+    assert gcs.list(folder.path) == [due]
+    assert gcs.stat(path) == due
     assert gcs.read(path) == gcs.read_range(path, 0, 100) == data
     with gcs.open(path) as file:
         assert file.read() == data
@@ -317,7 +319,7 @@ def test_thousands_of_objects_over_many_pages(store: FakeGcs, gcs: Storage) -> N
 def test_a_wrong_bit_of_what_is_read_from_start_to_end_is_noticed(store: FakeGcs, megabytes: int) -> None:
     store.put("b", "a", os.urandom(megabytes << 20))
     store.faults.add(Fault("corrupt", "read"))
-    with GcsStorage(Patience(first_wait=0.01)).open("gs://b/a") as file:
+    with GcsStorage(RetryPolicy(first_wait=0.01)).open("gs://b/a") as file:
         if megabytes == 1:
             # It came whole, so that it is asked for again.
             assert file.read() == store.buckets["b"]["a"].data
@@ -337,7 +339,7 @@ def test_who_waits_is_told_of_it_once_in_a_while(
     store.faults.add(Fault("503", "*", count=None))
     began = time.monotonic()
     with pytest.raises(StoreAwayError, match=r"the store answered 503 .*until the time for tries was over"):
-        getattr(GcsStorage(Patience(first_wait=0.05, longest_wait=0.1, limit=1.2)), action)("gs://b/in/a")
+        getattr(GcsStorage(RetryPolicy(first_wait=0.05, longest_wait=0.1, limit=1.2)), action)("gs://b/in/a")
     took = time.monotonic() - began
     said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     # One in 0.3 s, and on a busy machine the last try comes after the limit.
@@ -368,7 +370,7 @@ def test_an_upload_sends_at_once_by_way_of_a_proxy_too(store: FakeGcs, monkeypat
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", "https://storage.test")
     with pytest.raises(StoreAwayError):
-        GcsStorage(Patience(limit=0.01)).read("gs://b/a")
+        GcsStorage(RetryPolicy(limit=0.01)).read("gs://b/a")
     assert (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1) in asked[0]
 
 
@@ -404,10 +406,27 @@ def test_of_many_swaps_at_once_one_is_done(store: FakeGcs, gcs: Storage) -> None
 def test_a_swap_is_done_once_whatever_happens_on_the_way(
     store: FakeGcs, kind: str, passing: int, operation: str
 ) -> None:
-    gcs = GcsStorage(Patience(first_wait=0.001, longest_wait=0.001))
+    gcs = GcsStorage(RetryPolicy(first_wait=0.001, longest_wait=0.001))
     store.faults.add(Fault(kind, operation, passing=passing))
     contents = [None, b"one", b"two", b"three", None]
     for old, new in itertools.pairwise(contents):
         assert gcs.swap("gs://b/file", old, new)
         found = store.buckets["b"].get("file")
         assert (found and found.data) == new
+
+
+def test_the_environment_sets_the_retries(store: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.faults.add(Fault("html", "read", count=None))
+    monkeypatch.setenv("TPUDATA_GCS_RETRY", "first_wait=0.01, longest_wait=0.05,limit=0.2")
+    began = time.monotonic()
+    with pytest.raises(StoreAwayError, match="until the time for tries was over"):
+        storage_for("gs://b/a").read("gs://b/a")
+    # Without the variable it is 180 s.
+    assert time.monotonic() - began < 60
+
+
+@pytest.mark.parametrize("text", ["limit", "limit=x", "limit=-1", "limit=nan", "patience=3"])
+def test_rejects_settings_of_retries_that_are_none(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("TPUDATA_GCS_RETRY", f"first_wait=1,{text}")
+    with pytest.raises(UsageError, match=rf"TPUDATA_GCS_RETRY: '{text}' is no setting"):
+        GcsStorage()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import google_crc32c
 
@@ -11,6 +11,7 @@ from tpudata.errors import DatasetError
 from tpudata.format import tfds
 from tpudata.format.layout import LABELS_NAME
 from tpudata.format.manifest import MANIFEST_NAME, Manifest
+from tpudata.format.written_files import WrittenFile, check_written
 from tpudata.storage import for_each, storage_for
 
 
@@ -24,16 +25,21 @@ def metadata_names(compression: str | None, *, labelled: bool) -> tuple[str, ...
     return (*((LABELS_NAME,) if labelled else ()), *tfds.names(compression, labelled=labelled))
 
 
-def write_metadata(folder: str, manifest: Manifest, labels: Sequence[str] | None = None) -> None:
-    """Writes labels.txt (where there are classes), the TFDS metadata (where it reads the shards), and then the manifest.
+def write_metadata(
+    folder: str, manifest: Manifest, labels: Sequence[str] | None = None, written: Iterable[WrittenFile] = ()
+) -> None:
+    """Write labels.txt (if there are classes), the TFDS metadata (if it reads the shards), and then the manifest.
 
     Args:
         folder: the dataset's folder, which holds the manifest's shards already.
         manifest: what is in the dataset; the checksum of labels.txt is filled in.
         labels: class names in the order of their labels; as many as `manifest.labels` says.
+        written: files that were written before; these and the metadata are compared with what the folder has before the manifest
+            is written.
 
     Raises:
         DatasetError: labels and manifest differ, or a class name has a line break.
+        OutputError: the folder does not have the files that were written.
         StorageError: a file could not be written.
     """
     if (None if labels is None else len(labels)) != manifest.labels:
@@ -56,4 +62,5 @@ def write_metadata(folder: str, manifest: Manifest, labels: Sequence[str] | None
             file.write(data)
 
     for_each(folder, write, files.items())
+    check_written(folder, [*written, *(WrittenFile.of(*file) for file in files.items())])
     write((MANIFEST_NAME, dataclasses.replace(manifest, labels_crc32c=crc32c).to_bytes()))

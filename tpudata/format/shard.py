@@ -11,6 +11,7 @@ from tpudata.format.index import BLOCK_RECORDS, ShardIndex
 from tpudata.format.layout import index_name, is_shard_name
 from tpudata.format.manifest import Shard
 from tpudata.format.record_writer import RecordWriter
+from tpudata.format.written_files import WrittenFile
 from tpudata.storage import storage_for
 
 
@@ -23,7 +24,20 @@ def write_shard(
     compression: str | None = None,
     replace: bool = True,
 ) -> Shard:
-    """Writes a shard and its index into a dataset's folder.
+    """Write a shard and its index into a dataset's folder; see `write_shard_files`, which also returns the files."""
+    return write_shard_files(folder, name, records, summary, compression=compression, replace=replace)[0]
+
+
+def write_shard_files(
+    folder: str,
+    name: str,
+    records: Iterable[bytes | Sequence[bytes]],
+    summary: Callable[[], Mapping[str, Any]] = dict,
+    *,
+    compression: str | None = None,
+    replace: bool = True,
+) -> tuple[Shard, tuple[WrittenFile, WrittenFile]]:
+    """Write a shard and its index into a dataset's folder, and return the shard and both files.
 
     The shard appears under its name only when all records are written, and its index after it: a shard with a valid index is
     complete. Memory holds one record, half a MB of what is written beside what the storage gathers (4 MiB for a disk, 8 MiB for
@@ -58,6 +72,8 @@ def write_shard(
         if not len(written.block_crc32c):
             raise DatasetError(f"{name}: no records to write; a shard is never empty.")
     index = ShardIndex.of(written, summary())
+    data = index.to_bytes()
     with storage.create(storage.join(folder, index_name(name))) as file:
-        file.write(index.to_bytes())
-    return Shard(name=name, records=index.records, bytes=index.shard_bytes, crc32c=index.shard_crc32c)
+        file.write(data)
+    shard = Shard(name=name, records=index.records, bytes=index.shard_bytes, crc32c=index.shard_crc32c)
+    return shard, (WrittenFile(name, shard.bytes, shard.crc32c), WrittenFile.of(index_name(name), data))

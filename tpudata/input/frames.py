@@ -26,12 +26,15 @@ _HEADER = struct.Struct("<QI")
 _FOOTER = struct.Struct("<I")
 
 
-def unpacked_frames(path: str, index: ShardIndex, begin: int, end: int) -> tuple[bytes, Defects]:
-    """The frames of the records [begin, end) of a compressed shard; those of blocks that do not unpack are zeros and named."""
+def unpacked_frames(path: str, index: ShardIndex, begin: int, end: int, *, is_checked: bool) -> tuple[bytes, Defects]:
+    """Return the frames of the records [begin, end) of a compressed shard; those of blocks that do not unpack are zeros and named.
+
+    Pass `is_checked` if `damaged_frames` gets them.
+    """
     per_block = index.block_records
     blocks = range(begin // per_block, -(-end // per_block))
     place, stop = packed_range(index, begin, end)
-    packed = storage_for(path).read_range(path, place, stop - place)
+    packed = storage_for(path).read_range(path, place, stop - place, is_checked=is_checked)
     parts, lost = [], []
     for block in blocks:
         (start, end_of_block), (first, last) = index.file_range(block), index.block_range(block)

@@ -228,9 +228,9 @@ class Source:
         offset = int(bounds[0])
         bounds -= offset
         if index.compression is not None:
-            data, lost = unpacked_frames(path, index, begin, end)
+            data, lost = unpacked_frames(path, index, begin, end, is_checked=self._verify)
             return data, bounds, lost
-        data = storage_for(path).read_range(path, offset, int(bounds[-1]))
+        data = storage_for(path).read_range(path, offset, int(bounds[-1]), is_checked=self._verify)
         if len(data) < bounds[-1]:
             cut = int(np.searchsorted(bounds, len(data), "right")) - 1
             reason = f"the file ends inside a record, at byte {offset + len(data)}"

@@ -157,7 +157,7 @@ class ShardRecords:
     def _frames(self, span: _Span, index: ShardIndex, path: str) -> list[bytes]:
         offsets = index.offsets
         start, stop = int(offsets[span.records[0]]), int(offsets[span.records[-1] + 1])
-        data = storage_for(path).read_range(path, start, stop - start)
+        data = storage_for(path).read_range(path, start, stop - start, is_checked=True)
         if len(data) < stop - start:
             raise CorruptionError(path, start + len(data), f"the file ends inside a record (expected {stop} bytes)")
         return [data[int(offsets[r]) - start : int(offsets[r + 1]) - start] for r in span.records]
@@ -175,7 +175,7 @@ class ShardRecords:
 def _block(path: str, index: ShardIndex, block: int) -> bytes:
     """Read and unpack one block of a compressed shard."""
     (start, stop), (first, last) = index.file_range(block), index.block_range(block)
-    packed = storage_for(path).read_range(path, start, stop - start)
+    packed = storage_for(path).read_range(path, start, stop - start, is_checked=True)
     try:
         return unpack_blocks(packed, last - first)
     except ValueError as error:

@@ -13,7 +13,7 @@ import urllib3
 from google.api_core import exceptions as api
 
 from tpudata.errors import StorageError, StoreAwayError
-from tpudata.storage._gcs_session import ANONYMOUS, DamagedError, is_switched_on
+from tpudata.storage._gcs_session import ANONYMOUS, DamagedError, UnprovenError, is_switched_on
 from tpudata.storage._gcs_upload import UploadLostError
 
 ERRORS = (
@@ -23,6 +23,7 @@ ERRORS = (
     requests.RequestException,
     urllib3.exceptions.HTTPError,
     DamagedError,
+    UnprovenError,
     UploadLostError,
 )
 _LOGIN = "Run `gcloud auth application-default login`, or let GOOGLE_APPLICATION_CREDENTIALS name a service account's key file."
@@ -38,10 +39,18 @@ class ReplacedError(api.NotFound):
 
 
 def split_path(path: str) -> tuple[str, str]:
-    """Bucket and object of `gs://BUCKET/OBJECT`."""
+    """Return bucket and object of `gs://BUCKET/OBJECT`."""
     bucket, _, name = path.removeprefix("gs://").partition("/")
     if not path.startswith("gs://") or not bucket[:1].isalnum() or not bucket[-1:].isalnum():
         raise StorageError(f"{path!r} names no bucket; write gs://BUCKET/OBJECT.")
+    return bucket, name
+
+
+def split_object(path: str) -> tuple[str, str]:
+    """Return bucket and object of a path that has to name an object."""
+    bucket, name = split_path(path)
+    if not name:
+        raise StorageError(f"{path} names no object.")
     return bucket, name
 
 
@@ -56,11 +65,8 @@ def named(done: str, path: str) -> Iterator[None]:
 
 
 def _is_of_the_object(error: BaseException) -> bool:
-    """Whether the store has said something of this one object, and not only that it cannot be asked."""
-    if isinstance(error, api.RetryError) and error.cause is not None:
-        return isinstance(error.cause, DamagedError)
-    code = getattr(error, "code", None)
-    return isinstance(error, (DamagedError, UploadLostError)) or code in (_ABSENT, _CHANGED)
+    """Whether the store has answered about this one object, so that asking again would not help."""
+    return not isinstance(error, api.RetryError) and getattr(error, "code", None) in (_ABSENT, _CHANGED)
 
 
 def _reason(error: BaseException, path: str) -> str:
@@ -107,7 +113,9 @@ def _failure(error: BaseException | None) -> str:
     if isinstance(error, api.GoogleAPICallError):
         return f"the store answered {error.code} ({_said(error)})"
     if isinstance(error, DamagedError):
-        return "what came does not fit the store's checksum"
+        return "the store got other bytes than were sent"
+    if isinstance(error, UnprovenError):
+        return f"no answer proved to be the store's: {_brief(str(error))}"
     return f"{type(error).__name__}: {_brief(str(error))}"
 
 

@@ -8,6 +8,7 @@ gcloud's own variables are heeded:
     CLOUDSDK_AUTH_IMPERSONATE_SERVICE_ACCOUNT=ACCOUNT   those of another account, by way of the own ones
 
 STORAGE_EMULATOR_HOST, as in Google's client, names a server to ask in place of Google's, without credentials.
+TPUDATA_GCS_RETRY sets how failing requests are retried, see `RetryPolicy`.
 """
 
 from __future__ import annotations
@@ -34,18 +35,22 @@ from google.cloud import storage
 from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection
 
+from tpudata.errors import UsageError
+
 T = TypeVar("T")
 EMULATOR = "STORAGE_EMULATOR_HOST"
 ANONYMOUS = "CLOUDSDK_AUTH_DISABLE_CREDENTIALS"
+RETRY = "TPUDATA_GCS_RETRY"
 IMPERSONATED = "CLOUDSDK_AUTH_IMPERSONATE_SERVICE_ACCOUNT"
-# Requests that threads have under way at the same time, each with a connection that is kept.
-_CONNECTIONS = 64
+# Requests that threads have under way at the same time, each with a connection that is kept: 64 readers, each with two at most.
+_CONNECTIONS = 128
 _SCOPES = ("https://www.googleapis.com/auth/devstorage.full_control",)
 _TRANSIENT_CODES = frozenset((408, 429, 500, 502, 503, 504))
 _TRANSIENT = (
     requests.ConnectionError,
     requests.Timeout,
     requests.exceptions.ChunkedEncodingError,
+    requests.exceptions.ContentDecodingError,
     urllib3.exceptions.ProtocolError,
     urllib3.exceptions.TimeoutError,
     ConnectionError,
@@ -57,17 +62,21 @@ _log = logging.getLogger("tpudata")
 
 
 class DamagedError(Exception):
-    """Bytes came that are not those that were sent; what they are the bytes of is known by who asked."""
+    """The store received other bytes than were sent; it has no object of them."""
+
+
+class UnprovenError(Exception):
+    """An answer that may not be the store's, or not all of it; see `_gcs_answers`."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Patience:
-    """How long requests that fail are sent again.
+class RetryPolicy:
+    """Exponential backoff of requests that fail.
 
     Attributes:
-        first_wait: seconds before the second try, on average; each wait is drawn at random around twice the one before.
-        longest_wait: no wait is longer, in seconds.
-        limit: seconds after which no more is tried.
+        first_wait: mean seconds before the second try; each wait is drawn at random around twice the one before.
+        longest_wait: seconds that no wait exceeds.
+        limit: seconds after which no other try is made.
         answer_within: seconds that a server may say nothing.
     """
 
@@ -76,16 +85,38 @@ class Patience:
     limit: float = 180.0
     answer_within: float = 60.0
 
+    @classmethod
+    def from_environment(cls) -> RetryPolicy:
+        """Return the policy that TPUDATA_GCS_RETRY sets, such as `first_wait=0.1,limit=600`; the rest has its default.
+
+        Raises:
+            UsageError: the variable is not of this form.
+        """
+        text = os.environ.get(RETRY, "")
+        values = {}
+        names = [field.name for field in dataclasses.fields(cls)]
+        for part in filter(None, (part.strip() for part in text.split(","))):
+            name, _, value = part.partition("=")
+            try:
+                values[name] = float(value)
+                if name not in names or not 0 < values[name] < math.inf:
+                    raise ValueError(part)
+            except ValueError:
+                raise UsageError(
+                    f"{RETRY}: {part!r} is no setting (expected NAME=SECONDS of {', '.join(names)}). Correct or unset it."
+                ) from None
+        return cls(**values)
+
 
 class Session:
     """Requests with one client, made when it is first needed; safe to share between threads.
 
     Args:
-        patience: with failures.
+        policy: how failing requests are retried.
     """
 
-    def __init__(self, patience: Patience) -> None:
-        self.patience = patience
+    def __init__(self, policy: RetryPolicy) -> None:
+        self.policy = policy
         self._made: storage.Client | None = None
         self._warned = -math.inf
         self._lock = threading.Lock()
@@ -120,23 +151,23 @@ class Session:
                 "Google Cloud Storage: %s, for %.0f s; trying again, for %g s in all.",
                 type(error).__name__,
                 now - began,
-                self.patience.limit,
+                self.policy.limit,
             )
 
         return Retry(
             predicate=is_transient,
-            initial=self.patience.first_wait,
-            maximum=self.patience.longest_wait,
+            initial=self.policy.first_wait,
+            maximum=self.policy.longest_wait,
             multiplier=2.0,
-            timeout=self.patience.limit,
+            timeout=self.policy.limit,
             on_error=note,
         )
 
-    def patiently(self, call: Callable[[], T]) -> T:
-        """Calls something again, after a while, for as long as it fails in a way that may pass.
+    def with_retries(self, call: Callable[[], T]) -> T:
+        """Return what a call returns; transient failures are retried with exponential backoff.
 
         Raises:
-            google.api_core.exceptions.RetryError: it failed until the time was over.
+            google.api_core.exceptions.RetryError: it failed until the policy's limit.
         """
         result: T = self.new_retry()(call)()
         return result
@@ -164,7 +195,7 @@ class Session:
             data=data,
             stream=is_read_later,
             allow_redirects=False,
-            timeout=self.patience.answer_within,
+            timeout=self.policy.answer_within,
         )
         if response.status_code >= 400:
             raise api.from_http_response(response)  # type: ignore[no-untyped-call]
@@ -187,7 +218,7 @@ def is_transient(error: BaseException) -> bool:
     if isinstance(error, (requests.exceptions.SSLError, urllib3.exceptions.SSLError)):
         # A certificate does not get better; a connection that broke does.
         return "CERTIFICATE" not in str(error).upper()
-    return isinstance(error, (DamagedError, *_TRANSIENT))
+    return isinstance(error, (DamagedError, UnprovenError, *_TRANSIENT))
 
 
 def is_switched_on(variable: str) -> bool:

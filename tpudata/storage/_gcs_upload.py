@@ -1,15 +1,16 @@
 """Writing an object in one resumable upload, which survives lost parts and lost answers.
 
 A part is kept until the store has it. Where a request fails, the store is asked how much has come, and gets the rest. The last
-part carries the checksum of all: the store refuses an object of other bytes. It makes the object only where the one that stood
-there at first still stands there, so that two writers never mix.
+part carries the checksum of all: the store rejects an object of other bytes. It makes the object only if the one that stood
+there at first still stands there, so that two writers never mix. The object counts as made when the answer has its generation,
+size and checksum, or a stat has them.
 """
 
 from __future__ import annotations
 
-import base64
+import contextlib
 import io
-import json
+import re
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -17,22 +18,14 @@ import google_crc32c
 import requests
 from google.api_core import exceptions as api
 
-from tpudata.storage._gcs_session import DamagedError, Session
+from tpudata.storage._gcs_answers import Stated, checksum_text, json_fields, object_url, stat_object, stated
+from tpudata.storage._gcs_session import DamagedError, Session, UnprovenError
 
 # Of each request; a multiple of 256 KiB, as the store wants. At tens of milliseconds a request, one writer stays above 100 MB/s.
 PART_BYTES = 8 << 20
 _INCOMPLETE, _BAD_REQUEST, _GONE = 308, 400, 410
 _FORGOTTEN = (404, _GONE)
-
-
-def object_url(bucket: str, name: str) -> str:
-    """Where the JSON API has an object."""
-    return f"/storage/v1/b/{quote(bucket, safe='')}/o/{quote(name, safe='')}"
-
-
-def checksum_text(crc32c: int) -> str:
-    """A checksum as the API writes it."""
-    return base64.b64encode(crc32c.to_bytes(4, "big")).decode()
+_CAME = re.compile(r"bytes=0-(\d+)")
 
 
 class UploadLostError(Exception):
@@ -51,7 +44,7 @@ class ObjectWriter(io.RawIOBase):
     def __init__(self, session: Session, bucket: str, name: str, generation: int) -> None:
         super().__init__()
         self._session = session
-        self._bucket, self._name = bucket, name
+        self._bucket, self._name, self._before = bucket, name, generation
         query = {"uploadType": "resumable", "name": name, "ifGenerationMatch": str(generation)}
         self._start_url = f"/upload/storage/v1/b/{quote(bucket, safe='')}/o?{urlencode(query)}"
         self._url: str | None = None
@@ -93,7 +86,7 @@ class ObjectWriter(io.RawIOBase):
             self._end()
         else:
             # All of it is still here, so that it can be sent anew.
-            self._session.patiently(self._end_anew)
+            self._session.with_retries(self._end_anew)
         self.close()
 
     def abandon(self) -> None:
@@ -117,30 +110,47 @@ class ObjectWriter(io.RawIOBase):
 
     def _end(self) -> None:
         try:
-            made = self._deliver(len(self._buffer), is_last=True)
+            self._deliver(len(self._buffer), is_last=True)
         except api.PreconditionFailed:
-            # Where another worker wrote the same bytes first, that is as good.
+            # Another worker may have written the same bytes first, which is as good.
             if not self._stands_there():
                 raise
-            return
         except (api.ClientError, UploadLostError) as error:
             code = error.code if isinstance(error, api.ClientError) else _GONE
             if code == _BAD_REQUEST and "crc32c" in str(error).lower():
                 raise DamagedError from error
-            # An upload that was finished is forgotten after a while, also where its last answer was lost.
+            # A finished upload is forgotten after a while, even if its last answer was lost.
             if code not in _FORGOTTEN or not self._stands_there():
                 raise
-            return
-        if made is not None and made.get("crc32c", self.crc32c) != self.crc32c:
-            query = urlencode({"ifGenerationMatch": made["generation"]})
-            self._session.request("DELETE", f"{object_url(self._bucket, self._name)}?{query}")
-            raise DamagedError
 
-    def _deliver(self, size: int, *, is_last: bool = False) -> dict[str, Any] | None:
-        """Sends the first `size` bytes of the buffer, and removes them; returns what the store says of the object made."""
+    def _check_made(self, made: Stated | None) -> None:
+        """Check that the store has the object; `made` is the description in its answer, or None if the answer has none.
+
+        Raises:
+            UnprovenError: nothing says so.
+            DamagedError: it has made an object of other bytes, which is removed.
+        """
+        if made is not None and self._is_of_these_bytes(made):
+            return
+        found = stat_object(self._session, self._bucket, self._name)
+        if found is None or found.generation == self._before:
+            raise UnprovenError("an answer that an upload is complete, and no object")
+        if found.size == self.tell() and found.crc32c in (None, self.crc32c):
+            return
+        if made is None or made.generation != found.generation:
+            raise UnprovenError("an answer that an upload is complete, and another object")
+        query = urlencode({"ifGenerationMatch": made.generation})
+        self._session.request("DELETE", f"{object_url(self._bucket, self._name)}?{query}")
+        raise DamagedError
+
+    def _is_of_these_bytes(self, found: Stated) -> bool:
+        return (found.size, found.crc32c) == (self.tell(), self.crc32c)
+
+    def _deliver(self, size: int, *, is_last: bool = False) -> None:
+        """Send the first `size` bytes of the buffer, and remove them; the last ones make the object."""
         if self._url is None and self._too_late is None:
             try:
-                self._url = self._session.patiently(self._start)
+                self._url = self._session.with_retries(self._start)
             except api.PreconditionFailed as error:
                 self._too_late = error
         if self._too_late is not None:
@@ -148,20 +158,21 @@ class ObjectWriter(io.RawIOBase):
                 raise self._too_late
             del self._buffer[:size]
             self._delivered += size
-            return None
+            return
         begin, part, unsure = self._delivered, bytes(memoryview(self._buffer)[:size]), False
         total = str(begin + size) if is_last else "*"
 
-        def send() -> dict[str, Any] | None:
+        def send() -> None:
             nonlocal unsure
             offset = begin
             if unsure:
-                # A request failed: how much has come is asked.
-                done, offset = self._put({"Content-Range": f"bytes */{total}"}, b"")
-                if done is not None:
-                    return done
-                if not begin <= offset <= begin + size:
-                    raise UploadLostError(f"byte {begin} was delivered, and the store wants byte {offset} next")
+                # A request failed: ask how much has come.
+                came = self._put({"Content-Range": f"bytes */{total}"}, b"", is_last=is_last)
+                if came is None:
+                    return
+                if not begin <= came <= begin + size:
+                    raise UploadLostError(f"byte {begin} was delivered, and the store wants byte {came} next")
+                offset = came
             unsure = True
             while is_last or offset < begin + size:
                 first = offset - begin
@@ -169,41 +180,40 @@ class ObjectWriter(io.RawIOBase):
                 headers = {"Content-Range": f"bytes {span}/{total}"}
                 if is_last:
                     headers["X-Goog-Hash"] = f"crc32c={self.crc32c}"
-                done, after = self._put(headers, part[first:])
-                if done is not None:
-                    return done
-                if after <= offset:
+                came = self._put(headers, part[first:], is_last=is_last)
+                if came is None:
+                    return
+                if not offset < came <= begin + size:
                     raise requests.ConnectionError("the store took nothing of a part")
-                offset = after
-            return None
+                offset = came
 
-        made = self._session.patiently(send)
+        self._session.with_retries(send)
         del self._buffer[:size]
         self._delivered += size
-        return made
 
     def _start(self) -> str:
         headers = {"Content-Type": "application/json", "X-Upload-Content-Type": "application/octet-stream"}
-        return str(self._session.request("POST", self._start_url, headers, b"{}").headers["Location"])
+        address = self._session.request("POST", self._start_url, headers, b"{}").headers.get("Location", "")
+        if "upload_id=" not in address:
+            raise UnprovenError("an answer that begins no upload")
+        return str(address)
 
-    def _put(self, headers: dict[str, str], data: bytes) -> tuple[dict[str, Any] | None, int]:
-        """Sends bytes, or a question; returns what the store says of the finished object, or None and how many bytes it has."""
+    def _put(self, headers: dict[str, str], data: bytes, *, is_last: bool) -> int | None:
+        """Send bytes, or a question; return how many bytes the store has, or None if it has made the object."""
         assert self._url is not None
         response = self._session.request("PUT", self._url, headers, data)
-        if response.status_code != _INCOMPLETE:
-            made: dict[str, Any] = json.loads(response.content or b"{}")
-            return made, 0
-        came = response.headers.get("Range")
-        return None, int(came.rpartition("-")[2]) + 1 if came else 0
+        if response.status_code == _INCOMPLETE:
+            came = _CAME.fullmatch(response.headers.get("Range", ""))
+            return int(came[1]) + 1 if came else 0
+        if not is_last:
+            raise UnprovenError(f"an answer {response.status_code} to a part that is not the last")
+        made: Stated | None = None
+        with contextlib.suppress(UnprovenError):
+            made = stated(json_fields(response.content))
+        self._check_made(made)
+        return None
 
     def _stands_there(self) -> bool:
         """Whether the object has the bytes that were written."""
-
-        def look() -> bool:
-            found = self._session.request("GET", f"{object_url(self._bucket, self._name)}?fields=size,crc32c").json()
-            return (int(found["size"]), found.get("crc32c")) == (self.tell(), self.crc32c)
-
-        try:
-            return self._session.patiently(look)
-        except api.NotFound:
-            return False
+        found = stat_object(self._session, self._bucket, self._name)
+        return found is not None and self._is_of_these_bytes(found)

@@ -14,12 +14,14 @@ class Entry(NamedTuple):
         name: last part of the path.
         size: bytes, 0 for a folder.
         is_folder: whether it is a folder.
+        crc32c: CRC-32C of an object, as an unsigned integer; None for folders, and if the storage gives none.
     """
 
     path: str
     name: str
     size: int
     is_folder: bool
+    crc32c: int | None = None
 
 
 class Storage(Protocol):
@@ -37,8 +39,12 @@ class Storage(Protocol):
     def read(self, path: str, size: int | None = None) -> bytes:
         """A whole file; `size` is how many bytes it is likely to have, where that is known, which may save a question."""
 
-    def read_range(self, path: str, offset: int, length: int) -> bytes:
-        """`length` bytes from `offset`; fewer only at the end of the file."""
+    def read_range(self, path: str, offset: int, length: int, *, is_checked: bool = False) -> bytes:
+        """Return `length` bytes from `offset`; fewer only at the end of the file.
+
+        Pass `is_checked` if you compare the bytes with a checksum. An object store gives none of a part, so otherwise it is read
+        twice and both are compared.
+        """
 
     def expect(self, path: str, offset: int, length: int) -> None:
         """Says that `read_range` will soon be called so. A disk begins to read; what goes wrong is told by `read_range`."""

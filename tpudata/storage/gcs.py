@@ -6,39 +6,35 @@ A folder is what the names of objects have in common up to a `/`: it is there as
 from __future__ import annotations
 
 import contextlib
-import io
 import operator
-import re
 from collections.abc import Iterator
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO
+from urllib.parse import urlencode
 
-import google_crc32c
 from google.api_core import exceptions as api
 
 from tpudata.errors import StorageError, StoreAwayError
-from tpudata.storage._gcs_errors import ERRORS, ReplacedError, named, split_path
-from tpudata.storage._gcs_session import DamagedError, Patience, Session
-from tpudata.storage._gcs_upload import PART_BYTES, ObjectWriter, checksum_text, object_url
+from tpudata.storage._gcs_answers import checksum_number, list_page, object_url, stat_object
+from tpudata.storage._gcs_errors import ERRORS, named, split_object, split_path
+from tpudata.storage._gcs_read import open_object, read_part, read_whole
+from tpudata.storage._gcs_session import RetryPolicy, Session, UnprovenError
+from tpudata.storage._gcs_upload import ObjectWriter
 from tpudata.storage._interface import Entry
 
-# An object store answers a request in tens of milliseconds; 8 MiB per request keeps one reader above 100 MB/s.
-_REQUEST_BYTES = PART_BYTES
-_PLAIN = (None, "", "identity")
-_LISTED = "items(name,size),prefixes,nextPageToken"
-_CRC32C = re.compile(r"crc32c=([A-Za-z0-9+/]+=*)")
+_NO_CONTENT = 204
 
 
 class GcsStorage:
     """Google Cloud Storage; see `Storage` for what each method promises, and `_gcs_session` for whose credentials are used.
 
-    What fails in a way that may pass is tried again; what comes whole is compared with the checksum that the store has of it.
+    Transient failures are retried, and so is every answer that does not prove itself, see `_gcs_answers`.
 
     Args:
-        patience: with what fails.
+        policy: how failing requests are retried; None takes that of the environment.
     """
 
-    def __init__(self, patience: Patience | None = None) -> None:
-        self._session = Session(patience or Patience())
+    def __init__(self, policy: RetryPolicy | None = None) -> None:
+        self._session = Session(policy or RetryPolicy.from_environment())
 
     def join(self, base: str, *parts: str) -> str:
         """The path of something below `base`."""
@@ -48,63 +44,64 @@ class GcsStorage:
         """What is directly inside a folder, sorted by name."""
         bucket, name = split_path(folder)
         prefix = f"{name.rstrip('/')}/" if name else ""
+        objects: list[tuple[str, int, str | None]] = []
+        prefixes: set[str] = set()
         with named("listed", folder):
-            found = self._session.client.list_blobs(
-                bucket, prefix=prefix, delimiter="/", fields=_LISTED, **self._said()
-            )
-            blobs = list(found)
-        if f"{prefix}/" in found.prefixes:
+            query = {"prefix": prefix, "delimiter": "/"}
+            while True:
+                page = list_page(self._session, bucket, urlencode(query))
+                objects += page.objects
+                prefixes.update(page.prefixes)
+                if page.next_page is None:
+                    break
+                query["pageToken"] = page.next_page
+        if f"{prefix}/" in prefixes:
             raise StorageError(
                 f"{folder} could not be listed: an object below it has a name with an empty part, which is no folder:"
                 f" gs://{bucket}/{prefix}/... Give it another name: `gcloud storage mv 'gs://{bucket}/{prefix}/*' gs://{bucket}/...`."
             )
         # Some programs mark a folder by an empty object that is called like it.
-        entries = [_entry(bucket, blob.name, blob.size) for blob in blobs if blob.name != prefix]
-        entries += [_entry(bucket, below.rstrip("/"), None) for below in found.prefixes]
-        if not entries and not blobs and prefix:
+        entries = [_entry(bucket, name, size, crc32c) for name, size, crc32c in objects if name != prefix]
+        entries += [_folder(f"gs://{bucket}/{below.rstrip('/')}") for below in prefixes]
+        if not entries and not objects and prefix:
             raise StorageError(f"{folder} could not be listed: there is no object below it.")
         return sorted(entries, key=operator.attrgetter("name"))
 
     def stat(self, path: str) -> Entry | None:
-        """The object or folder at a path, or None."""
+        """Return the object or folder at a path, or None."""
         bucket, name = split_path(path)
         with named("looked up", path):
             # An object whose name ends with `/` marks a folder.
-            found = self._look(bucket, name) if name and not name.endswith("/") else None
+            is_object = name and not name.endswith("/")
+            found = stat_object(self._session, bucket, name) if is_object else None
             if found is not None:
-                return _entry(bucket, name, found.size)
+                return _entry(bucket, name, found.size, found.crc32c)
             prefix = f"{name.rstrip('/')}/" if name else ""
-            inside = self._session.client.list_blobs(bucket, prefix=prefix, max_results=1, **self._said())
-            if next(iter(inside), None) is not None or not prefix:
-                return Entry(path, name.rstrip("/").rpartition("/")[2], 0, True)
-        return None
+            inside = list_page(self._session, bucket, urlencode({"prefix": prefix, "maxResults": 1}))
+        return _folder(path) if inside.objects or not prefix else None
 
     def read(self, path: str, size: int | None = None) -> bytes:
-        """A whole object."""
+        """Return a whole object."""
         del size  # One request, whatever there is.
-        return self._get(path, {})
+        return read_whole(self._session, path)
 
-    def read_range(self, path: str, offset: int, length: int) -> bytes:
-        """`length` bytes from `offset`; fewer only at the end of the object."""
-        return self._read_range(path, offset, length, None)
+    def read_range(self, path: str, offset: int, length: int, *, is_checked: bool = False) -> bytes:
+        """Return `length` bytes from `offset`; fewer only at the end of the object."""
+        return read_part(self._session, path, offset, length, is_checked=is_checked)
 
     def expect(self, path: str, offset: int, length: int) -> None:
         """Nothing is begun: what is read in advance is asked for, by many threads."""
 
     def open(self, path: str) -> BinaryIO:
-        """An object opened for reading, 8 MiB a request; all of it is of one generation, whoever replaces it meanwhile."""
-        with named("opened", path):
-            found = self._look(*_split_object(path))
-            if found is None:
-                raise api.NotFound("no such object")  # type: ignore[no-untyped-call]
-        return io.BufferedReader(_ObjectReader(self, path, found), _REQUEST_BYTES)
+        """Open an object for reading, 8 MiB a request; all of it is of one generation, whoever replaces it meanwhile."""
+        return open_object(self._session, path)
 
     @contextlib.contextmanager
     def create(self, path: str, *, replace: bool = True) -> Iterator[BinaryIO]:
         """Writes an object in one resumable upload, which is nowhere to be seen until the context ends without an error."""
-        bucket, name = _split_object(path)
+        bucket, name = split_object(path)
         with named("written", path):
-            before = self._look(bucket, name) if replace else None
+            before = stat_object(self._session, bucket, name) if replace else None
             writer = ObjectWriter(self._session, bucket, name, before.generation if before else 0)
         try:
             with named("written", path):
@@ -116,19 +113,25 @@ class GcsStorage:
             raise
 
     def delete(self, path: str) -> None:
-        """Removes an object; no error where there is none."""
-        url = object_url(*_split_object(path))
+        """Remove an object; no error if there is none."""
+        bucket, name = split_object(path)
+
+        def delete() -> None:
+            answer = self._session.request("DELETE", object_url(bucket, name))
+            if answer.status_code != _NO_CONTENT and stat_object(self._session, bucket, name) is not None:
+                raise UnprovenError(f"an answer {answer.status_code} to a deletion, and the object is there")
+
         with named("deleted", path), contextlib.suppress(api.NotFound):
-            self._session.patiently(lambda: self._session.request("DELETE", url))
+            self._session.with_retries(delete)
 
     def swap(self, path: str, old: bytes | None, new: bytes | None) -> bool:
         """Replace the content of a small object, if it is `old`, by `new`; return whether that was done."""
-        bucket, name = _split_object(path)
+        bucket, name = split_object(path)
         with named("written", path):
-            found = self._look(bucket, name)
+            found = stat_object(self._session, bucket, name)
         generation = 0 if found is None else found.generation
         try:
-            standing = None if found is None else self._get(path, {}, generation)
+            standing = None if found is None else read_whole(self._session, path, generation)
         except StoreAwayError:
             raise
         except StorageError:
@@ -139,14 +142,23 @@ class GcsStorage:
         with named("written", path):
             try:
                 if new is None:
-                    url = f"{object_url(bucket, name)}?ifGenerationMatch={generation}"
-                    with contextlib.suppress(api.NotFound):
-                        self._session.patiently(lambda: self._session.request("DELETE", url))
+                    self._delete_generation(bucket, name, generation)
                 else:
                     self._put(ObjectWriter(self._session, bucket, name, generation), new)
             except api.PreconditionFailed:
                 return False
         return True
+
+    def _delete_generation(self, bucket: str, name: str, generation: int) -> None:
+        def delete() -> None:
+            answer = self._session.request("DELETE", f"{object_url(bucket, name)}?ifGenerationMatch={generation}")
+            if answer.status_code != _NO_CONTENT:
+                found = stat_object(self._session, bucket, name)
+                if found is not None and found.generation == generation:
+                    raise UnprovenError(f"an answer {answer.status_code} to a deletion, and the object is there")
+
+        with contextlib.suppress(api.NotFound):
+            self._session.with_retries(delete)
 
     def _put(self, writer: ObjectWriter, data: bytes) -> None:
         try:
@@ -157,125 +169,10 @@ class GcsStorage:
                 writer.abandon()
             raise
 
-    def _read_range(self, path: str, offset: int, length: int, generation: int | None) -> bytes:
-        if length <= 0:
-            return b""
-        return self._get(path, {"Range": f"bytes={offset}-{offset + length - 1}"}, generation)
 
-    def _get(self, path: str, headers: dict[str, str], generation: int | None = None) -> bytes:
-        """The stored bytes of an object, or of a part of it.
-
-        Raises:
-            StorageError: they are stored as the encoding of other bytes, which the store would deliver in their place where nobody
-                says otherwise: their size is not the one that is listed, and they have no parts.
-        """
-        # Google's own method takes far more of the processor, which counts where objects are small.
-        url = f"/download{object_url(*_split_object(path))}?alt=media"
-        if generation is not None:
-            url += f"&generation={generation}"
-        sent = {"Accept-Encoding": "gzip", **headers}
-
-        def get() -> tuple[bytes, str | None]:
-            try:
-                response = self._session.request("GET", url, sent, is_read_later=True)
-            except api.RequestRangeNotSatisfiable:
-                return b"", None
-            with response:
-                data = response.raw.read(decode_content=False)
-                encoding = response.headers.get("Content-Encoding")
-                if response.status_code == 200 and encoding in _PLAIN:
-                    due = _CRC32C.search(response.headers.get("X-Goog-Hash", ""))
-                    if due and due[1] != checksum_text(google_crc32c.value(data)):
-                        raise DamagedError
-                return data, encoding
-
-        with named("read", path):
-            try:
-                data, encoding = self._session.patiently(get)
-            except api.NotFound as error:
-                if generation is None:
-                    raise
-                raise ReplacedError("this generation") from error  # type: ignore[no-untyped-call]
-        if encoding not in _PLAIN:
-            raise StorageError(
-                f"{path} could not be read: it is stored with Content-Encoding: {encoding}, so that its size is not that"
-                " of what it holds. Store it anew without, as `gcloud storage cp` does without --gzip-local; where it is a tar or"
-                " text that is to stay compressed, `gcloud storage objects update --clear-content-encoding` does it."
-            )
-        return data
-
-    def _said(self) -> dict[str, Any]:
-        """What Google's client is told with each call."""
-        return {"timeout": self._session.patience.answer_within, "retry": self._session.new_retry()}
-
-    def _look(self, bucket: str, name: str) -> _Found | None:
-        """What the store says of an object, or None."""
-        url = f"{object_url(bucket, name)}?fields=size,generation,crc32c"
-        try:
-            found = self._session.patiently(lambda: self._session.request("GET", url).json())
-        except api.NotFound:
-            return None
-        return _Found(int(found["size"]), int(found["generation"]), found.get("crc32c"))
+def _entry(bucket: str, name: str, size: int, crc32c: str | None) -> Entry:
+    return Entry(f"gs://{bucket}/{name}", name.rpartition("/")[2], size, False, checksum_number(crc32c))
 
 
-class _Found(NamedTuple):
-    """An object: its size in bytes, its generation, and its checksum, base64 of the big-endian bytes."""
-
-    size: int
-    generation: int
-    crc32c: str | None
-
-
-class _ObjectReader(io.RawIOBase):
-    """One generation of an object, read by ranges; with the last of them, all that came is compared with the store's checksum."""
-
-    def __init__(self, owner: GcsStorage, path: str, found: _Found) -> None:
-        super().__init__()
-        self._owner = owner
-        self._path = path
-        self._found = found
-        self._position = 0
-        self._crc32c = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._next(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
-    def readall(self) -> bytes:
-        # Python's own asks for 8 kB at a time.
-        return b"".join(iter(lambda: self._next(_REQUEST_BYTES), b""))
-
-    def _next(self, most: int) -> bytes:
-        size, generation, due = self._found
-        length = min(most, size - self._position)
-        if length == size > 0:
-            # What is asked for whole is compared, and asked for again, at once.
-            data = self._owner._get(self._path, {}, generation)
-        else:
-            data = self._owner._read_range(self._path, self._position, length, generation)
-        if len(data) < length:
-            raise StorageError(
-                f"{self._path} could not be read: {len(data)} of {length} bytes at {self._position} came."
-            )
-        self._position += len(data)
-        self._crc32c = google_crc32c.extend(self._crc32c, data)
-        if data and self._position == size and due not in (None, checksum_text(self._crc32c)):
-            raise StorageError(
-                f"{self._path} could not be read: what came does not fit the store's checksum. Run again."
-            )
-        return data
-
-
-def _split_object(path: str) -> tuple[str, str]:
-    bucket, name = split_path(path)
-    if not name:
-        raise StorageError(f"{path} names no object.")
-    return bucket, name
-
-
-def _entry(bucket: str, name: str, size: int | None) -> Entry:
-    return Entry(f"gs://{bucket}/{name}", name.rpartition("/")[2], size or 0, size is None)
+def _folder(path: str) -> Entry:
+    return Entry(path, path.rstrip("/").rpartition("/")[2] if "/" in path.removeprefix("gs://") else "", 0, True)

@@ -66,8 +66,9 @@ class LocalStorage:
         except OSError as error:
             raise storage_error("read", path, error) from error
 
-    def read_range(self, path: str, offset: int, length: int) -> bytes:
-        """`length` bytes from `offset`; fewer only at the end of the file."""
+    def read_range(self, path: str, offset: int, length: int, *, is_checked: bool = False) -> bytes:
+        """Return `length` bytes from `offset`; fewer only at the end of the file."""
+        del is_checked  # A disk has checksums.
         try:
             descriptor = os.open(path, os.O_RDONLY)
             try:

@@ -1,0 +1,70 @@
+"""Files of a dataset as they were written, compared with what the storage lists before a manifest says that all are there."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import google_crc32c
+
+from tpudata.errors import OutputError
+from tpudata.storage import Entry, storage_for
+
+
+class WrittenFile(NamedTuple):
+    """A file that was written.
+
+    Attributes:
+        name: its path below the dataset's folder, such as `index/train-00000-of-00012.index`.
+        size: bytes.
+        crc32c: CRC-32C, as an unsigned integer; None if it is not known.
+    """
+
+    name: str
+    size: int
+    crc32c: int | None
+
+    @classmethod
+    def of(cls, name: str, data: bytes) -> WrittenFile:
+        """Return the description of a file with this content."""
+        return cls(name, len(data), google_crc32c.value(data))
+
+
+def check_written(folder: str, files: Iterable[WrittenFile]) -> None:
+    """Compare files with what is in a folder: names and sizes, and checksums if the storage lists them.
+
+    Raises:
+        OutputError: a file is missing, or is another.
+        StorageError: a folder cannot be listed.
+    """
+    by_folder: dict[str, dict[str, WrittenFile]] = defaultdict(dict)
+    for file in files:
+        below, _, name = file.name.rpartition("/")
+        by_folder[below][name] = file
+    for below, expected in by_folder.items():
+        found = _listed(folder, below)
+        for name, file in expected.items():
+            problem = _problem(file, found.get(name))
+            if problem:
+                raise OutputError(
+                    f"{folder}/{file.name} is not there as it was written ({problem}). Run again; --resume keeps whole shards."
+                )
+
+
+def _listed(folder: str, below: str) -> dict[str, Entry]:
+    storage = storage_for(folder)
+    path = storage.join(folder, below) if below else folder
+    if storage.stat(path) is None:
+        return {}
+    return {entry.name: entry for entry in storage.list(path)}
+
+
+def _problem(file: WrittenFile, found: Entry | None) -> str:
+    if found is None:
+        return f"got no file, expected {file.size} bytes"
+    if found.is_folder or found.size != file.size:
+        return f"got {found.size} bytes, expected {file.size}"
+    if None not in (file.crc32c, found.crc32c) and file.crc32c != found.crc32c:
+        return f"got CRC-32C {found.crc32c:08x}, expected {file.crc32c:08x}"
+    return ""
