@@ -13,7 +13,7 @@ from beam_jobs.text_lines import line_spans, lines
 from beam_jobs.text_options import AUTO, CSV, JSONL, LINES, PARAGRAPHS, PARQUET, ROWS, TSV, TextOptions
 from beam_jobs.text_streams import compression, unpacked_chunks
 from tpudata.errors import SourceError, UsageError
-from tpudata.flags import suggestion
+from tpudata.nearest import suggestion
 from tpudata.storage import storage_for
 
 _HEAD_BYTES = 1 << 16

@@ -11,7 +11,7 @@ from beam_jobs.reading import MOST_INPUT_BYTES
 from beam_jobs.text_sequences import CUT, SPLIT
 from beam_jobs.tokenizers import TokenizerSpec
 from tpudata.errors import UsageError
-from tpudata.flags import suggestion
+from tpudata.nearest import suggestion
 
 AUTO = "auto"
 LINES, PARAGRAPHS, FILES = "lines", "paragraphs", "files"

@@ -16,7 +16,7 @@ from pyarrow import parquet
 from beam_jobs.sources._ranged_file import open_ranged
 from beam_jobs.text_options import TextOptions
 from tpudata.errors import CorruptionError, SourceError, UsageError
-from tpudata.flags import suggestion
+from tpudata.nearest import suggestion
 
 # Rows that are in memory at once, beside the pages of the row group.
 _BATCH_ROWS = 256

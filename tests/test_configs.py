@@ -17,10 +17,10 @@ from tpudata.models import model_names
 CONFIGS = Path(__file__).parents[1] / "configs"
 # What makes each small enough for a test; the rest is as the file says.
 SMALLER = {
-    "char_lstm": ["--param=hidden_units=8", "--param=warmup_steps=1"],
+    "char_lstm": ["--param=hidden_units=8"],
     "iris_mlp": [],
     "mnist_cnn": [],
-    "resnet": ["--image-size=32x32", "--param=warmup_steps=1"],
+    "resnet": ["--image-size=32x32"],
     "tiny_lm": [],
 }
 
@@ -53,3 +53,14 @@ def test_it_trains(name: str, text: Path, irises: Path, digits_dataset: Path, tm
     assert main(["train", f"--config={path}", *flags]) == 0
     assert json.loads((tmp_path / "evaluation.json").read_bytes())["global_step"] == 2
     assert json.loads((tmp_path / "train_config.json").read_bytes())["options"]["model"] == name
+
+
+@pytest.mark.parametrize(("steps", "decay_steps"), [(3, 6), (5, 6), (6, 6), (7, 7)])
+def test_a_run_shorter_than_its_warm_up(steps: int, decay_steps: int, text: Path, tmp_path: Path) -> None:
+    flags = [f"--data={text}", f"--model-dir={tmp_path}", f"--train-steps={steps}", "--batch-size=8", "--mode=train"]
+    params = ["--param=hidden_units=8", "--param=warmup_steps=5"]
+    assert main(["train", f"--config={CONFIGS / 'char_lstm.yaml'}", *flags, *params]) == 0
+    found = json.loads((tmp_path / "train_config.json").read_bytes())["params"]
+    assert found["decay_steps"] == decay_steps
+    # Steps that the user set are taken as they are.
+    assert main(["train", f"--config={CONFIGS / 'char_lstm.yaml'}", *flags, *params, "--param=decay_steps=4"]) == 2

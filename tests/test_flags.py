@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tpudata.errors import UsageError
-from tpudata.flags import FlagParser, flag_type, positive_int, sentence, suggestion
+from tpudata.flags import FlagParser, flag_type, positive_int, sentence
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_as_the_original_programs_were_called(parser: FlagParser) -> None:
         (["--no_use_tpu"], False),
         (["--use-tpu=false"], False),
         (["--use-tpu=False"], False),
-        (["--use-tpu", "0"], False),
+        (["--use-tpu=0"], False),
         (["--no-use-tpu", "--use-tpu=yes"], True),
     ],
 )
@@ -56,6 +56,28 @@ def test_switch(parser: FlagParser, words: list[str], expected: bool) -> None:
 def test_switch_refuses_other_values(parser: FlagParser) -> None:
     with pytest.raises(UsageError, match="'maybe' is neither true nor false"):
         parser.parse(["--use-tpu=maybe"])
+
+
+@pytest.mark.parametrize("word", ["false", "true", "0", "images"])
+def test_switch_never_takes_the_next_word(parser: FlagParser, word: str) -> None:
+    with pytest.raises(UsageError, match=f"unexpected argument {word!r}"):
+        parser.parse(["--use_tpu", word])
+    parser.add_argument("folder")
+    for words in (["--use-tpu", word], [word, "--use-tpu"], ["--use_tpu", "--", word]):
+        flags = parser.parse(words)
+        assert (flags.use_tpu, flags.folder) == (True, word)
+
+
+def test_value_of_a_switch_needs_an_equals_sign(parser: FlagParser) -> None:
+    with pytest.raises(
+        UsageError, match=r"unexpected argument 'False'; a boolean takes its value by =, --FLAG=False\."
+    ):
+        parser.parse(["--use-tpu", "False"])
+
+
+def test_a_word_like_a_switch_after_two_dashes(parser: FlagParser) -> None:
+    parser.add_argument("folder")
+    assert parser.parse(["--", "--use-tpu"]).folder == "--use-tpu"
 
 
 @pytest.mark.parametrize("word", ["--shard-sise", "--shard_sise", "--shard-sise=4", "--shard_siz"])
@@ -134,8 +156,3 @@ def test_messages_read_well(parser: FlagParser, words: list[str], message: str) 
 
 def test_sentence() -> None:
     assert [sentence(text) for text in ("a", "a.", "a?", "a!")] == ["a.", "a.", "a?", "a!"]
-
-
-def test_suggestion() -> None:
-    assert suggestion("convrt", ["convert", "train"]) == "; did you mean convert?"
-    assert suggestion("zzz", ["convert", "train"]) == ""

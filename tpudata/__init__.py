@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         TextLineFiles,
         TFRecordFiles,
         TrainCrop,
+        as_keras,
         as_numpy,
         make_input_fn,
     )
@@ -66,6 +67,7 @@ __all__ = [
     "TrainCrop",
     "UsageError",
     "__version__",
+    "as_keras",
     "as_numpy",
     "make_input_fn",
     "open_dataset",
@@ -84,6 +86,7 @@ _LAZY = {
     "TFRecordFiles": "tpudata.input",
     "TextLineFiles": "tpudata.input",
     "TrainCrop": "tpudata.input",
+    "as_keras": "tpudata.input",
     "as_numpy": "tpudata.input",
     "make_input_fn": "tpudata.input",
     "tpu_system": "tpudata.estimator",

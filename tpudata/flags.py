@@ -1,17 +1,18 @@
 """Command line flags: argparse, with the manners that every command of tpudata has.
 
-Names take dashes or underscores (`--use_tpu` is `--use-tpu`), booleans are `--flag`, `--no-flag` or `--flag=true|false`, names are
-never abbreviated, and an unknown flag is refused with the nearest known one. Mistakes raise UsageError; nothing exits.
+Names take dashes or underscores (`--use_tpu` is `--use-tpu`) and are never abbreviated; booleans are `--flag`, `--no-flag` or
+`--flag=true|false`, and never take the next word; an unknown flag is rejected with the nearest known one. Mistakes raise
+UsageError; nothing exits.
 """
 
 from __future__ import annotations
 
 import argparse
-import difflib
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NoReturn
 
 from tpudata.errors import UsageError
+from tpudata.nearest import suggestion
 
 _TRUE = ("true", "yes", "1")
 _FALSE = ("false", "no", "0")
@@ -34,9 +35,11 @@ class FlagParser(argparse.ArgumentParser):
             allow_abbrev=False,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
+        self._switches: set[str] = set()
 
     def add_switch(self, name: str, *, default: bool, help: str) -> None:
-        """Adds a boolean flag: `--name`, `--no-name` or `--name=true|false`."""
+        """Add a boolean flag: `--name`, `--no-name` or `--name=true|false`."""
+        self._switches.add(name)
         dest = name.removeprefix("--").replace("-", "_")
         self.add_argument(
             name, dest=dest, nargs="?", const=True, default=default, type=_boolean, help=help, metavar="BOOL"
@@ -56,21 +59,23 @@ class FlagParser(argparse.ArgumentParser):
     def parse_with_rest(
         self, argv: Sequence[str], also_known: Collection[str] | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parses what is known, and returns the rest of `argv` for another parser.
+        """Parse what is known, and return the rest of `argv` for another parser.
 
         Args:
             argv: the words after the command.
             also_known: names of flags that the other parser takes; with it, flags that neither knows are refused.
         """
-        words = [_spelt(word, self.flag_names(), also_known or ()) for word in argv]
+        # After "--" words are no flags.
+        end = list(argv).index("--") if "--" in argv else len(argv)
+        words = [self._spelt(word, also_known or ()) for word in argv[:end]]
         if also_known is not None:
             # Looked at first: a misspelt flag is a better message than that the one it stands for is missing.
             known = {*self.flag_names(), *also_known}
             self.refuse_unknown([w for w in words if w.startswith("--") and w.split("=", 1)[0] not in known], known)
-        return super().parse_known_args(words)
+        return super().parse_known_args([*words, *argv[end:]])
 
     def refuse_unknown(self, rest: Sequence[str], also_known: Iterable[str] = ()) -> None:
-        """Raises UsageError for the first word that nobody knows, with the nearest flag.
+        """Raise UsageError for the first word that nobody knows, with the nearest flag.
 
         Args:
             rest: words that no parser took.
@@ -80,7 +85,9 @@ class FlagParser(argparse.ArgumentParser):
             return
         word = rest[0]
         if not word.startswith("-"):
-            self.error(f"unexpected argument {word!r}")
+            is_boolean = self._switches and word.lower() in (*_TRUE, *_FALSE)
+            hint = f"; a boolean takes its value by =, --FLAG={word}" if is_boolean else ""
+            self.error(f"unexpected argument {word!r}{hint}")
         name = word.split("=", 1)[0]
         self.error(f"unknown flag {name}{suggestion(name.replace('_', '-'), [*self.flag_names(), *also_known])}")
 
@@ -88,15 +95,19 @@ class FlagParser(argparse.ArgumentParser):
         """Every flag of this parser, such as `--shard-size`."""
         return [name for name in self._option_string_actions if name.startswith("--")]
 
+    def _spelt(self, word: str, others: Collection[str]) -> str:
+        """Return a flag as its parser knows it: ours with dashes, another's as it stands in `others`; other words untouched."""
+        name, equals, value = word.partition("=")
+        ours = self.flag_names()
+        if word.startswith("--") and name not in ours and name not in others:
+            dashed, underscored = name.replace("_", "-"), "--" + name[2:].replace("-", "_")
+            name = dashed if dashed in ours else underscored if underscored in others else name
+        # argparse would take the next word as the value of a bare switch.
+        return name + (equals + value or ("=true" if name in self._switches else ""))
+
     def error(self, message: str) -> NoReturn:
         """Raises UsageError in place of argparse's exit."""
         raise UsageError(f"{self.prog}: {sentence(message)} See: {self.prog} --help")
-
-
-def suggestion(got: str, known: Iterable[str]) -> str:
-    """`"; did you mean X?"` for the nearest known name, or nothing."""
-    nearest = difflib.get_close_matches(got, list(known), n=1)
-    return f"; did you mean {nearest[0]}?" if nearest else ""
 
 
 def sentence(message: str) -> str:
@@ -147,15 +158,3 @@ def _boolean(text: str) -> bool:
     if text.lower() in _FALSE:
         return False
     raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
-
-
-def _spelt(word: str, ours: Collection[str], others: Collection[str]) -> str:
-    """A flag as its parser knows it: ours with dashes, another's as it stands among `others`; any other word untouched."""
-    name, equals, value = word.partition("=")
-    if not word.startswith("--") or name in ours or name in others:
-        return word
-    dashed, underscored = name.replace("_", "-"), "--" + name[2:].replace("-", "_")
-    for spelling, known in ((dashed, ours), (underscored, others)):
-        if spelling in known:
-            return spelling + equals + value
-    return word

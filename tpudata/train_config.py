@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import difflib
 import importlib
 import json
 import re
@@ -16,7 +15,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tpudata.errors import MissingExtraError, UsageError
-from tpudata.flags import height_width
+from tpudata.flags import height_width, sentence
+from tpudata.nearest import suggestion
 from tpudata.storage import storage_for
 
 PARAMS = "params"
@@ -54,10 +54,8 @@ def read_config(path: str, kinds: Mapping[str, str]) -> dict[str, Any]:
     for key, value in found.items():
         name = str(key).replace("-", "_")
         if name not in kinds:
-            near = difflib.get_close_matches(name, kinds, n=1, cutoff=0.0)[0]
-            raise UsageError(
-                f"--config {path}: unknown key {key!r}; did you mean {near}? The model's own parameters stand under {PARAMS}."
-            )
+            unknown = sentence(f"--config {path}: unknown key {key!r}{suggestion(name, kinds)}")
+            raise UsageError(f"{unknown} The model's own parameters stand under {PARAMS}.")
         if name in values:
             raise UsageError(f"--config {path}: {name} is there twice, in dashes and underscores. Leave one out.")
         place = f"--config {path}: {key}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import json
 import logging
 import math
@@ -12,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tpudata.errors import TpudataError, UsageError
+from tpudata.flags import sentence
+from tpudata.nearest import suggestion
 from tpudata.storage import storage_for
 from tpudata.train_options import BEST, TrainOptions
 from tpudata.train_places import best_folder, keep_best
@@ -147,10 +148,8 @@ def check_metric(options: TrainOptions, names: Sequence[str]) -> None:
     """
     name, known = options.early_stop_metric or "", [known for known in names if known != "global_step"]
     if name not in known:
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
-        raise UsageError(
-            f"--early-stop-metric {name!r}: the evaluation has no such metric; did you mean {near}? It has {', '.join(known)}."
-        )
+        unknown = sentence(f"--early-stop-metric {name!r}: the evaluation has no such metric{suggestion(name, known)}")
+        raise UsageError(f"{unknown} It has {', '.join(known)}.")
 
 
 def _new_checkpoints(options: TrainOptions) -> Iterator[str]:

@@ -47,7 +47,9 @@ def model_params(options: TrainOptions, dataset: Dataset, label: Feature | None)
     if "vocab_size" in defaults and not {"vocab_size"} & {*known, *asked}:
         _refuse_textless(options, dataset)
     if "decay_steps" in defaults and asked.get("schedule", defaults.get("schedule")) == "cosine":
-        known["decay_steps"] = options.train_steps
+        # A run that ends within warm-up, such as a trial of a few steps, has the rates of warm-up.
+        warmup = asked.get("warmup_steps", defaults.get("warmup_steps"))
+        known["decay_steps"] = max(options.train_steps, warmup + 1 if isinstance(warmup, int) else 0)
     return {**known, **asked}
 
 

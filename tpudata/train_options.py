@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tpudata.errors import UsageError
-from tpudata.flags import suggestion
+from tpudata.nearest import suggestion
 
 MODES = ("train", "eval", "train_and_eval", "predict", "export")
 GOALS = ("min", "max")

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from beam_jobs.labels import Labels
 from beam_jobs.sources._options import SourceOptions
 from tpudata.errors import BadRecordError, SourceError
-from tpudata.flags import suggestion
+from tpudata.nearest import suggestion
 from tpudata.storage import storage_for
 
 _INTEGER = re.compile(r"0|[1-9][0-9]*")

@@ -18,8 +18,8 @@ from typing import Any
 from beam_jobs.column_kinds import FLOAT, FLOAT32, INT, STR, ColumnKind, fits_int64, float32_problem, parse_float
 from beam_jobs.sources._options import SourceOptions
 from tpudata.errors import SourceError, UsageError
-from tpudata.flags import suggestion
 from tpudata.format import Feature
+from tpudata.nearest import suggestion
 
 _PATHS = ("path", "file", "filename", "image")
 _LABELS = ("label", "class", "labels", "classes")

@@ -20,8 +20,8 @@ from beam_jobs.sources._names import is_left_behind, splits_of
 from beam_jobs.sources._options import SourceOptions, refuse_split_flag
 from beam_jobs.sources._source import Refuse, make_reference, raise_refusal
 from tpudata.errors import SourceError
-from tpudata.flags import suggestion
 from tpudata.format import Feature
+from tpudata.nearest import suggestion
 from tpudata.storage import Entry, storage_for
 
 

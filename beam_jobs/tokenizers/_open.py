@@ -8,8 +8,8 @@ from beam_jobs.tokenizers import bytes as byte_tokens
 from beam_jobs.tokenizers import chars, hugging_face, sentencepiece
 from beam_jobs.tokenizers._tokenizer import Tokenizer, TokenizerIdentity, refuse_eos
 from tpudata.errors import DatasetError, SourceError, UsageError
-from tpudata.flags import suggestion
 from tpudata.format import open_dataset
+from tpudata.nearest import suggestion
 from tpudata.storage import storage_for
 
 KINDS = (byte_tokens.NAME, chars.NAME, sentencepiece.NAME, hugging_face.NAME)

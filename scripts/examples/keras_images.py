@@ -1,4 +1,4 @@
-"""A Keras CNN on a dataset of pictures of one size, fed by make_input_fn.
+"""A Keras CNN on a dataset of pictures of one size, fed by as_keras.
 
 tpudata convert images --input PICTURES --output DATA --split train=0.8,validation=0.2
 python scripts/examples/keras_images.py --data DATA [--tpu grpc://HOST:8470]
@@ -45,11 +45,11 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--steps-per-epoch", type=int, default=100)
     flags = parser.parse_args(argv)
-    classes = max(feature.num_classes or 0 for feature in open_dataset(flags.data).manifest.features)
+    manifest = open_dataset(flags.data).manifest
+    classes = max(feature.num_classes or 0 for feature in manifest.features)
     keras.utils.set_random_seed(1)
 
     def batches(strategy: Any, split: str, training: bool) -> Any:
-        # weights="sample_weight": the rows that pad the last batch of an evaluation weigh nothing.
         input_fn = tpudata.make_input_fn(
             flags.data,
             split,
@@ -60,8 +60,9 @@ def main(argv: Sequence[str]) -> int:
             cache="auto",
             seed=1,
         )
+        # Every record once. A TPU takes batches of one size, so there the last one is padded, with weight 0.
         return strategy.distribute_datasets_from_function(
-            lambda context: input_fn({"batch_size": flags.batch_size}, context)
+            lambda context: tpudata.as_keras(input_fn, flags.batch_size, context, pad=flags.tpu is not None)
         )
 
     here = contextlib.nullcontext(tf.distribute.get_strategy())
@@ -73,8 +74,12 @@ def main(argv: Sequence[str]) -> int:
             model.compile(keras.optimizers.Adam(1e-3), loss, weighted_metrics=[accuracy])
         train = batches(strategy, "train", training=True)
         model.fit(train, steps_per_epoch=flags.steps_per_epoch, epochs=flags.epochs, verbose=2)
-        found = model.evaluate(batches(strategy, "validation", training=False), verbose=0, return_dict=True)
-        print(f"held-out accuracy {found['accuracy']:.2%}")
+        records = manifest.split("validation").records
+        # Keras wants to know the number of steps on several cores.
+        steps = -(-records // (flags.batch_size * strategy.num_replicas_in_sync))
+        held_out = batches(strategy, "validation", training=False)
+        found = model.evaluate(held_out, steps=steps, verbose=0, return_dict=True)
+        print(f"held-out accuracy {found['accuracy']:.2%} on {records:,} pictures")
     return 0
 
 

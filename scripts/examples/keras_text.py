@@ -1,4 +1,4 @@
-"""A Keras LSTM that learns a text character by character, and then writes some of its own; fed by make_input_fn.
+"""A Keras LSTM that learns a text character by character, and then writes some of its own; fed by as_keras.
 
 tpudata convert text --input TEXT --output DATA --form paragraphs --tokenizer chars --sequence-length 128
 python scripts/examples/keras_text.py --data DATA --prompt 'ROMEO:' [--tpu grpc://HOST:8470]
@@ -71,11 +71,11 @@ def main(argv: Sequence[str]) -> int:
     if not prompt:
         parser.error("--prompt is empty: give at least a character")
     keras.utils.set_random_seed(1)
-    input_fn = tpudata.make_input_fn(flags.data, "train", training=True, weights="sample_weight", seed=1)
+    input_fn = tpudata.make_input_fn(flags.data, "train", training=True, seed=1)
 
     def batches(context: Any) -> Any:
-        # Labels are the ids behind each; the weights leave out those at the end of a row.
-        dataset = input_fn({"batch_size": flags.batch_size}, context)
+        # Labels are the next ids; the last id of a row has none, and weight 0.
+        dataset = tpudata.as_keras(input_fn, flags.batch_size, context)
         return dataset.map(lambda features, labels, weights: (features["input_ids"], labels, weights))
 
     here = contextlib.nullcontext(tf.distribute.get_strategy())

@@ -3,12 +3,15 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tpudata import __version__
 from tpudata.cli import COMMANDS, main
+from tpudata.errors import UsageError
+from tpudata.flags import FlagParser
 
 
 def test_help_lists_every_command_and_each_has_a_module(capsys: pytest.CaptureFixture[str]) -> None:
@@ -23,6 +26,40 @@ def test_help_lists_every_command_and_each_has_a_module(capsys: pytest.CaptureFi
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command.split(), "--help"]) == 0
     assert f"usage: tpudata {command}" in capsys.readouterr().out
+
+
+def _parser_of(command: str, monkeypatch: pytest.MonkeyPatch) -> FlagParser:
+    """The parser of a command, caught as the command begins to parse."""
+    caught: list[FlagParser] = []
+
+    def catch(self: FlagParser, argv: Sequence[str], also_known: object = None) -> None:
+        caught.append(self)
+        raise UsageError("caught")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FlagParser, "parse_with_rest", catch)
+        assert main(command.split()) == 2
+    return caught[0]
+
+
+@pytest.mark.parametrize(
+    "command", [*(name for name in COMMANDS if name != "convert"), "convert images", "convert text"]
+)
+def test_no_boolean_flag_takes_the_next_word(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    parser = _parser_of(command, monkeypatch)
+    # What else has to be there.
+    required = [f"{name}=1" for name in ("--input", "--output", "--batch-size") if name in parser.flag_names()]
+    # Whatever goes without a value.
+    names = [name for action in parser._actions if action.nargs in ("?", 0) for name in action.option_strings]
+    names = [name for name in names if name not in ("-h", "--help")]
+    assert bool(names) == (command != "doctor")
+    for name in names:
+        # DIR, or a word that is too much.
+        for word in ("true", "false", "DIR"):
+            _, alone = parser.parse_with_rest([*required, word])
+            folder, rest = parser.parse_with_rest([*required, name, word])
+            assert word in (*rest, getattr(folder, "folder", None)), f"{name} took {word}"
+            assert rest == alone
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

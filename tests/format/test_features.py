@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tpudata.errors import FeatureError
@@ -43,11 +44,22 @@ def test_defaults_are_not_written() -> None:
         (("x", "bytes", "string", (), "base64"), "none"),
         (("x", "bytes", "uint8", (2, 3), "image"), r"\(height, width, channels\)"),
         (("x", "int64", "int64", (-1,)), "negative"),
+        (("x", "int64", "int64", None), r"'x': shape is None.*\(\) for a scalar, \(None,\) for a list"),
+        (("x", "int64", "int64", 3), r"'x': shape is 3"),
+        (("x", "int64", "int64", "3"), r"'x': shape is '3'"),
+        (("x", "int64", "int64", (2.5,)), r"'x': shape is \(2\.5,\)"),
+        (("x", "int64", "int64", (True,)), r"'x': shape is \(True,\)"),
     ],
 )
 def test_what_does_not_fit_is_refused(arguments: tuple[Any, ...], message: str) -> None:
     with pytest.raises(FeatureError, match=message):
         Feature(*arguments)
+
+
+def test_a_shape_may_be_any_sequence_of_integers() -> None:
+    features = [Feature("x", "int64", "int64", shape) for shape in ((2, None), [2, None], (np.int64(2), None))]
+    assert len({*features}) == 1
+    assert Feature("x", "int64", "int64", tuple(np.array([2, 3]))).to_json()["shape"] == [2, 3]
 
 
 def test_static_shapes() -> None:

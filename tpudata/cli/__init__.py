@@ -12,7 +12,8 @@ from collections.abc import Sequence
 
 from tpudata._version import __version__
 from tpudata.errors import UsageError
-from tpudata.flags import sentence, suggestion
+from tpudata.flags import sentence
+from tpudata.nearest import suggestion
 from tpudata.process import run_command
 
 __all__ = ["main"]

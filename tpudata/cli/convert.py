@@ -7,7 +7,8 @@ import sys
 from collections.abc import Sequence
 
 from tpudata.errors import UsageError
-from tpudata.flags import sentence, suggestion
+from tpudata.flags import sentence
+from tpudata.nearest import suggestion
 
 # By kind of input: what it is. The job is `beam_jobs.KIND`.
 _KINDS = {

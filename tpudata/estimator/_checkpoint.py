@@ -6,7 +6,6 @@
 """
 
 import dataclasses
-import difflib
 import hashlib
 import logging
 import uuid
@@ -18,6 +17,7 @@ from google.protobuf import text_format  # type: ignore[import-untyped]
 
 from tpudata.errors import StorageError
 from tpudata.estimator._errors import CheckpointError, reason
+from tpudata.nearest import nearest_name
 
 _log = logging.getLogger("tpudata")
 _GLOBAL_STEP = "global_step"
@@ -87,8 +87,8 @@ class Checkpoint:
         dtypes = reader.get_variable_to_dtype_map()
         for name, variable in variables.items():
             if name not in shapes:
-                near = difflib.get_close_matches(name, shapes, n=1)
-                hint = f" The nearest name that it has is {near[0]!r}." if near else ""
+                near = nearest_name(name, shapes)
+                hint = f" The nearest name that it has is {near!r}." if near else ""
                 raise CheckpointError(
                     f"{self.prefix} lacks the variable {name!r} that model_fn makes.{hint} It was written by another "
                     f"model. {_MEND}"

@@ -1,7 +1,6 @@
 """Warm start: first values taken from the checkpoint of another run."""
 
 import dataclasses
-import difflib
 import logging
 import os
 import re
@@ -13,6 +12,7 @@ import tensorflow as tf
 from tpudata.estimator._checkpoint import Checkpoint, latest, read_tensor
 from tpudata.estimator._errors import CheckpointError
 from tpudata.estimator._variables import VariableInfo
+from tpudata.nearest import nearest_name
 
 _log = logging.getLogger("tpudata")
 _SAVED_MODEL_VARIABLES = ("variables", "variables")
@@ -150,8 +150,8 @@ def warm_values(
     dtypes = reader.get_variable_to_dtype_map()
     for name, previous in names.items():
         if previous not in shapes:
-            near = difflib.get_close_matches(previous, shapes, n=1)
-            hint = f" The nearest name that it has is {near[0]!r}." if near else ""
+            near = nearest_name(previous, shapes)
+            hint = f" The nearest name that it has is {near!r}." if near else ""
             raise CheckpointError(
                 f"Warm start: {checkpoint.prefix} lacks the variable {previous!r}.{hint} Choose other variables with "
                 "vars_to_warm_start, or give the name that it has there in var_name_to_prev_var_name."

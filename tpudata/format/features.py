@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from typing import Any
 
 from tpudata.errors import FeatureError
@@ -24,8 +25,9 @@ class Feature:
         name: its key in the `tf.train.Example`.
         kind: which list of the Example holds it: `"bytes"`, `"int64"` or `"float"`.
         dtype: numpy name of the decoded values' dtype (`"string"` for bytes that stay bytes).
-        shape: of the decoded value; `()` is a scalar and `None` a dimension that varies between records. An image is
-            (height, width, channels); channels is what every record is decoded to.
+        shape: of the decoded value; `()` is a scalar and `None` a dimension that varies between records, as in `(None,)` for a
+            list of any length. The number of dimensions is always known. An image is (height, width, channels); channels is
+            what every record is decoded to.
         encoding: how the stored bytes become values: `None` (the list is the values), `"image"` (an encoded JPEG, PNG, ...),
             `"raw"` (little-endian values of `dtype` in C order) or `"utf8"` text.
         num_classes: for a class label, how many classes there are; labels count from `label_offset`.
@@ -54,6 +56,7 @@ class Feature:
                 f"Feature {self.name!r}: dtype {self.dtype!r} with kind {self.kind!r} and encoding {self.encoding!r};"
                 f" allowed dtypes there: {', '.join(allowed) or 'none'}."
             )
+        object.__setattr__(self, "shape", _checked_shape(self.name, self.shape))
         if any(size is not None and size < 0 for size in self.shape):
             raise FeatureError(
                 f"Feature {self.name!r}: shape {self.shape} has a negative size; use None where it varies."
@@ -80,3 +83,16 @@ class Feature:
     def from_json(cls, value: dict[str, Any]) -> Feature:
         """The feature that `to_json` wrote; a missing or unknown key is a KeyError or TypeError."""
         return cls(**{**value, "shape": tuple(value["shape"])})
+
+
+def _checked_shape(name: str, shape: Any) -> tuple[int | None, ...]:
+    """Return the shape as a tuple of Python's integers and None."""
+    try:
+        if isinstance(shape, str | bytes) or any(isinstance(size, bool) for size in shape):
+            raise TypeError
+        return tuple(None if size is None else operator.index(size) for size in shape)
+    except TypeError:
+        raise FeatureError(
+            f"Feature {name!r}: shape is {shape!r}, expected a tuple of sizes. Pass () for a scalar, (None,) for a list whose"
+            " length varies."
+        ) from None

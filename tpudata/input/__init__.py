@@ -15,6 +15,7 @@ require_tensorflow("tpudata.input (make_input_fn)")
 from tpudata.input.augment import RandAugment  # noqa: E402
 from tpudata.input.crop import CentreCrop, TrainCrop  # noqa: E402
 from tpudata.input.input_fn import make_input_fn  # noqa: E402
+from tpudata.input.keras_batches import as_keras  # noqa: E402
 from tpudata.input.mix import CutMix, MixUp  # noqa: E402
 from tpudata.input.normalize import Normalize  # noqa: E402
 from tpudata.input.numpy_batches import as_numpy  # noqa: E402
@@ -30,6 +31,7 @@ __all__ = [
     "TFRecordFiles",
     "TextLineFiles",
     "TrainCrop",
+    "as_keras",
     "as_numpy",
     "make_input_fn",
 ]

@@ -138,7 +138,7 @@ def make_input_fn(
             memory, "auto" in memory where they take at most a quarter of what is free, or the path of a local folder. The first
             call of input_fn decodes them all. All datasets of this input_fn share them.
         weights: where evaluation puts the weights: "feature" in `features["weights"]`; "sample_weight" yields
-            (features, labels, weights), as Keras takes it; with targets in training too, the tokens' weights.
+            (features, labels, weights); with targets in training too, the tokens' weights. For Keras, see `as_keras`.
         verify_checksums: check every byte read against the index's and the records' checksums.
         max_corrupt: how many different damaged records are skipped and logged before one is an error. In its place comes another
             record; in evaluation with weight 0, so that it does not count.

@@ -1,7 +1,6 @@
 """What a model can be told: frozen dataclasses that are read from `params` and check themselves."""
 
 import dataclasses
-import difflib
 import math
 import types
 import typing
@@ -10,6 +9,7 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, TypeVar
 
 from tpudata.errors import UsageError
+from tpudata.nearest import nearest_name
 
 # What the estimator adds to params, besides a model's own.
 _ESTIMATOR_PARAMS = ("batch_size", "use_tpu", "context")
@@ -42,10 +42,9 @@ class ModelParams:
         given = {key: value for key, value in params.items() if key not in _ESTIMATOR_PARAMS}
         for key in given:
             if key not in fields:
-                near = difflib.get_close_matches(key, fields, n=1, cutoff=0.0)[0]
-                raise UsageError(
-                    f"{cls.model} has no parameter {key!r}. Did you mean {near!r}? It has {', '.join(fields)}."
-                )
+                near = nearest_name(key, fields)
+                hint = "" if near is None else f" Did you mean {near!r}?"
+                raise UsageError(f"{cls.model} has no parameter {key!r}.{hint} It has {', '.join(fields)}.")
         for name, field in fields.items():
             if field.default is dataclasses.MISSING and name not in given:
                 raise UsageError(f"{cls.model} needs the parameter {name!r}, which has no default: give it in params.")

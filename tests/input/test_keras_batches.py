@@ -1,0 +1,198 @@
+"""`as_keras` with Keras 3 and tf_keras, against plain loops in numpy."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import tensorflow as tf
+
+from tests.datasets import Written, encode_image, write_dataset, write_images
+from tests.sequences import write_sequences
+from tpudata import UsageError, as_keras, make_input_fn
+from tpudata.format import Feature
+
+CLASSES = 10
+RECORDS = 10_000
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(params=["keras", "tf_keras"])
+def keras(request: pytest.FixtureRequest) -> Any:
+    return importlib.import_module(request.param)
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    """10,000 records of 4 pixels."""
+    rng = np.random.default_rng(1)
+    images = list(rng.integers(0, 256, (RECORDS, 2, 2, 1), dtype=np.uint8))
+    labels = rng.integers(0, CLASSES, RECORDS).tolist()
+    path = str(tmp_path_factory.mktemp("many"))
+    return write_images(path, {"test": images}, {"test": labels}, shape=(2, 2, 1), layout="raw", shards=1)
+
+
+def small_model(keras: Any, shape: tuple[int, ...], *, by_name: bool = False) -> Any:
+    """A linear model, of a bare tensor or of `features["image"]`, compiled with all that could count padding."""
+    keras.utils.set_random_seed(1)
+    image = keras.Input(shape, name="image")
+    logits = keras.layers.Dense(CLASSES)(keras.layers.Flatten()(image))
+    model = keras.Model({"image": image} if by_name else image, logits)
+    model.compile(
+        "sgd",
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=[keras.metrics.SparseCategoricalAccuracy(name="plain")],
+        weighted_metrics=[keras.metrics.SparseCategoricalAccuracy(name="weighted")],
+    )
+    return model
+
+
+def plain_loop(model: Any, written: Written, split: str) -> tuple[npt.NDArray[np.float64], float, float]:
+    """The logits of every record, the mean cross-entropy and the accuracy."""
+    kernel, bias = (np.asarray(value, np.float64) for value in model.get_weights())
+    images = np.stack(written.images[split]).astype(np.float32) / np.float32(255)
+    logits = images.reshape(len(images), -1) @ kernel + bias
+    labels = np.array(written.labels[split])
+    shifted = logits - logits.max(1, keepdims=True)
+    losses = np.log(np.exp(shifted).sum(1)) - shifted[np.arange(len(labels)), labels]
+    return logits, float(losses.mean()), float((logits.argmax(1) == labels).mean())
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_evaluate_and_predict_take_every_record_once(keras: Any, by_name: bool, many: Written) -> None:
+    options: dict[str, Any] = {} if by_name else {"features": "image", "weights": "sample_weight"}
+    input_fn = make_input_fn(many.path, "test", training=False, dtype="float32", **options)
+    model = small_model(keras, (2, 2, 1), by_name=by_name)
+    logits, loss, accuracy = plain_loop(model, many, "test")
+    dataset = as_keras(input_fn, 128)
+    found = model.evaluate(dataset, verbose=0, return_dict=True)
+    assert found["loss"] == pytest.approx(loss, rel=1e-5)
+    assert found["plain"] == pytest.approx(accuracy, abs=1e-7)
+    assert found["weighted"] == pytest.approx(accuracy, abs=1e-7)
+    np.testing.assert_allclose(model.predict(dataset, verbose=0), logits, atol=1e-4)
+
+
+def test_fit_with_validation_data(keras: Any, digits: Written) -> None:
+    train = as_keras(make_input_fn(digits.path, "train", training=True, dtype="float32", seed=1), 32)
+    test = as_keras(make_input_fn(digits.path, "test", training=False, dtype="float32"), 32)
+    model = small_model(keras, (8, 8, 1), by_name=True)
+    history = model.fit(train, steps_per_epoch=5, validation_data=test, shuffle=False, verbose=0).history
+    _, loss, accuracy = plain_loop(model, digits, "test")
+    assert history["val_loss"] == pytest.approx([loss], rel=1e-5)
+    assert history["val_plain"] == pytest.approx([accuracy])
+
+
+@pytest.mark.parametrize("hosts", [2, 3])
+def test_several_hosts_take_every_record_once(hosts: int, digits: Written) -> None:
+    input_fn = make_input_fn(digits.path, "test", training=False)
+    contexts = [tf.distribute.InputContext(hosts, host, hosts) for host in range(hosts)]
+    datasets = [list(as_keras(input_fn, 32, context).as_numpy_iterator()) for context in contexts]
+    assert len({len(batches) for batches in datasets}) == 1
+    # Each global batch has the rows of the first host, then those of the next one.
+    batches = [batch for step in zip(*datasets, strict=True) for batch in step]
+    np.testing.assert_array_equal(np.concatenate([x["image"] for x, _ in batches]), np.stack(digits.images["test"]))
+    assert np.concatenate([y for _, y in batches]).tolist() == digits.labels["test"]
+
+
+def test_two_mirrored_replicas(digits: Written) -> None:
+    command = [sys.executable, "-W", "ignore", "-m", "tests.input.mirrored_keras_program", digits.path]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["replicas"] == 2
+    for way in ("distributed by Keras", "distributed by the caller"):
+        loss, accuracy, predictions = found[way]
+        assert loss == pytest.approx(found["loss"], rel=1e-5)
+        assert accuracy == pytest.approx(found["accuracy"], abs=1e-7)
+        assert predictions == len(digits.labels["test"])
+
+
+def test_padded_for_a_tpu(keras: Any, digits: Written) -> None:
+    input_fn = make_input_fn(digits.path, "test", training=False, dtype="float32")
+    dataset = as_keras(input_fn, 32, pad=True)
+    assert all(leaf.shape[0] == 32 for leaf in tf.nest.flatten(dataset.element_spec))
+    model = small_model(keras, (8, 8, 1), by_name=True)
+    logits, _, accuracy = plain_loop(model, digits, "test")
+    found = model.evaluate(dataset, verbose=0, return_dict=True)
+    assert found["weighted"] == pytest.approx(accuracy, abs=1e-7)
+    predictions = model.predict(dataset, verbose=0)
+    assert len(predictions) == 128
+    np.testing.assert_allclose(predictions[: len(logits)], logits, atol=1e-4)
+
+
+def test_next_tokens(tmp_path: Path) -> None:
+    path = str(write_sequences(tmp_path, {"train": 21}))
+    train = as_keras(make_input_fn(path, "train", training=True, seed=1), 8)
+    x, y, weights = next(train.as_numpy_iterator())
+    assert (set(x), y.shape, weights.shape) == ({"input_ids"}, (8, 16), (8, 16))
+    batches = list(as_keras(make_input_fn(path, "train", training=False), 8).as_numpy_iterator())
+    ids, targets, weights = (
+        np.concatenate(parts)
+        for parts in zip(*((x["input_ids"], y, weights) for x, y, weights in batches), strict=True)
+    )
+    assert len(ids) == 21
+    np.testing.assert_array_equal(targets[:, :-1], ids[:, 1:])
+    # The last token of a row has no next one, and a trailing 0 is padding.
+    expected = sum(len(np.trim_zeros(row, "b")) - 1 for row in ids)
+    assert weights.sum() == expected
+    padded = list(as_keras(make_input_fn(path, "train", training=False), 8, pad=True).as_numpy_iterator())
+    assert sum(weights.sum() for _, _, weights in padded) == expected
+    assert [len(y) for _, y, _ in padded] == [8, 8, 8]
+
+
+def test_token_weights_do_not_say_what_is_padding(tmp_path: Path) -> None:
+    path = str(write_sequences(tmp_path, {"train": 21}))
+    training = make_input_fn(path, "train", training=True, weights="sample_weight", seed=1)
+    assert len(next(as_keras(training, 8).as_numpy_iterator())) == 3
+    with pytest.raises(UsageError, match="weights of tokens"):
+        as_keras(make_input_fn(path, "train", training=False, weights="sample_weight"), 8)
+
+
+def test_records_without_labels(keras: Any, tmp_path: Path) -> None:
+    pictures = [encode_image(np.full((4, 4, 1), number, np.uint8)) for number in range(21)]
+    features = [Feature("image/encoded", "bytes", "uint8", (4, 4, 1), "image")]
+    path = write_dataset(
+        str(tmp_path), {"test": [{"image/encoded": data} for data in pictures]}, features, layout="imagenet"
+    )
+    dataset = as_keras(make_input_fn(path, "test", training=False, dtype="float32"), 8)
+    assert [set(x) for x in dataset] == [{"image"}] * 3
+    assert len(small_model(keras, (4, 4, 1), by_name=True).predict(dataset, verbose=0)) == 21
+
+
+def test_damaged_records_that_are_skipped_are_left_out(tmp_path: Path, digits: Written) -> None:
+    images, labels = digits.images["test"][:21], digits.labels["test"][:21]
+    path = Path(write_images(str(tmp_path), {"test": images}, {"test": labels}, shape=(8, 8, 1), shards=1).path)
+    (shard,) = path.glob("test-*.tfrecord")
+    data = bytearray(shard.read_bytes())
+    data[len(data) // 2] ^= 255
+    shard.write_bytes(data)
+    dataset = as_keras(make_input_fn(str(path), "test", training=False, max_corrupt=1), 8)
+    found = [label for _, y in dataset.as_numpy_iterator() for label in y.tolist()]
+    assert len(found) == 20
+    assert any(found == labels[:gone] + labels[gone + 1 :] for gone in range(21))
+
+
+def test_starts_at_a_step(digits: Written) -> None:
+    input_fn = make_input_fn(digits.path, "test", training=False)
+    labels = [y.tolist() for _, y in as_keras(input_fn, 32, start_step=2).as_numpy_iterator()]
+    assert labels == [digits.labels["test"][64:96], digits.labels["test"][96:]]
+
+
+def test_a_bare_tensor_whose_batches_divide_the_records(digits: Written) -> None:
+    input_fn = make_input_fn(digits.path, "train", training=False, features="image")
+    assert [len(y) for _, y in as_keras(input_fn, 50)] == [50] * 6
+
+
+def test_rejects_what_it_cannot_feed(digits: Written) -> None:
+    with pytest.raises(UsageError, match="is no input_fn"):
+        as_keras(tf.data.Dataset.range(3), 8)  # type: ignore[arg-type]
+    input_fn = make_input_fn(digits.path, "test", training=False, transpose="HWCN")
+    with pytest.raises(UsageError, match=r"'image'.*first axis is not the batch"):
+        as_keras(input_fn, 32)

@@ -1,0 +1,124 @@
+"""Batches as Keras takes them: (x, y, sample_weight), without the rows that pad an evaluation."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.errors import UsageError
+from tpudata.input.batch import WEIGHTS, named_leaves
+from tpudata.input.input_fn import InputFn
+from tpudata.input.maps import PARALLEL, as_written
+from tpudata.input.sequence import TOKEN_WEIGHTS
+
+
+def as_keras(
+    input_fn: InputFn, batch_size: int, input_context: Any = None, *, start_step: int = 0, pad: bool = False
+) -> tf.data.Dataset:
+    """Return the dataset of an input_fn in the form that Keras' fit, evaluate and predict take.
+
+    Elements are (x, y), or x if there are no labels; with next tokens as targets (x, y, sample_weight), float32 [B, L]. x is
+    `features` without its weights. Evaluation and prediction see every record once and nothing else: the last batch has fewer
+    rows, and so do those of several hosts, whose numbers of batches stay equal.
+
+    Args:
+        input_fn: the function that `make_input_fn` returned.
+        batch_size: rows of a batch; with an `input_context`, of one replica.
+        input_context: the `tf.distribute.InputContext` of `distribute_datasets_from_function`.
+        start_step: number of global batches to skip.
+        pad: keep static shapes, as a TPU needs them: the last batch is padded, and elements of an evaluation are
+            (x, y, sample_weight) with sample_weight 0 for padding. `weighted_metrics` stay exact; `loss` and `metrics` count
+            the padding, and `predict` returns rows for it, after those of the records.
+
+    Raises:
+        UsageError: an argument does not fit, or tensors whose first axis is not the batch (`transpose`).
+    """
+    if not callable(input_fn):
+        raise UsageError(f"as_keras: {input_fn!r} is no input_fn. Pass the function that make_input_fn returned.")
+    dataset = input_fn({"batch_size": batch_size}, input_context=input_context, start_step=start_step)
+    if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
+        return _mapped(dataset, lambda element: _Batch.of_training(element).element())
+    rows = _Batch.of_evaluation(dataset.element_spec).row_weights
+    if rows is None:
+        return dataset  # The batch size divides the records, and a bare tensor has no place for weights.
+    if rows.shape.rank != 1:
+        raise UsageError(
+            'as_keras: weights="sample_weight" holds the weights of tokens, which do not tell padding from records. Omit it in'
+            " make_input_fn: as_keras yields (x, y, sample_weight) without it."
+        )
+    if pad:
+        return _mapped(dataset, lambda element: _Batch.of_evaluation(element).weighted().element())
+    return _mapped(dataset, lambda element: _Batch.of_evaluation(element).stripped())
+
+
+@dataclasses.dataclass(frozen=True)
+class _Batch:
+    """Parts of a batch; None for what it does not have.
+
+    Attributes:
+        x: features without weights.
+        y: labels.
+        sample_weight: weights of tokens, or what else the user's `parse` gives as a third part.
+        row_weights: float32 [B], 1 for records and 0 for padding.
+    """
+
+    x: Any
+    y: Any
+    sample_weight: Any
+    row_weights: Any
+
+    @classmethod
+    def of_training(cls, element: Any) -> _Batch:
+        """Return the parts of a batch that has no padding."""
+        x, y, weights = (*element, None)[:3] if isinstance(element, tuple) else (element, None, None)
+        if isinstance(x, dict) and TOKEN_WEIGHTS in x and y is not None and weights is None:
+            x = dict(x)
+            weights = x.pop(TOKEN_WEIGHTS)
+        return cls(x, y, weights, None)
+
+    @classmethod
+    def of_evaluation(cls, element: Any) -> _Batch:
+        """Return the parts of a batch that may have padding."""
+        batch = cls.of_training(element)
+        if isinstance(batch.x, dict) and WEIGHTS in batch.x:
+            x = dict(batch.x)
+            rows = x.pop(WEIGHTS)
+            return cls(x, batch.y, batch.sample_weight, rows)
+        return cls(batch.x, batch.y, None, batch.sample_weight)
+
+    def element(self) -> Any:
+        """Return x, (x, y) or (x, y, sample_weight)."""
+        if self.y is None:
+            return self.x
+        return (self.x, self.y) if self.sample_weight is None else (self.x, self.y, self.sample_weight)
+
+    def weighted(self) -> _Batch:
+        """Return the batch with sample_weight 0 for padding."""
+        weights = self.row_weights
+        if self.sample_weight is not None:
+            # [B] for [B, L], in which it is 0 for the tokens of padding, too.
+            weights = self.sample_weight * tf.reshape(weights, [-1] + [1] * (self.sample_weight.shape.rank - 1))
+        return dataclasses.replace(self, sample_weight=weights)
+
+    def stripped(self) -> Any:
+        """Return the element without the rows that are padding."""
+        element, is_record = self.element(), self.row_weights > 0
+        for name, leaf in named_leaves(element, "the batch"):
+            if leaf.shape[0] != self.row_weights.shape[0]:
+                raise UsageError(f"as_keras: {name} is {leaf.shape}; its first axis is not the batch. Omit transpose.")
+        # Only the last batches have padding; the others pass without a copy.
+        return tf.cond(
+            tf.reduce_all(is_record),
+            lambda: element,
+            lambda: tf.nest.map_structure(lambda tensor: tf.boolean_mask(tensor, is_record), element),
+        )
+
+
+def _mapped(dataset: tf.data.Dataset, function: Callable[[Any], Any]) -> tf.data.Dataset:
+    def convert(*parts: Any) -> Any:
+        return function(parts if len(parts) > 1 else parts[0])
+
+    return dataset.map(as_written(convert), **PARALLEL).prefetch(2)

@@ -1,0 +1,59 @@
+"""The known name that a person most likely meant."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+# More edits than this make another name.
+_MOST_EDITS = 4
+# A part is as near as so many edits: --resize is --resize-shorter, and not --resume.
+_PART = 1.5
+# A shorter beginning fits too many names.
+_SHORTEST_PART = 3
+
+
+def nearest_name(got: str, known: Iterable[str]) -> str | None:
+    """Return the known name that `got` is a slip of, or None if all are too far.
+
+    A slip is one edit for every three characters, four at most (a letter more, less, another, or two in the wrong order); or
+    a part: a beginning, or some of the words, of the other name.
+    """
+    word = got.lower().strip("-")
+    if not word:
+        return None
+    near: list[tuple[float, int, str]] = []
+    for name in known:
+        other = name.lower().strip("-")
+        edits = _edits(word, other)
+        if edits <= min(_MOST_EDITS, max(1, len(word) // 3)):
+            near.append((edits, edits, name))
+        if _is_part(word, other) or _is_part(other, word):
+            near.append((_PART, edits, name))
+    return min(near)[2] if near else None
+
+
+def suggestion(got: str, known: Iterable[str]) -> str:
+    """Return `"; did you mean X?"` for the nearest known name, or nothing if all are too far."""
+    near = nearest_name(got, known)
+    return "" if near is None else f"; did you mean {near}?"
+
+
+def _is_part(part: str, whole: str) -> bool:
+    if len(part) < _SHORTEST_PART:
+        return False
+    return whole.startswith(part) or set(re.split(r"\W|_", part)) < set(re.split(r"\W|_", whole))
+
+
+def _edits(one: str, other: str) -> int:
+    """Return the number of edits from one word to the other (optimal string alignment)."""
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for i, letter in enumerate(one, 1):
+        last, before, row = before, row, [i]
+        for j, found in enumerate(other, 1):
+            edits = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != found))
+            if i > 1 and j > 1 and letter == other[j - 2] and one[i - 2] == found:
+                edits = min(edits, last[j - 2] + 1)
+            row.append(edits)
+    return row[-1]
