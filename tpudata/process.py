@@ -90,6 +90,20 @@ def _outcome(function: Callable[[Sequence[str]], int], argv: Sequence[str]) -> i
         return done.code if isinstance(done.code, int) else int(done.code is not None)
 
 
+def end_with(lifeline: int) -> None:
+    """End this process when the one that started it has closed its end of a pipe, or is gone.
+
+    Args:
+        lifeline: descriptor of the reading end; nothing is ever written.
+    """
+
+    def watch() -> None:
+        os.read(lifeline, 1)
+        os._exit(TpudataError.exit_code)
+
+    threading.Thread(target=watch, name="tpudata-lifeline", daemon=True).start()
+
+
 def most_workers() -> int:
     """Return the number of worker processes that a command on this machine starts at most."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
