@@ -107,6 +107,15 @@ def refuse_claimed(output: str) -> None:
     _refuse_living(output, path, _read(path))
 
 
+def remove_dead_claim(output: str) -> None:
+    """Remove the claim of a run that was killed after it had completed its dataset; OutputError as `refuse_claimed`."""
+    path = claim_path(output)
+    standing = _read(path)
+    _refuse_living(output, path, standing)
+    if standing is not None:
+        storage_for(output).swap(path, standing, None)
+
+
 def take_claim(output: str, claim: Claim) -> None:
     """Claim an output folder for a run; it may have done so before.
 
