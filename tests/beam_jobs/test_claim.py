@@ -334,3 +334,17 @@ def test_resume_of_a_complete_dataset_removes_a_dead_claim(source: Path, tmp_pat
     take_claim(str(output), dead_claim())
     run(argv(source, str(output), "--resume"))
     assert digests(output) == whole
+
+
+def test_the_claim_of_a_job_stays_if_the_job_may_go_on(tmp_path: Path) -> None:
+    output = str(tmp_path)
+    for error, stays in (
+        (KeyboardInterrupt(), True),
+        (ConnectionError(), True),
+        (OutputError("the job failed"), False),
+    ):
+        own = Claim.new(JOB)
+        with pytest.raises(type(error)), claim.claimed(output, own):
+            raise error
+        assert has_claim(output, own) == stays
+        claim.drop_claim(output, own)
