@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import logging
 import os
 import random
 import socket
@@ -28,7 +29,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from beam_jobs.process_identity import birth_of, machine_identity
-from tpudata.errors import OutputError, StorageError, StoreAwayError
+from tpudata.errors import OutputError, StorageError, StoreAwayError, TpudataError
 from tpudata.storage import is_remote, storage_for
 from tpudata.storage.local import TEMPORARY_PREFIX
 
@@ -36,6 +37,7 @@ CLAIM_NAME = f"{TEMPORARY_PREFIX}claim"
 # How long a process on another machine, or the store between, may take before its run counts as dead.
 DEAD_AFTER_SECONDS = 60.0
 BEAT_SECONDS = 10.0
+_log = logging.getLogger("tpudata")
 _LOOK_EVERY_SECONDS = 1.0
 _TRIES = 100
 # What ends together with a run: its process, which beats; its process, which has no thread for that; or a job, which may go on
@@ -107,6 +109,15 @@ def refuse_claimed(output: str) -> None:
     _refuse_living(output, path, _read(path))
 
 
+def remove_dead_claim(output: str) -> None:
+    """Remove the claim of a run that was killed after it had completed its dataset; OutputError as `refuse_claimed`."""
+    path = claim_path(output)
+    standing = _read(path)
+    _refuse_living(output, path, standing)
+    if standing is not None:
+        storage_for(output).swap(path, standing, None)
+
+
 def take_claim(output: str, claim: Claim) -> None:
     """Claim an output folder for a run; it may have done so before.
 
@@ -173,7 +184,7 @@ def check_claim(output: str, claim: Claim | None) -> None:
 
 @contextlib.contextmanager
 def claimed(output: str, claim: Claim) -> Iterator[None]:
-    """Hold a claim on an output folder while the context lasts; of a job that goes on after an interrupt, for longer."""
+    """Hold a claim on an output folder while the context lasts; that of a job stays if the job may go on."""
     made = _missing_folders(output)
     stop = threading.Event()
     goes_on = False
@@ -182,7 +193,10 @@ def claimed(output: str, claim: Claim) -> Iterator[None]:
         if claim.ends_with == PROCESS:
             threading.Thread(target=_beat, args=(output, claim, stop), name="tpudata-claim", daemon=True).start()
         yield
-    except KeyboardInterrupt:
+    except TpudataError:
+        raise
+    except BaseException:
+        # What failed may be the connection to the job, and not the job.
         goes_on = claim.ends_with == JOB
         raise
     finally:
@@ -210,6 +224,9 @@ def _refuse_living(output: str, path: str, standing: bytes | None) -> None:
         # A pipeline of this process that failed has nobody to remove its claim.
         is_dead = birth_of(claim.pid) != claim.birth or (is_own and claim.ends_with == PIPELINE)
     elif claim.ends_with == PROCESS:
+        _log.warning(
+            "%s: another run (%s) may be at work there; looking for up to %g s.", output, claim, DEAD_AFTER_SECONDS
+        )
         is_dead = _stands_still(path, standing)
     else:
         kind = "a job" if claim.ends_with == JOB else "a pipeline"

@@ -18,7 +18,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsList, AsSingleton
 
 from beam_jobs.append import Added, Base
-from beam_jobs.claim import JOB, PROCESS, Claim, claimed, refuse_claimed
+from beam_jobs.claim import JOB, PROCESS, Claim, claimed, refuse_claimed, remove_dead_claim
 from beam_jobs.converter import Converter, ShardConverter
 from beam_jobs.duplicates import RefuseDuplicates
 from beam_jobs.finish import WriteMetadata
@@ -126,6 +126,7 @@ class Conversion:
         found = self._look_at_output()
         if found is Found.DATASET and options.resume and not options.append:
             self.plan()
+            remove_dead_claim(options.output)
             return None
         claim = Claim.new(PROCESS if ends_with_process(beam_options) else JOB)
         with claimed(options.output, claim):

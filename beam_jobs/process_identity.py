@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import subprocess
 import uuid
 from pathlib import Path
@@ -29,8 +30,14 @@ def birth_of(pid: int) -> str | None:
     except OSError:
         if Path("/proc/self/stat").exists():
             return None
-    found = subprocess.run(
-        ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
-    ).stdout
+    return birth_by_ps(pid)
+
+
+def birth_by_ps(pid: int) -> str | None:
+    """As `birth_of`, for systems that have no /proc."""
+    command = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
+    # The same words from whoever asks.
+    environment = {**os.environ, "LC_ALL": "C", "TZ": "UTC"}
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout
     state, _, birth = found.strip().partition(" ")
     return birth.strip() if birth and state[:1] not in _DEAD_STATES else None

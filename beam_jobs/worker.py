@@ -4,18 +4,16 @@
 that takes time is imported before it watches for that.
 """
 
-import os
+import logging
+import signal
 import sys
-import threading
+
+from tpudata.process import end_with
 
 
 def main() -> None:
     """Run Beam's worker until the runner ends it, or is gone."""
-    threading.Thread(target=_end_with, args=(int(sys.argv[1]),), daemon=True).start()
-
-    import logging
-    import signal
-
+    end_with(int(sys.argv[1]))
     # A Ctrl-C goes to the whole group; the process that started the job ends the workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
@@ -23,12 +21,6 @@ def main() -> None:
 
     logging.disable(logging.CRITICAL)
     sdk_worker_main.main(sys.argv)
-
-
-def _end_with(lifeline: int) -> None:
-    """End this process when the one that started it has closed its end of the pipe, or is gone."""
-    os.read(lifeline, 1)
-    os._exit(1)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
+from tests.processes import ends_while_it_loads
 from tpudata.cli import main
 
 
@@ -68,3 +69,7 @@ def test_what_does_not_answer_is_given_up(capsys: pytest.CaptureFixture[str], tm
 def test_wrong_usage(flags: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", *flags]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_the_process_that_looks_ends_with_the_command(tmp_path: Path) -> None:
+    assert ends_while_it_loads("tensorflow", tmp_path, "tpudata.cli._doctor_probe", "devices") == 1

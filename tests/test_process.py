@@ -130,14 +130,14 @@ from tpudata import process
 
 def command(argv):
     {sleeper}
-    with process.interruptible(lambda: print("stop", flush=True), lambda: print("tidy", flush=True)):
+    with process.interruptible(lambda: os.write(1, b"stop\\n"), lambda: os.write(1, b"tidy\\n")):
         {work}
     return 0
 
 process._GRACE_SECONDS = 0.2
 sys.exit(process.run_command(command))
 """
-YIELDS = "print('begun', flush=True); time.sleep(60)"
+YIELDS = "os.write(1, b'begun\\n'); time.sleep(60)"
 SWALLOWS = f"""
         while True:
             try: {YIELDS}

@@ -90,6 +90,20 @@ def _outcome(function: Callable[[Sequence[str]], int], argv: Sequence[str]) -> i
         return done.code if isinstance(done.code, int) else int(done.code is not None)
 
 
+def end_with(lifeline: int) -> None:
+    """End this process when the one that started it has closed its end of a pipe, or is gone.
+
+    Args:
+        lifeline: descriptor of the reading end; nothing is ever written.
+    """
+
+    def watch() -> None:
+        os.read(lifeline, 1)
+        os._exit(TpudataError.exit_code)
+
+    threading.Thread(target=watch, name="tpudata-lifeline", daemon=True).start()
+
+
 def most_workers() -> int:
     """Return the number of worker processes that a command on this machine starts at most."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -122,9 +136,9 @@ def _interruption(error: KeyboardInterrupt) -> tuple[int, str]:
 def interruptible(stop: Callable[[], None], tidy: Callable[[], None]) -> Iterator[None]:
     """Let SIGTERM and Ctrl-C end soon what runs inside, whatever it waits for.
 
-    Either raises in the main thread, and a second one is ignored. If this process runs a command of its own line and has not ended
-    a few seconds later, because a thread or a library waits for something, it is ended. Outside the main thread, and for a signal
-    whose handler the program has set, nothing changes.
+    Either raises in the main thread. If this process runs a command of its own line, a second one is ignored, and the process is
+    ended if it has not ended a few seconds later because a thread or a library waits for something. Outside the main thread, and
+    for a signal whose handler the program has set, nothing changes.
 
     Args:
         stop: ends other processes that work for this one; called in another thread, at once.
@@ -178,6 +192,8 @@ class _Interrupts:
             self.received = Terminated() if number == signal.SIGTERM else KeyboardInterrupt()
             os.write(self._writer, b"!")
             raise self.received
+        if not self.is_ours:
+            raise KeyboardInterrupt
 
     def leave(self) -> None:
         """Note that what was to be ended has ended; only the end of the process is still waited for."""

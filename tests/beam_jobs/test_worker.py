@@ -16,6 +16,7 @@ from apache_beam.options.pipeline_options import DirectOptions
 from beam_jobs.images import run
 from beam_jobs.runner import new_pipeline, pipeline_options, run_pipeline
 from tests.beam_jobs.test_images import make_pictures
+from tests.processes import ends_while_it_loads
 from tpudata.errors import TpudataError
 from tpudata.process import most_workers
 
@@ -55,27 +56,7 @@ def test_a_worker_in_the_middle_of_work_ends_when_its_parent_is_killed(tmp_path:
 
 
 def test_a_worker_that_still_loads_ends_with_its_lifeline(tmp_path: Path) -> None:
-    package = tmp_path / "apache_beam"
-    package.mkdir()
-    (package / "__init__.py").write_text(
-        "import pathlib, time; pathlib.Path(__file__).with_name('loads').touch(); time.sleep(60)"
-    )
-    reader, writer = os.pipe()
-    try:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "beam_jobs.worker", str(reader)],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT)))},
-            pass_fds=[reader],
-        )
-        deadline = time.monotonic() + 30
-        while not (package / "loads").exists() and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert process.poll() is None
-    finally:
-        os.close(writer)
-        os.close(reader)
-    assert process.wait(10) == 1
+    assert ends_while_it_loads("apache_beam", tmp_path, "beam_jobs.worker") == 1
 
 
 def test_a_lost_worker_is_an_error_and_no_hang() -> None:

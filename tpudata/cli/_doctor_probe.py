@@ -1,8 +1,9 @@
 """What `tpudata doctor` asks in a process of its own, which can be ended where no answer comes.
 
-    python -m tpudata.cli._doctor_probe KIND [WORD ...]
+    python -m tpudata.cli._doctor_probe LIFELINE KIND [WORD ...]
 
-prints one line of JSON: {"found": "text"}, or {"problem": "text"} where there is nothing or it is not as it should be.
+ends with the process that holds the other end of a pipe, whose descriptor is LIFELINE. It prints one line of JSON:
+{"found": "text"}, or {"problem": "text"} where there is nothing or it is not as it should be.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tpudata._quiet import quiet_loading
 from tpudata._tensorflow import require_tensorflow
 from tpudata.errors import TpudataError
 from tpudata.format import open_dataset
+from tpudata.process import end_with
 from tpudata.tables import counted
 
 # Rows of the square matrices, and about how long they are multiplied, in seconds.
@@ -130,4 +132,5 @@ def main(words: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    end_with(int(sys.argv[1]))
+    main(sys.argv[2:])

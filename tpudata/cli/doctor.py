@@ -118,11 +118,18 @@ def _versions() -> tuple[str, str]:
 
 def _answer(limit: int, otherwise: str, *words: str) -> tuple[str, str]:
     """The answer of a process of its own to a question: ok, or how it `otherwise` counts, and a text."""
-    command = [sys.executable, "-m", "tpudata.cli._doctor_probe", *words]
+    # It ends with this process.
+    reader, writer = os.pipe()
+    command = [sys.executable, "-m", "tpudata.cli._doctor_probe", str(reader), *words]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=limit, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=limit, stdin=subprocess.DEVNULL, pass_fds=[reader]
+        )
     except subprocess.TimeoutExpired:
         return otherwise, f"no answer within {counted(limit, 'second')}; --time-limit waits longer"
+    finally:
+        os.close(writer)
+        os.close(reader)
     lines = done.stdout.splitlines()
     if done.returncode != 0 or not lines:
         said = done.stderr.strip().splitlines()
