@@ -12,6 +12,7 @@ from tpudata.format import tfds
 from tpudata.format.layout import LABELS_NAME
 from tpudata.format.manifest import MANIFEST_NAME, Manifest
 from tpudata.storage import for_each, storage_for
+from tpudata.tables import counted
 
 
 def metadata_names(compression: str | None, *, labelled: bool) -> tuple[str, ...]:
@@ -37,7 +38,9 @@ def write_metadata(folder: str, manifest: Manifest, labels: Sequence[str] | None
         StorageError: a file could not be written.
     """
     if (None if labels is None else len(labels)) != manifest.labels:
-        raise DatasetError(f"{folder}: {len(labels or ())} class names for a manifest of {manifest.labels} classes.")
+        raise DatasetError(
+            f"{folder}: {len(labels or ())} class names for a manifest of {counted(manifest.labels, 'class', 'classes')}."
+        )
     files = {}
     if labels is not None:
         broken = [name for name in labels if name.splitlines() != [name]]
