@@ -21,6 +21,7 @@ from beam_jobs.tally import Tally, joined_fingerprint
 from tpudata.errors import FeatureError, OutputError
 from tpudata.format import Dataset, Feature, Manifest, Source, Split, open_dataset, shard_name
 from tpudata.format.layout import append_of, shard_prefix
+from tpudata.tables import counted
 
 # How shards are cut may differ from run to run: they are then of other sizes, and nothing else.
 _OF_ONE_RUN = ("num_shards", "shard_bytes", "shards_multiple_of")
@@ -118,8 +119,8 @@ class Base:
         if self.labels_file is not None:
             if found.names[: len(old)] != old:
                 raise OutputError(
-                    f"--append: --labels {self.labels_file} does not begin with the {len(old)} classes of {self.output}, in their"
-                    " order, which its records are numbered by. Add new names behind them."
+                    f"--append: --labels {self.labels_file} does not begin with the {counted(len(old), 'class', 'classes')} of"
+                    f" {self.output}, in their order, which its records are numbered by. Add new names behind them."
                 )
             return found
         known = set(old)

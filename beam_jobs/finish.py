@@ -27,6 +27,7 @@ from tpudata.format.layout import REJECTS_FOLDER
 from tpudata.format.manifest import MANIFEST_NAME
 from tpudata.format.written_files import WrittenFile
 from tpudata.storage import storage_for
+from tpudata.tables import counted
 
 
 class WriteMetadata(beam.DoFn):  # type: ignore[misc]
@@ -123,7 +124,7 @@ class WriteMetadata(beam.DoFn):  # type: ignore[misc]
             files = self._converter.files(learned)
             if not any(shards.values()) and self._base is None:
                 raise SourceError(
-                    f"{self._options.input}: its {plan.files} inputs have nothing in them that makes a record."
+                    f"{self._options.input}: no record in {counted(plan.files, 'input')}. Pass an input that holds text."
                 )
         manifest = Manifest(
             layout=self._layout,
@@ -204,11 +205,11 @@ class WriteMetadata(beam.DoFn):  # type: ignore[misc]
         again = "--append" if options.append else "--resume"
         if not options.max_bad_records.allows(refused, records):
             raise SourceError(
-                f"{refused} of {records} inputs were refused ({kinds}), more than --max-bad-records={options.max_bad_records}."
-                f" {where} Mend them or allow more, and run again with {again}."
+                f"{refused} of {counted(records, 'input')} rejected ({kinds}), more than"
+                f" --max-bad-records={options.max_bad_records}. {where} Mend them or allow more, and run again with {again}."
             )
         if refused == records and self._base is None:
             raise SourceError(
-                f"{options.input}: every one of its {records} inputs was refused ({kinds}), and a dataset has one record at least."
+                f"{options.input}: {refused} of {counted(records, 'input')} rejected ({kinds}); a dataset has at least one record."
                 f" {where} Mend them, and run again with {again}."
             )

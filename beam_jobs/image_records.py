@@ -36,6 +36,7 @@ from beam_jobs.packing import Pack
 from beam_jobs.reference import Reference, key_bytes
 from tpudata.errors import BadRecordError, UsageError
 from tpudata.format import Feature, encode_entries, encode_entry, encode_example_parts, example_around
+from tpudata.tables import counted
 
 # What a record takes beside the image's bytes and its texts: keys, tags, and small values.
 RECORD_OVERHEAD = 230
@@ -179,7 +180,7 @@ class ImageConverter:
         if self.several_labels:
             return tuple(labels.number(name) + self.label_offset for name in reference.labels)
         if len(reference.labels) != 1:
-            raise ValueError(f"{len(reference.labels)} labels {list(reference.labels)}; one is due")
+            raise ValueError(f"{counted(len(reference.labels), 'label')} {list(reference.labels)}; one is due")
         return labels.number(reference.labels[0]) + self.label_offset
 
     def _extra(self, reference: Reference) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from beam_jobs.tally import BUCKET_BITS, Tally, TallyPart
 from tpudata.errors import SourceError, UsageError
 from tpudata.format import shard_name
 from tpudata.format.tfrecord import FRAME_BYTES
+from tpudata.tables import counted
 
 # A shard then still has four buckets, which keeps it within 15 % of its target.
 _MOST_SHARDS = 1 << BUCKET_BITS - 2
@@ -160,8 +161,8 @@ def _shard_count(size: int, options: ConvertOptions) -> int:
     count = max(1, round(size / options.shard_bytes / multiple)) * multiple
     if count > _MOST_SHARDS:
         raise UsageError(
-            f"{size:,} bytes in shards of {options.shard_bytes:,} bytes are {count:,} shards; a split has {_MOST_SHARDS:,} at most."
-            " Give a larger --shard-size."
+            f"{size:,} bytes in shards of {options.shard_bytes:,} bytes are {counted(count, 'shard')}; a split has"
+            f" {_MOST_SHARDS:,} at most. Give a larger --shard-size."
         )
     return count
 
@@ -170,13 +171,13 @@ def _check_count(split: str, records: int, count: int, options: ConvertOptions) 
     wanted, multiple = options.num_shards, options.shards_multiple_of
     if wanted and count < wanted:
         raise UsageError(
-            f"--num-shards is {wanted}, but split {split} of {records} records fills {count} of them at most without an empty"
-            " one. Ask for fewer."
+            f"--num-shards is {wanted}, but split {split} of {counted(records, 'record')} fills {count} of them at most without"
+            " an empty one. Ask for fewer."
         )
     if count % multiple:
         raise UsageError(
-            f"--shards-multiple-of is {multiple}, but split {split} of {records} records fills {count} shards. Ask for a"
-            " smaller multiple."
+            f"--shards-multiple-of is {multiple}, but split {split} of {counted(records, 'record')} fills"
+            f" {counted(count, 'shard')}. Ask for a smaller multiple."
         )
 
 

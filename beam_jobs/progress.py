@@ -23,6 +23,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from tpudata.tables import counted
+
 _COUNTS = struct.Struct("<qq")
 _TOTAL = "total"
 _EVERY_SECONDS = 0.2
@@ -102,5 +104,5 @@ def _watch(folder: Path, stop: threading.Event) -> None:
                     bar.desc = "converting"
                 else:
                     records, size = records + counts[0], size + counts[1]
-            bar.set_postfix_str(f"{records:,} records", refresh=False)
+            bar.set_postfix_str(counted(records, "record"), refresh=False)
             bar.update(size - bar.n)

@@ -14,6 +14,7 @@ from beam_jobs.text_csv import cells
 from beam_jobs.text_lines import BOM
 from beam_jobs.text_options import TEXT, TextField, TextOptions
 from tpudata.errors import BadRecordError
+from tpudata.tables import counted
 
 Value: TypeAlias = "str | int | float"
 
@@ -123,11 +124,12 @@ def _cell_values(text: str, form: RowForm) -> dict[str, str]:
     except ValueError as error:
         # A quote too many takes all lines up to the next one, or to the end of the file, with it.
         lines = text.count("\n") + 1
-        many = f" (a row of {lines:,} lines, all of which are refused)" if lines > 1 else ""
+        many = f" (a row of {counted(lines, 'line')}, all of which are refused)" if lines > 1 else ""
         raise DocumentError(f"not CSV: {error}{many}") from None
     if len(found) != len(form.columns):
         raise DocumentError(
-            f"{len(found)} cells, where the first row names {len(form.columns)} columns ({_listed(form.columns)})"
+            f"{counted(len(found), 'cell')}, where the first row names {counted(len(form.columns), 'column')}"
+            f" ({_listed(form.columns)})"
         )
     return dict(zip(form.columns, found, strict=True))
 

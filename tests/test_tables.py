@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import ast
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -52,6 +56,26 @@ def test_bytes_are_within_a_hundredth(size: int) -> None:
 
 def test_count() -> None:
     assert count_text(1_281_167) == "1,281,167"
+
+
+# What commands count.
+_COUNTED = re.compile(
+    r" (records|shards|files|inputs|documents|classes|images|labels|rows|cells|columns|processes)\b(?!/s)"
+)
+_ROOT = Path(__file__).parents[1]
+
+
+def test_one_function_makes_plurals() -> None:
+    found = []
+    for path in sorted([*_ROOT.glob("tpudata/**/*.py"), *_ROOT.glob("beam_jobs/**/*.py")]):
+        for text in ast.walk(ast.parse(path.read_text())):
+            parts = text.values if isinstance(text, ast.JoinedStr) else []
+            for before, value, after in zip([None, *parts], parts, parts[1:], strict=False):
+                is_count = isinstance(value, ast.FormattedValue) and isinstance(after, ast.Constant)
+                is_argument = isinstance(before, ast.Constant) and str(before.value).endswith("=")
+                if is_count and not is_argument and _COUNTED.match(str(after.value)):
+                    found.append(f"{path.relative_to(_ROOT)}:{value.lineno}: {ast.unparse(value)}{after.value}")
+    assert found == [], "pass the count to tpudata.tables.counted"
 
 
 def test_counted() -> None:

@@ -13,6 +13,7 @@ from beam_jobs.sources._options import SourceOptions
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.nearest import suggestion
 from tpudata.storage import storage_for
+from tpudata.tables import counted
 
 _INTEGER = re.compile(r"0|[1-9][0-9]*")
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")
@@ -87,7 +88,8 @@ class Classes:
                 return self.labels.names[int(written)]
             near = suggestion(written, self.labels.names)
             raise BadRecordError(
-                source, f"unknown label {written!r}; --labels {self.path} has {len(self.labels.names)} names{near}"
+                source,
+                f"unknown label {written!r}; --labels {self.path} has {counted(len(self.labels.names), 'name')}{near}",
             )
         if self.integers:
             self._check_integer(written, source)

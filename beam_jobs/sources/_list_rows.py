@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from tpudata.errors import SourceError
+from tpudata.tables import counted
 
 _BOM = b"\xef\xbb\xbf"
 UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
@@ -90,7 +91,7 @@ def csv_rows(
             if not cells:
                 continue
             reader.refuse(
-                f"{len(cells)} cells, where the first row names {len(columns)} columns ({', '.join(columns)})"
+                f"{counted(len(cells), 'cell')}, where the first row names {counted(len(columns), 'column')} ({', '.join(columns)})"
             )
         yield Row(reader.line, reader.offset, dict(zip(columns, cells, strict=True)))
 

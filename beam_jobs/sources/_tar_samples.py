@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, NamedTuple
 from beam_jobs.sources._classes import json_labels
 from beam_jobs.sources._tar_members import Member
 from tpudata.errors import BadRecordError, CorruptionError
+from tpudata.tables import counted
 
 # The fields of a sample that hold its image, and those that may hold its label, the first of them that is there.
 IMAGE_FIELDS = frozenset(("jpg", "jpeg", "png", "gif", "webp", "bmp", "ppm", "tif", "tiff"))
@@ -64,6 +65,6 @@ def field_labels(content: Content, field: str, path: str) -> tuple[tuple[str, ..
         raise BadRecordError(where, "not UTF-8 text" if field != "json" else "not JSON") from None
     if field != "json":
         if not text or "\n" in text:
-            raise BadRecordError(where, f"it has {len(text.splitlines())} lines of text; a label is one")
+            raise BadRecordError(where, f"it has {counted(len(text.splitlines()), 'line')} of text; a label is one")
         return (text,), False
     return json_labels(value.get("label") if isinstance(value, dict) else None, where, '"label"')

@@ -32,6 +32,7 @@ from beam_jobs.sources._tar_file import file_size, first_bytes, is_gzip, open_gz
 from tpudata.errors import BadRecordError, CorruptionError, SourceError
 from tpudata.format import Feature
 from tpudata.storage import storage_for
+from tpudata.tables import counted
 
 # Images per unit; a million images are a hundred units.
 UNIT_IMAGES = 10_000
@@ -180,7 +181,9 @@ def _runs(images: str, labels: str, name: str, split: str) -> Iterator[IdxUnit]:
     sizes, header = _header(images, (3, 4))
     counts, _ = _header(labels, (1,))
     if sizes[0] != counts[0]:
-        raise SourceError(f"{images} has {sizes[0]} images, and {labels} has {counts[0]} labels. They are no pair.")
+        raise SourceError(
+            f"{images} has {counted(sizes[0], 'image')}, and {labels} has {counted(counts[0], 'label')}. They are no pair."
+        )
     step = sizes[0] if is_gzip(images) or is_gzip(labels) else UNIT_IMAGES
     for first in range(0, sizes[0], step or 1):
         yield IdxUnit(images, labels, name, split, sizes[1:], first, min(step, sizes[0] - first), header)

@@ -30,6 +30,7 @@ from beam_jobs.sources.tars import Tars
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.format import Feature
 from tpudata.storage import Entry, storage_for
+from tpudata.tables import counted
 
 TRAIN, VALIDATION = "train", "validation"
 TRAIN_TAR, VALIDATION_TAR = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
@@ -159,7 +160,8 @@ class ImageNet:
         if match is None or not 0 < int(match[1]) <= len(self.synsets):
             raise BadRecordError(
                 f"{path}/{name}",
-                f"{self.synset_file.rpartition('/')[2]} has {len(self.synsets)} lines, for ILSVRC2012_val_00000001.JPEG and so on",
+                f"{self.synset_file.rpartition('/')[2]} has {counted(len(self.synsets), 'line')}, for"
+                " ILSVRC2012_val_00000001.JPEG and so on",
             )
         return self.synsets[int(match[1]) - 1]
 

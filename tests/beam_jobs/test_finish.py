@@ -127,9 +127,7 @@ def test_shards_without_records_are_not_in_it_and_refusals_add_up(tmp_path: Path
 def test_over_the_budget_there_is_no_dataset(tmp_path: Path) -> None:
     results = [result("train", 0, 4, {"cut: at 7": 1}), *ALL[1:]]
     skip: dict[str, Any] = {"on_bad_record": "skip", "refused": ({"gone": 2},)}
-    with pytest.raises(
-        SourceError, match=r"3 of 17 inputs were refused \(2 gone, 1 cut.*--max-bad-records=2.*--resume"
-    ):
+    with pytest.raises(SourceError, match=r"3 of 17 inputs rejected \(2 gone, 1 cut.*--max-bad-records=2.*--resume"):
         finished(tmp_path, results, max_bad_records=Budget(count=2), **skip)
     assert not (tmp_path / "manifest.json").exists()
     finished(tmp_path, results, max_bad_records=Budget(count=3), **skip)
@@ -138,7 +136,7 @@ def test_over_the_budget_there_is_no_dataset(tmp_path: Path) -> None:
 
 def test_where_all_was_refused_there_is_no_dataset(tmp_path: Path) -> None:
     results = [result(split, number, 0, {"cut": 5}) for split, number in (("train", 0), ("train", 1), ("test", 0))]
-    with pytest.raises(SourceError, match="every one of its 15 inputs was refused"):
+    with pytest.raises(SourceError, match="15 of 15 inputs rejected"):
         finished(tmp_path, results, on_bad_record="skip", max_bad_records=Budget(count=99))
     assert not (tmp_path / "manifest.json").exists()
 

@@ -278,7 +278,7 @@ def test_skip_lists_what_was_refused_and_goes_on(pictures: Path, tmp_path: Path)
     (source / "eel" / "nowhere.png").symlink_to(tmp_path / "gone")
     flags = ["--num-shards=3", "--on-bad-record=skip", "--max-bad-records"]
     for budget in ("3", "6%"):
-        with pytest.raises(SourceError, match=rf"4 of 64 inputs were refused .*more than --max-bad-records={budget}"):
+        with pytest.raises(SourceError, match=rf"4 of 64 inputs rejected .*more than --max-bad-records={budget}"):
             convert(source, tmp_path / "out", *flags, budget, *(["--resume"] if budget == "6%" else []))
         assert not (tmp_path / "out" / "manifest.json").exists()
     convert(source, tmp_path / "out", *flags, "4", "--resume")
@@ -307,7 +307,7 @@ def test_skip_lists_what_was_refused_and_goes_on(pictures: Path, tmp_path: Path)
 def test_nothing_but_bad_files_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "in" / "a").mkdir(parents=True)
     (tmp_path / "in" / "a" / "x.png").write_bytes(b"")
-    with pytest.raises(SourceError, match="every one of its 1 inputs was refused"):
+    with pytest.raises(SourceError, match="1 of 1 input rejected"):
         convert(tmp_path / "in", tmp_path / "out", "--on-bad-record=skip", "--max-bad-records=100%")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tpudata.tables import bytes_text, count_text, table
+from tpudata.tables import bytes_text, count_text, counted, table
 
 # Above this share of the cores, other programs are worth a line.
 _NOTED_SHARE = 0.1
@@ -55,5 +55,5 @@ def _step_text(step: dict[str, Any], fed: float) -> str:
         return f"{takes}: training is not input-bound, {fed / needed:.3g} times as many are fed."
     text = f"{takes}: training is input-bound, and the device waits {step['waiting']:.0%} of the time."
     if step["cores"] is not None:
-        text += f" As things are, it would take about {count_text(step['cores'])} cores."
+        text += f" As things are, it would take about {counted(step['cores'], 'core')}."
     return text

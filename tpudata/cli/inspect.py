@@ -14,6 +14,7 @@ from tpudata.flags import FlagParser, flag_type
 from tpudata.format import Dataset, Feature, Shard, Split, index_name, open_dataset
 from tpudata.format.layout import INDEX_FOLDER, REJECTS_FOLDER
 from tpudata.storage import storage_for
+from tpudata.tables import counted
 
 # How much of a long value or list is shown.
 _SHOWN_VALUES = 8
@@ -109,9 +110,9 @@ def _check_sizes(dataset: Dataset) -> None:
         for shard in split.shards:
             size = sizes.get(shard.name)
             if size != shard.bytes:
-                found = "is missing" if size is None else f"has {size} bytes"
+                found = "is missing" if size is None else f"has {counted(size, 'byte')}"
                 raise DatasetError(
-                    f"{dataset.shard_path(shard)} {found}; the manifest says {shard.bytes} bytes."
+                    f"{dataset.shard_path(shard)} {found}; the manifest says {counted(shard.bytes, 'byte')}."
                     " Copy the shard again from where it is whole, or convert again."
                 )
 

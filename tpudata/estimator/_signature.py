@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tpudata.estimator._errors import ModelFnTypeError, ModelFnValueError
 from tpudata.estimator._input_tensors import are_tensors, dataset_of_tensors
+from tpudata.tables import counted
 
 _MODEL_FN_ARGUMENTS = ("features", "labels", "mode", "params", "config")
 
@@ -131,7 +132,9 @@ def split_element(element: Any) -> tuple[Any, Any]:
     """
     if isinstance(element, tuple) and not hasattr(element, "_fields"):
         if len(element) != 2:
-            raise ValueError(f"input_fn: an element must be features or (features, labels), got {len(element)} parts.")
+            raise ValueError(
+                f"input_fn: an element must be features or (features, labels), got {counted(len(element), 'part')}."
+            )
         return element
     return element, None
 

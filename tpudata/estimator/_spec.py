@@ -11,6 +11,7 @@ from tpudata.estimator._errors import ModelFnTypeError, ModelFnValueError
 from tpudata.estimator._export_outputs import ExportOutput, check_export_outputs
 from tpudata.estimator._hooks import check_hooks
 from tpudata.estimator._mode_keys import MODES, ModeKeys
+from tpudata.tables import counted
 
 RESERVED_METRICS = ("loss", "global_step")
 
@@ -177,7 +178,7 @@ def _check_host_function(field: str, function_name: str, pair: Any, *, is_used: 
         else:
             signature.bind(*tensors)
     except TypeError as error:
-        given = sorted(tensors) if isinstance(tensors, Mapping) else f"{len(tensors)} tensors"
+        given = sorted(tensors) if isinstance(tensors, Mapping) else counted(len(tensors), "tensor")
         raise ModelFnValueError(f"{owner}: {function_name}{signature} does not take {given}: {error}.") from None
 
 

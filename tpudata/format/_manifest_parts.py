@@ -6,6 +6,7 @@ import dataclasses
 
 from tpudata.errors import DatasetError
 from tpudata.format.layout import is_shard_name
+from tpudata.tables import counted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Shard:
             )
         if self.records <= 0 or self.bytes <= 0:
             raise DatasetError(
-                f"Shard {self.name}: {self.records} records in {self.bytes} bytes; a shard is never empty."
+                f"Shard {self.name}: {counted(self.records, 'record')} in {counted(self.bytes, 'byte')}; a shard is never empty."
             )
 
 

@@ -14,6 +14,7 @@ from tpudata.format.layout import LABELS_NAME, index_name
 from tpudata.format.manifest import MANIFEST_NAME, Manifest, Shard
 from tpudata.format.tfrecord import read_records
 from tpudata.storage import storage_for
+from tpudata.tables import counted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,8 +45,9 @@ class Dataset:
         said = index.records, index.shard_bytes, index.shard_crc32c, index.compression
         if said != (shard.records, shard.bytes, shard.crc32c, self.manifest.compression):
             raise DatasetError(
-                f"{path} describes another shard ({index.records} records, {index.shard_bytes} bytes) than the manifest"
-                f" does ({shard.records} records, {shard.bytes} bytes). Convert the dataset again."
+                f"{path} describes another shard ({counted(index.records, 'record')}, {counted(index.shard_bytes, 'byte')})"
+                f" than the"
+                f" manifest does ({counted(shard.records, 'record')}, {counted(shard.bytes, 'byte')}). Convert the dataset again."
             )
         return index
 
@@ -71,7 +73,10 @@ class Dataset:
         if len(names) > self.manifest.labels and self._begins_with_labels(data):
             return names[: self.manifest.labels]
         if len(names) != self.manifest.labels:
-            raise DatasetError(f"{path} has {len(names)} names, the manifest counts {self.manifest.labels} classes.")
+            raise DatasetError(
+                f"{path} has {counted(len(names), 'name')}, the manifest counts"
+                f" {counted(self.manifest.labels, 'class', 'classes')}."
+            )
         return names
 
     def _begins_with_labels(self, data: bytes) -> bool:

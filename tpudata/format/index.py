@@ -38,6 +38,7 @@ import numpy.typing as npt
 from tpudata.errors import CorruptionError
 from tpudata.format.gzip_blocks import GZIP
 from tpudata.format.record_writer import Written
+from tpudata.tables import counted
 
 MAGIC = b"TPUDIDX2"
 _ANY_MAGIC = b"TPUDIDX"
@@ -153,7 +154,7 @@ class ShardIndex:
         _, records, shard_bytes, shard_crc32c, block_records, summary_bytes, compression = _HEAD.unpack_from(body)
         if not block_records or compression >= len(_COMPRESSIONS):
             raise CorruptionError(
-                path, 0, f"blocks of {block_records} records, compression {compression}: no such index"
+                path, 0, f"blocks of {counted(block_records, 'record')}, compression {compression}: no such index"
             )
         blocks, packed = -(-records // block_records), _COMPRESSIONS[compression] is not None
         expected = _HEAD.size + 8 * (records + 1) + 4 * blocks + 8 * (blocks + 1) * packed + summary_bytes

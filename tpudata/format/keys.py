@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 from tpudata.errors import CorruptionError
 from tpudata.format.manifest import Shard
+from tpudata.tables import counted
 
 MAGIC = b"TPUDKEY1"
 ENTRY_BYTES = 16
@@ -84,7 +85,9 @@ class ShardKeys:
             raise CorruptionError(path, 0, "the checksum of the keys does not fit")
         _, count, shard_crc32c = _HEAD.unpack_from(body)
         if len(body) != _HEAD.size + ENTRY_BYTES * count:
-            raise CorruptionError(path, len(body), f"there should be {count} entries before its checksum")
+            raise CorruptionError(
+                path, len(body), f"there should be {counted(count, 'entry', 'entries')} before its checksum"
+            )
         return cls(np.frombuffer(body, ENTRY, count, _HEAD.size), shard_crc32c)
 
     def check(self, shard: Shard, path: str, *, one_to_one: bool = True) -> None:
@@ -100,6 +103,6 @@ class ShardKeys:
             raise CorruptionError(
                 path,
                 0,
-                f"the keys of another shard: {self.records} records, checksum {self.shard_crc32c:08x}; the manifest says"
-                f" {shard.records} records, checksum {shard.crc32c:08x}",
+                f"the keys of another shard: {counted(self.records, 'record')}, checksum {self.shard_crc32c:08x}; the manifest says"
+                f" {counted(shard.records, 'record')}, checksum {shard.crc32c:08x}",
             )

@@ -13,6 +13,7 @@ from tpudata.format.layout import LABELS_NAME
 from tpudata.format.manifest import MANIFEST_NAME, Manifest
 from tpudata.format.written_files import WrittenFile, check_written
 from tpudata.storage import for_each, storage_for
+from tpudata.tables import counted
 
 
 def metadata_names(compression: str | None, *, labelled: bool) -> tuple[str, ...]:
@@ -43,7 +44,9 @@ def write_metadata(
         StorageError: a file could not be written.
     """
     if (None if labels is None else len(labels)) != manifest.labels:
-        raise DatasetError(f"{folder}: {len(labels or ())} class names for a manifest of {manifest.labels} classes.")
+        raise DatasetError(
+            f"{folder}: {len(labels or ())} class names for a manifest of {counted(manifest.labels, 'class', 'classes')}."
+        )
     files = {}
     if labels is not None:
         broken = [name for name in labels if name.splitlines() != [name]]

@@ -19,6 +19,7 @@ from tpudata.format.shard_check import ExampleCheck, ShardCheck
 from tpudata.format.tokenizer_file import tokenizer_file
 from tpudata.format.verify_shards import shard_defects
 from tpudata.storage import Entry, storage_for
+from tpudata.tables import counted
 
 __all__ = ["Defect", "ExampleCheck", "verify"]
 
@@ -133,12 +134,16 @@ def _beside(folder: str, manifest: Manifest) -> Iterator[Defect]:
             yield Defect(path, None, "should not be there: the manifest has no classes")
         return
     if not present:
-        yield Defect(path, None, f"is missing; the manifest counts {manifest.labels} classes")
+        yield Defect(path, None, f"is missing; the manifest counts {counted(manifest.labels, 'class', 'classes')}")
         return
     data = storage.read(path)
     names = len(data.decode(errors="replace").splitlines())
     if names != manifest.labels:
-        yield Defect(path, len(data), f"{names} names, the manifest counts {manifest.labels} classes")
+        yield Defect(
+            path,
+            len(data),
+            f"{counted(names, 'name')}, the manifest counts {counted(manifest.labels, 'class', 'classes')}",
+        )
     elif manifest.labels_crc32c is not None and google_crc32c.value(data) != manifest.labels_crc32c:
         yield Defect(path, 0, "the checksum of the class names is not the manifest's")
 

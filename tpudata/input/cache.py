@@ -20,6 +20,7 @@ from tpudata.errors import CorruptionError, DatasetError, StorageError, UsageErr
 from tpudata.format import Split
 from tpudata.input.fields import Fields
 from tpudata.input.source import Columns
+from tpudata.tables import counted
 
 # Of the free memory: what "auto" takes for the cache without being told to, and the most that True may take. The rest is
 # for the model, the shuffle window and the batches on their way.
@@ -100,7 +101,8 @@ class CachePlan:
                 raise CorruptionError(
                     str(path),
                     min(found, size),
-                    f"the cached records are damaged: the file has {found} bytes and had {size} when it was complete. {mend}",
+                    f"the cached records are damaged: the file has {counted(found, 'byte')} and had {size} when it"
+                    f" was complete. {mend}",
                 )
         try:
             columns = {name: self._opened(number) for number, name in enumerate(names)}
@@ -138,7 +140,9 @@ class CachePlan:
         path = self._path(number, "npy")
         values = np.load(path, mmap_mode="r")
         if len(values) != self.records:
-            raise ValueError(f"{path} has {len(values)} rows, and there are {self.records} records")
+            raise ValueError(
+                f"{path} has {counted(len(values), 'row')}, and there are {counted(self.records, 'record')}"
+            )
         strings = self._path(number, "strings")
         if not strings.exists():
             return cast(Column, values)

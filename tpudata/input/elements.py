@@ -18,6 +18,7 @@ from tpudata.input.parse import to_int32
 from tpudata.input.seeds import MIX_SEED
 from tpudata.input.sequence import TARGETS, TOKEN_WEIGHTS, split_token_weights, with_row_weights
 from tpudata.input.user_parse import parse_rows
+from tpudata.tables import counted
 
 
 class Elements:
@@ -87,8 +88,8 @@ class Elements:
             return
         if records % per_step or self._options.max_corrupt:
             raise UsageError(
-                f"{records} records in batches of {per_step}: the last one would be padded, and features that are not a dict"
-                ' have no place for its weights. Feed a dict, pass weights="sample_weight" for (features, labels,'
+                f"{counted(records, 'record')} in batches of {per_step}: the last one would be padded, and features that are not a"
+                ' dict have no place for its weights. Feed a dict, pass weights="sample_weight" for (features, labels,'
                 " weights), or choose a batch size that divides the number of records."
             )
 

@@ -16,6 +16,7 @@ import math
 import tensorflow as tf
 
 from tpudata.errors import UsageError
+from tpudata.tables import counted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,7 +128,7 @@ def _shares_of_classes(labels: tf.Tensor, classes: int) -> tf.Tensor:
     if labels.shape.rank == 2:
         return tf.cast(tf.ensure_shape(labels, (None, classes)), tf.float32)
     # one_hot would make zeros of a label out of range, and training would go on without it.
-    message = f"labels: a label is not from 0 to {classes - 1}, as there are {classes} classes."
+    message = f"labels: a label is not from 0 to {classes - 1}, as there are {counted(classes, 'class', 'classes')}."
     limits = [
         tf.debugging.assert_non_negative(labels, message),
         tf.debugging.assert_less(labels, tf.cast(classes, labels.dtype), message),

@@ -12,6 +12,7 @@ import tensorflow as tf
 from tpudata.error_text import reader_error
 from tpudata.errors import UsageError
 from tpudata.input.input_fn import InputFn
+from tpudata.tables import counted
 
 
 def as_numpy(
@@ -57,9 +58,11 @@ def as_numpy(
     index = _integer("process_index", process_index, 0)
     size = _integer("batch_size", batch_size, 1)
     if index >= count:
-        raise UsageError(f"process_index={index} of {count} processes: they count from 0.")
+        raise UsageError(f"process_index={index} of {counted(count, 'process', 'processes')}: they count from 0.")
     if size % count:
-        raise UsageError(f"batch_size={size}: it is the global batch's, and {count} processes cannot share it evenly.")
+        raise UsageError(
+            f"batch_size={size}: it is the global batch's, and {counted(count, 'process', 'processes')} cannot share it evenly."
+        )
     context = tf.distribute.InputContext(count, index, count)
     # The first call fills the cache, so it reads records too.
     with _own_errors():

@@ -19,6 +19,7 @@ from tpudata.input.record_files import RecordFiles, TextLineFiles, TFRecordFiles
 from tpudata.input.scan import Offsets, fixed_offsets, frame_offsets, line_offsets
 from tpudata.input.source import Columns, Decoder, Strings
 from tpudata.storage import Entry
+from tpudata.tables import counted
 
 SPLIT = "records"
 # Files that are scanned at the same time.
@@ -86,7 +87,7 @@ def open_files(files: RecordFiles) -> PlainDataset:
         offsets = list(pool.map(lambda file: _offsets(files, file), found))
     full = [(file, starts) for file, starts in zip(found, offsets, strict=True) if len(starts) > 1]
     if not full:
-        raise DatasetError(f"files={files.files!r}: {len(found)} files have no records. Name files that do.")
+        raise DatasetError(f"files={files.files!r}: {counted(len(found), 'file')} have no records. Name files that do.")
     shards, paths, indexes = [], {}, {}
     for number, (file, starts) in enumerate(full):
         name = shard_name(SPLIT, number, len(full))

@@ -20,6 +20,7 @@ from tpudata.input.fields import CONVERT_AGAIN, PADDING, Field
 from tpudata.input.source import Columns
 from tpudata.input.spans import Spans, find_spans
 from tpudata.input.varints import count_varints, decode_varints
+from tpudata.tables import counted
 
 # The column of `SequenceLengths`.
 LENGTH = "length"
@@ -241,8 +242,8 @@ def _numbers(
         return decode_varints(array, ends)
     except ValueError as error:
         raise FeatureError(
-            f"{block.path} at byte {block.offset}: feature {field.feature.name!r} has {error} in one of {len(ends) - 1} records"
-            f" from there on. {block.mend}"
+            f"{block.path} at byte {block.offset}: feature {field.feature.name!r} has {error} in one of"
+            f" {counted(len(ends) - 1, 'record')} from there on. {block.mend}"
         ) from None
 
 

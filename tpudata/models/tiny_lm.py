@@ -14,6 +14,7 @@ from tpudata.models._replicas import dropout as drop
 from tpudata.models._replicas import step_seed
 from tpudata.models._tokens import input_ids_of, language_spec
 from tpudata.models._training import TrainingParams
+from tpudata.tables import counted
 
 _v1 = tf.compat.v1
 _POSITIONS = ("rotary", "learned")
@@ -106,7 +107,7 @@ def tiny_lm(
     if params.position_embedding == "learned":
         if length > params.max_positions:
             raise UsageError(
-                f"tiny_lm: rows of {length} tokens, and max_positions is {params.max_positions}: raise it, or take "
+                f"tiny_lm: rows of {counted(length, 'token')}, and max_positions is {params.max_positions}: raise it, or take "
                 "position_embedding rotary."
             )
         shape = [params.max_positions, params.hidden_size]
