@@ -23,7 +23,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.portability.fn_api_runner.worker_handlers import GrpcWorkerHandler, WorkerHandler
 from apache_beam.runners.runner import PipelineResult
 from apache_beam.transforms.environments import Environment, python_sdk_capabilities
-from google.protobuf import json_format, text_format  # type: ignore[import-untyped]
+from google.protobuf import json_format, text_format
 
 from beam_jobs import worker
 

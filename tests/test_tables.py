@@ -71,10 +71,11 @@ def test_one_function_makes_plurals() -> None:
         for text in ast.walk(ast.parse(path.read_text())):
             parts = text.values if isinstance(text, ast.JoinedStr) else []
             for before, value, after in zip([None, *parts], parts, parts[1:], strict=False):
-                is_count = isinstance(value, ast.FormattedValue) and isinstance(after, ast.Constant)
+                if not isinstance(value, ast.FormattedValue) or not isinstance(after, ast.Constant):
+                    continue
                 is_argument = isinstance(before, ast.Constant) and str(before.value).endswith("=")
-                if is_count and not is_argument and _COUNTED.match(str(after.value)):
-                    found.append(f"{path.relative_to(_ROOT)}:{value.lineno}: {ast.unparse(value)}{after.value}")
+                if not is_argument and _COUNTED.match(str(after.value)):
+                    found.append(f"{path.relative_to(_ROOT)}:{value.lineno}: {ast.unparse(value)}{after.value!s}")
     assert found == [], "pass the count to tpudata.tables.counted"
 
 

@@ -107,8 +107,8 @@ def test_new_files_become_shards_of_their_own(
     assert "9 records added in" in (printed := capsys.readouterr().out)
     assert "36 were there, 1 of them no longer in the input (they stay), 4 classes" in printed
     after = sample.state()
-    names = ("labels.txt", "image.class.label.labels.txt", "dataset_info.json", "manifest.json")
-    replaced = {str(sample.output / name) for name in names}
+    metadata = ("labels.txt", "image.class.label.labels.txt", "dataset_info.json", "manifest.json")
+    replaced = {str(sample.output / name) for name in metadata}
     assert {path for path, file in before.items() if after[path] != file} == replaced | {
         # Only the number of classes differs there.
         str(sample.output / "features.json")

@@ -189,7 +189,7 @@ class Evaluating(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
 
 def on_tpu(folder: Path, tpu: Any) -> Any:
     config = RunConfig(TPUConfig(iterations_per_loop=2), cluster=tpu, model_dir=str(folder))
-    sizes = {"train_batch_size": 8, "eval_batch_size": 8, "predict_batch_size": 8}
+    sizes: dict[str, Any] = {"train_batch_size": 8, "eval_batch_size": 8, "predict_batch_size": 8}
     return TPUEstimator(make_model_fn(), config=config, **sizes)
 
 

@@ -57,7 +57,8 @@ def test_what_does_not_fit_is_refused(arguments: tuple[Any, ...], message: str) 
 
 
 def test_a_shape_may_be_any_sequence_of_integers() -> None:
-    features = [Feature("x", "int64", "int64", shape) for shape in ((2, None), [2, None], (np.int64(2), None))]
+    shapes: list[Any] = [(2, None), [2, None], (np.int64(2), None)]
+    features = [Feature("x", "int64", "int64", shape) for shape in shapes]
     assert len({*features}) == 1
     assert Feature("x", "int64", "int64", tuple(np.array([2, 3]))).to_json()["shape"] == [2, 3]
 

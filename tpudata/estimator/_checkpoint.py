@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
-from google.protobuf import text_format  # type: ignore[import-untyped]
+from google.protobuf import text_format
 
 from tpudata.errors import StorageError
 from tpudata.estimator._errors import CheckpointError, reason
