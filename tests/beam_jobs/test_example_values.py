@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -142,7 +143,7 @@ def test_measured_floats_are_rounded() -> None:
         (memoryview(b"abcd").cast("B", [2, 2]), "a memoryview of format 'B' and 2 dimensions"),
         ([memoryview(b"abcdefgh").cast("f")], "a memoryview of format 'f'"),
         ([bytearray(b"a"), 1], "values of type bytes, int"),
-        (np.ma.array([1, 2], mask=[False, True]), "a numpy array with masked values"),  # type: ignore[no-untyped-call]
+        (np.ma.array([1, 2], mask=[False, True]), "a numpy array with masked values"),
         (np.array([2**64 - 1], np.uint64), "18446744073709551615 does not fit int64"),
         ([1, 2.5], "values of type float, int"),
         ([True, 2.5], "values of type float, int"),
@@ -150,7 +151,11 @@ def test_measured_floats_are_rounded() -> None:
     ],
 )
 def test_what_is_not_stored(value: Any, message: str) -> None:
-    for encode in (lambda: encode_example({"x": infer("x", value)[1]}), lambda: encode_example({"x": value})):
+    encoders: list[Callable[[], bytes]] = [
+        lambda: encode_example({"x": infer("x", value)[1]}),
+        lambda: encode_example({"x": value}),
+    ]
+    for encode in encoders:
         with pytest.raises(FeatureError, match=f"Feature 'x': {message}"):
             encode()
 
