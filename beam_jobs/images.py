@@ -15,7 +15,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from beam_jobs.command import parse_flags, run_conversion
 from beam_jobs.flags import add_common_flags, common_options
 from beam_jobs.image_estimate import estimate_ratio
-from beam_jobs.image_options import ImageOptions, add_image_flags, image_options
+from beam_jobs.image_options import ImageOptions, add_image_flags, apply_reader, image_options
 from beam_jobs.image_records import ImageConverter
 from beam_jobs.options import ConvertOptions
 from beam_jobs.pipeline import Conversion
@@ -48,6 +48,7 @@ def run(argv: Sequence[str], prog: str = "tpudata convert images") -> int:
     add_source_flags(parser)
     add_image_flags(parser)
     flags, beam_options = parse_flags(parser, argv)
+    apply_reader(flags)
     conversion = image_conversion(common_options(flags), source_options(flags), image_options(flags))
     return run_conversion(conversion, beam_options, dry_run=flags.dry_run)
 

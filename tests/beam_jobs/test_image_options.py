@@ -1,11 +1,17 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
+import tensorflow as tf
+from PIL import Image
 
 from beam_jobs.image_options import ImageOptions, add_image_flags, image_options
+from beam_jobs.images import run
+from tpudata import RecordSource, open_dataset
+from tpudata.cli import main
 from tpudata.errors import UsageError
 from tpudata.flags import FlagParser
 
@@ -56,3 +62,51 @@ def test_what_is_not_allowed_is_said(flags: tuple[str, ...], message: str) -> No
 def test_values_are_checked_without_flags_too(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="is 0; "):
         ImageOptions(**wrong)
+
+
+@pytest.fixture(scope="module")
+def for_tpu(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two classes of JPEG and PNG files, converted for the readers of tensorflow/tpu."""
+    folder = tmp_path_factory.mktemp("for")
+    for number in range(8):
+        path = folder / "pictures" / "ab"[number % 2] / f"{number}.{'jpg' if number < 4 else 'png'}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (12, 10), (20 * number, 0, 0)).save(path)
+    flags = ["--split", "train=0.5,validation=0.5", "--for", "tensorflow-tpu"]
+    assert (
+        main(["convert", "images", "--input", str(folder / "pictures"), "--output", str(folder / "data"), *flags]) == 0
+    )
+    return folder / "data"
+
+
+def test_the_readers_of_tensorflow_tpu_take_it(for_tpu: Path) -> None:
+    # The keys and defaults of its imagenet_input, which subtracts 1 from the label.
+    keys = {
+        "image/encoded": tf.io.FixedLenFeature((), tf.string, ""),
+        "image/format": tf.io.FixedLenFeature((), tf.string, "jpeg"),
+        "image/class/label": tf.io.FixedLenFeature([], tf.int64, -1),
+    }
+    seen = []
+    for split in ("train", "validation"):
+        for record in tf.data.TFRecordDataset(tf.io.gfile.glob(f"{for_tpu}/{split}-*")):
+            parsed = tf.io.parse_single_example(record, keys)
+            picture = tf.image.decode_and_crop_jpeg(parsed["image/encoded"], [0, 0, 10, 12], channels=3)
+            red = round(int(picture[5, 5, 0]) / 20)
+            seen.append((red, int(parsed["image/class/label"]) - 1))
+    assert sorted(seen) == [(number, number % 2) for number in range(8)]
+
+
+def test_our_reader_takes_it_too(for_tpu: Path) -> None:
+    manifest = open_dataset(str(for_tpu)).manifest
+    label = manifest.feature("image/class/label")
+    assert (label.num_classes, label.label_offset) == (2, 1)
+    assert {record["image/class/label"] for record in RecordSource(for_tpu, "train")} <= {1, 2}
+
+
+@pytest.mark.parametrize("flags", [["--layout", "raw"], ["--label-offset", "2"]])
+def test_what_contradicts_a_reader_is_rejected(flags: list[str], tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    with pytest.raises(UsageError, match=flags[0]):
+        run(["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--for", "tensorflow-tpu", *flags])
+    with pytest.raises(UsageError, match="allowed is tensorflow-tpu"):
+        run(["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--for", "pytorch"])
