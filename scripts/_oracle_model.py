@@ -24,6 +24,9 @@ else:
 
     base = tpu
     logging.getLogger("tpudata").setLevel(logging.ERROR)
+    # Some programs run on several replicas. The original, without a TPU, has one.
+    _cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(_cpu, [tf.config.LogicalDeviceConfiguration()] * 4)
 
 ROWS, CLASSES, BATCH = 96, 4, 16
 _rng = np.random.RandomState(3)
@@ -99,7 +102,7 @@ def model(logits_fn=dense, optimizer=lambda: tf.train.AdamOptimizer(0.01), as_di
     return model_fn
 
 
-def estimator(folder, model_fn, warm_start_from=None, iterations=1, **config):
+def estimator(folder, model_fn, warm_start_from=None, iterations=1, num_shards=None, **config):
     options = {
         "save_checkpoints_steps": 5,
         "save_summary_steps": 1,
@@ -107,7 +110,7 @@ def estimator(folder, model_fn, warm_start_from=None, iterations=1, **config):
         "keep_checkpoint_max": 0,
     }
     run_config = tpu.RunConfig(
-        tpu_config=tpu.TPUConfig(iterations_per_loop=iterations),
+        tpu_config=tpu.TPUConfig(iterations_per_loop=iterations, num_shards=num_shards),
         model_dir=str(folder),
         tf_random_seed=1,
         **{**options, **config},

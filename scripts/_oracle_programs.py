@@ -45,6 +45,7 @@ from _oracle_model import (
     variables,
     with_dropout,
 )
+from _oracle_optimizers import COUNT_NO_STEPS, OPTIMIZERS
 
 
 def train_evaluate_predict(folder, model_fn, steps=20):
@@ -88,6 +89,33 @@ def optimizers(folder):
         take_start(folder / name)
         estimator(folder / name, model(optimizer=optimizer)).train(input_fn, steps=30)
         found |= {f"losses/{name}": events(folder / name)[1], **variables(folder / name, f"variables/{name}")}
+    return found
+
+
+def custom_optimizers(folder):
+    """Optimizers of the program: the original on one device, ours on one and on four replicas."""
+
+    def model_of(name):
+        def model_fn(features, labels, mode, params):
+            loss = tf.losses.sparse_softmax_cross_entropy(labels, dense(features, True))
+            optimizer, step = OPTIMIZERS[name](), tf.train.get_global_step()
+            if SIDE == "ours":  # The original's sums over cores have no kernel for the CPU.
+                optimizer = tpu.CrossShardOptimizer(optimizer)
+            train_op = optimizer.minimize(loss, global_step=step)
+            if name in COUNT_NO_STEPS:
+                train_op = tf.group(train_op, step.assign(step + 1))
+            return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+        return model_fn
+
+    found = {}
+    for name in OPTIMIZERS:
+        for replicas in (1, 4):
+            place = folder / f"{name.replace(' ', '_')}_{replicas}"
+            take_start(place)
+            estimator(place, model_of(name), num_shards=replicas).train(input_fn, steps=10)
+            what = f"{name} on {replicas}"
+            found |= {f"losses/{what}": events(place)[1], **variables(place, f"variables/{what}")}
     return found
 
 
@@ -405,6 +433,7 @@ PROGRAMS = {
         keras_in_model_fn,
         dropout,
         optimizers,
+        custom_optimizers,
         summaries,
         hooks,
         averages,

@@ -7,6 +7,7 @@ all the same. The layers of tf_keras behave as in the original: model_fn runs th
 
 from typing import Any
 
+from tpudata.estimator._optimizer import KERAS_UPDATES
 from tpudata.estimator._variables import Blueprint
 
 _WRITES = (
@@ -29,7 +30,8 @@ def writes(blueprint: Blueprint) -> list[Any]:
 
 def keras_effects(blueprint: Blueprint) -> list[Any]:
     """Return the operations of a scratch graph by which Keras 3 and tf_keras' optimizers change variables, in order."""
-    return [operation for operation in writes(blueprint) if _is_kerass(operation)]
+    updates = {*blueprint.graph.get_collection(KERAS_UPDATES)}
+    return [operation for operation in writes(blueprint) if operation.name in updates or _is_kerass(operation)]
 
 
 def _is_kerass(operation: Any) -> bool:

@@ -1,37 +1,43 @@
 """The optimizer wrapper that makes N replicas do what one would have done."""
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tpudata.estimator._errors import ModelFnValueError
+from tpudata.estimator._reduction import reduced_once, summed
 from tpudata.estimator._variables import Blueprint
 
+_log = logging.getLogger("tpudata")
 _Reduction = tf.compat.v1.losses.Reduction
+# Holds the names of the operations that an optimizer of Keras made, which returns nothing to wait for.
+KERAS_UPDATES = "tpudata_keras_updates"
 # Holds the names of the operations that apply_gradients of the wrapper made.
 _APPLIED = "tpudata_cross_shard_applied"
 # Holds True in a graph whose gradients are to be summed as on a TPU, where those of rows (tf.IndexedSlices) are made dense for it.
 DENSE_GRADIENTS = "tpudata_dense_gradients"
-# Updates by optimizers, which always differ between replicas; and assignments, which may.
-_UPDATES = ("ResourceApply", "ResourceSparseApply")
-_ASSIGNMENTS = (
+_OPTIMIZERS = ("ResourceApply", "ResourceSparseApply")
+_UPDATES = (
+    *_OPTIMIZERS,
+    "ResourceScatter",
+    "ResourceStridedSliceAssign",
     "AssignVariableOp",
     "AssignAddVariableOp",
     "AssignSubVariableOp",
-    "ResourceScatter",
-    "ResourceStridedSliceAssign",
 )
-_base_apply_gradients = tf.compat.v1.train.Optimizer.apply_gradients
+# What they give is the same on all replicas.
+_REDUCTIONS = ("CrossReplicaSum", "Collective")
 
 
 class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  # TensorFlow is untyped
-    """Wraps an optimizer so that the gradients of all replicas are combined, on every device.
+    """Optimizer that reduces the gradients of all replicas and lets another one apply them, on every device.
 
-    The gradients of the replicas are summed when they are applied, also for an optimizer that overrides `apply_gradients`. For a
-    mean, the loss of each replica (with a Keras optimizer: its gradients) is divided by the number of replicas first. As in the
-    original, gradients that this wrapper does not compute, as by `tf.gradients`, are summed. On one replica nothing changes.
+    `compute_gradients` divides the loss of a replica by the number of replicas for a mean (with a Keras optimizer,
+    `apply_gradients` divides the gradients), and `apply_gradients` sums over the replicas: clipping in between sees one replica's
+    share, as in the original TPUEstimator. The wrapped optimizer gets the same gradients on all replicas, however it applies
+    them. On one replica nothing changes.
 
     Args:
         opt: a `tf.compat.v1.train.Optimizer`, or an optimizer of tf_keras or Keras 3, which then takes v1 optimizers' calls:
@@ -56,6 +62,7 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
         super().__init__(False, name)
         self._opt = opt
         self._reduction = reduction
+        self._has_computed = False
 
     def compute_gradients(self, loss: Any, var_list: Sequence[Any] | None = None, **kwargs: Any) -> Any:
         """Return (gradient, variable) pairs of this replica's share of the loss; arguments as in v1 optimizers.
@@ -65,6 +72,7 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
         """
         if kwargs.get("gate_gradients", self.GATE_OP) == self.GATE_OP:
             kwargs["gate_gradients"] = self.GATE_NONE
+        self._has_computed = True
         if self._is_keras:
             # Gradients are the same for all v1 optimizers.
             return tf.compat.v1.train.GradientDescentOptimizer(1.0).compute_gradients(loss, var_list=var_list, **kwargs)
@@ -76,30 +84,32 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
         if graph.get_collection(DENSE_GRADIENTS):
             grads_and_vars = [(_dense(gradient), variable) for gradient, variable in grads_and_vars]
         before = len(graph.get_operations())
-        if self._is_keras:
-            applied = self._apply_with_keras(list(grads_and_vars), global_step)
-        else:
-            applied = self._apply(list(grads_and_vars), global_step, name)
+        pairs = self._reduced(list(grads_and_vars))
+        with reduced_once(pairs):
+            if self._is_keras:
+                self._opt.apply_gradients(pairs)
+                applied = tf.no_op() if global_step is None else global_step.assign_add(1)
+                for operation in graph.get_operations()[before:]:
+                    graph.add_to_collection(KERAS_UPDATES, operation.name)
+            else:
+                applied = self._opt.apply_gradients(pairs, global_step, name)
         for operation in graph.get_operations()[before:]:
             graph.add_to_collection(_APPLIED, operation.name)
         return applied
 
-    def _apply(self, grads_and_vars: list[Any], global_step: Any, name: str | None) -> Any:
-        context = tf.distribute.get_replica_context()
-        sums_itself = type(self._opt).apply_gradients is _base_apply_gradients
-        if sums_itself or context is None or context.num_replicas_in_sync == 1:
-            return self._opt.apply_gradients(grads_and_vars, global_step=global_step, name=name)
-        given = [(gradient, variable) for gradient, variable in grads_and_vars if gradient is not None]
-        summed = context.all_reduce(tf.distribute.ReduceOp.SUM, [gradient for gradient, _ in given])
-        pairs = [(gradient, variable) for gradient, (_, variable) in zip(summed, given, strict=True)]
-        pairs += [(None, variable) for gradient, variable in grads_and_vars if gradient is None]
-        with _summed_once(context):
-            return self._opt.apply_gradients(pairs, global_step=global_step, name=name)
-
-    def _apply_with_keras(self, grads_and_vars: list[Any], global_step: Any) -> Any:
+    def _reduced(self, pairs: list[Any]) -> list[Any]:
+        """Return the pairs with gradients that are the same on all replicas."""
         share = self._share()
-        self._opt.apply_gradients([(_scaled(gradient, share), variable) for gradient, variable in grads_and_vars])
-        return tf.no_op() if global_step is None else global_step.assign_add(1)
+        if self._is_keras:
+            pairs = [(_scaled(gradient, share), variable) for gradient, variable in pairs]
+        elif share != 1.0 and not self._has_computed and _is_first_replica():
+            _log.warning(
+                "CrossShardOptimizer: apply_gradients was given gradients that its compute_gradients did not compute (got "
+                "tf.gradients or a tape, expected compute_gradients). They are summed over %d replicas, not averaged, as the "
+                "original TPUEstimator does. Compute them with compute_gradients of the CrossShardOptimizer.",
+                round(1 / share),
+            )
+        return summed(pairs)
 
     def _share(self) -> float:
         """Return what this replica's loss or gradients are multiplied by."""
@@ -122,30 +132,17 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
         return list(variables() if callable(variables) else variables)
 
 
-@contextlib.contextmanager
-def _summed_once(context: Any) -> Iterator[None]:
-    """Keep v1's `apply_gradients`, which an override may call, from summing again what is the same on all replicas."""
-    merge_call, replicas = context.merge_call, context.num_replicas_in_sync
-
-    def merge_summed(merge_fn: Callable[..., Any], args: Any = (), kwargs: Any = None) -> Any:
-        if getattr(merge_fn, "__name__", None) == "_distributed_apply":
-            pairs, *others = args
-            args = ([(_scaled(gradient, 1 / replicas), variable) for gradient, variable in pairs], *others)
-        return merge_call(merge_fn, args=args, kwargs=kwargs)
-
-    context.merge_call = merge_summed
-    try:
-        yield
-    finally:
-        context.merge_call = merge_call
-
-
 def _scaled(gradient: Any, share: float) -> Any:
     if gradient is None or share == 1.0:
         return gradient
     if isinstance(gradient, tf.IndexedSlices):
         return tf.IndexedSlices(gradient.values * share, gradient.indices, gradient.dense_shape)
     return gradient * share
+
+
+def _is_first_replica() -> bool:
+    # A TPU's replicas share one trace, which does not know the number.
+    return not tf.get_static_value(tf.distribute.get_replica_context().replica_id_in_sync_group)
 
 
 def _dense(gradient: Any) -> Any:
@@ -155,53 +152,56 @@ def _dense(gradient: Any) -> Any:
 def require_cross_shard(blueprint: Blueprint) -> None:
     """Check that every optimizer of a model for several replicas is wrapped in CrossShardOptimizer.
 
+    Outside of it, a trainable variable may be assigned what is the same on all replicas, such as its own clipped value, but
+    nothing that is computed from the batch.
+
     Raises:
         ModelFnValueError: a trainable variable is changed step by step by something else.
     """
-    writes = _writes_by_variable(blueprint)
-    varying = _Varying(blueprint, writes)
-    for info in blueprint.variables:
-        for operation in writes[info.handle] if info.trainable else ():
-            if operation.type.startswith(_UPDATES) or varying.has(operation):
-                raise ModelFnValueError(
-                    f"model_fn changes the variable {info.name!r} ({operation.name!r}) by an optimizer that is not wrapped in "
-                    "CrossShardOptimizer: on several replicas it would take the sum of their gradients for one. Wrap it, as "
-                    "CrossShardOptimizer(optimizer); on one device that changes nothing."
-                )
-
-
-def _writes_by_variable(blueprint: Blueprint) -> dict[str, list[Any]]:
-    """Return the operations that change each variable, by its handle, without those of the wrapper and of first values."""
     applied = {*blueprint.graph.get_collection(_APPLIED)}
-    found = {}
+    handles = {info.handle: blueprint.graph.get_tensor_by_name(info.handle) for info in blueprint.variables}
+    updates = {
+        handle: [item for item in tensor.consumers() if item.type.startswith(_UPDATES) and item.name not in applied]
+        for handle, tensor in handles.items()
+    }
+    batch = {item.name for item in tf.nest.flatten(blueprint.arguments) if item is not None}
+    # Variables that hold what replicas computed from their batches, and the operation that gives it to them.
+    mixed: dict[str, Any] = {}
+    size = -1
+    while len(mixed) > size:
+        size = len(mixed)
+        for handle, operations in updates.items():
+            for operation in operations:
+                if handle not in mixed and _differs(operation, handle, batch | mixed.keys()):
+                    mixed[handle] = operation
     for info in blueprint.variables:
-        known = applied | {info.initializer, info.made_with}
-        takers = blueprint.graph.get_tensor_by_name(info.handle).consumers()
-        kinds = (*_UPDATES, *_ASSIGNMENTS)
-        found[info.handle] = [item for item in takers if item.name not in known and item.type.startswith(kinds)]
-    return found
+        if info.trainable and info.handle in mixed:
+            raise ModelFnValueError(
+                f"model_fn: {mixed[info.handle].name!r} changes the trainable variable {info.name!r} by an optimizer that is "
+                "not wrapped in CrossShardOptimizer (got an update from one replica's rows, expected one from those of all). "
+                "Wrap the optimizer, as CrossShardOptimizer(optimizer), which changes nothing on one device; make a variable "
+                "that no optimizer updates with trainable=False, and it is assigned the mean of the replicas' values."
+            )
 
 
-class _Varying:
-    """Tells of operations whether what they take differs between replicas: it comes from the batch, or is drawn at random.
+def _differs(update: Any, handle: str, sources: Collection[str]) -> bool:
+    """Return whether replicas change a variable in different ways.
 
     Args:
-        blueprint: of the scratch graph.
-        writes: the operations that change each variable, by its handle: what they assign can be read elsewhere.
+        update: the operation that changes it.
+        handle: name of its handle.
+        sources: names of tensors that stand for different values on each replica: of the batch, and handles of variables.
     """
-
-    def __init__(self, blueprint: Blueprint, writes: Mapping[str, Sequence[Any]]) -> None:
-        self._arguments = {item.name for item in tf.nest.flatten(blueprint.arguments) if item is not None}
-        self._writes = writes
-
-    def has(self, operation: Any) -> bool:
-        """Return whether an operation takes such a value."""
-        todo, seen = [operation], {operation.name}
-        while todo:
-            for tensor in todo.pop().inputs:
-                if tensor.name in self._arguments or "Random" in tensor.op.type:
-                    return True
-                fresh = [item for item in (tensor.op, *self._writes.get(tensor.name, ())) if item.name not in seen]
-                seen.update(item.name for item in fresh)
-                todo += fresh
-        return False
+    if update.type.startswith(_OPTIMIZERS):
+        return True
+    todo = [tensor for tensor in update.inputs if tensor.name != handle]
+    seen = {tensor.name for tensor in todo}
+    while todo:
+        tensor = todo.pop()
+        if tensor.name in sources:
+            return True
+        if not tensor.op.type.startswith(_REDUCTIONS):
+            fresh = [item for item in tensor.op.inputs if item.name not in seen]
+            seen.update(item.name for item in fresh)
+            todo += fresh
+    return False

@@ -9,6 +9,7 @@ the name that is asked for and by how often it was asked for before: graphs make
 import contextlib
 import dataclasses
 import itertools
+import re
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,7 +30,7 @@ class VariableInfo:
     """One variable that a function makes.
 
     Attributes:
-        key: the requested name, and the how-many-eth request for it this is.
+        key: `(name, n)`: the n-th request for `name`, the requested name without the numbers that make it unique.
         name: its name in the graph, which is its name in a checkpoint.
         trainable: whether optimizers change it by default.
         collections: the graph collections that it belongs to.
@@ -201,7 +202,7 @@ class Requests:
         def later(name: str) -> Key:
             # The first replica is ahead, unless model_fn asks for other variables this time.
             key = next(itertools.islice(self._first, next(position), None), (name, 1))
-            return key if key[0].rpartition("/")[2] == name.rpartition("/")[2] else (name, 1)
+            return key if key[0].rpartition("/")[2] == _without_numbers(name).rpartition("/")[2] else (name, 1)
 
         return later
 
@@ -210,10 +211,16 @@ def _counted() -> Callable[[str], Key]:
     requests: Counter[str] = Counter()
 
     def key(name: str) -> Key:
-        requests[name] += 1
-        return name, requests[name]
+        plain = _without_numbers(name)
+        requests[plain] += 1
+        return plain, requests[plain]
 
     return key
+
+
+def _without_numbers(name: str) -> str:
+    """Return a name without the numbers that make it unique: replicas that share a graph number the same scopes differently."""
+    return re.sub(r"_\d+(?=/|$)", "", name)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,115 @@
+"""Gradients that are reduced over the replicas once, whatever the optimizer that applies them does."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+_ReduceOp = tf.distribute.ReduceOp
+Pairs = Sequence[tuple[Any, Any]]
+
+
+def summed(pairs: Pairs) -> list[tuple[Any, Any]]:
+    """Return (gradient, variable) pairs with each gradient summed over the replicas; None stays None."""
+    given = [(gradient, _tf_variable(variable)) for gradient, variable in pairs if gradient is not None]
+    context = _several_replicas()
+    if context is None or not given:
+        return list(pairs)
+
+    def merge(strategy: Any, given: Any) -> Any:
+        return strategy.extended.batch_reduce_to(_ReduceOp.SUM, given)
+
+    totals = iter(context.merge_call(merge, args=(given,)))
+    return [(None if gradient is None else next(totals), variable) for gradient, variable in pairs]
+
+
+@contextlib.contextmanager
+def reduced_once(pairs: Pairs) -> Iterator[None]:
+    """Let this replica's optimizer, which sums gradients itself, leave the sums of `pairs` as they are.
+
+    TensorFlow's and Keras' optimizers sum gradients over the replicas in a merge of the replicas; a program's may call one of
+    them. In such a merge, gradients of `pairs` are reduced already, and others, computed from them, are averaged: the mean of
+    equal values is that value.
+
+    Args:
+        pairs: what `summed` returned.
+    """
+    context = _several_replicas()
+    if context is None:
+        yield
+        return
+    totals = [gradient for gradient, _ in pairs if gradient is not None]
+    merge_call = context.merge_call
+    had_its_own = "merge_call" in vars(context)
+
+    def merge_reduced(merge_fn: Callable[..., Any], args: Any = (), kwargs: Any = None) -> Any:
+        def merge(strategy: Any, *merge_args: Any, **merge_kwargs: Any) -> Any:
+            return merge_fn(_Strategy(strategy, totals), *merge_args, **merge_kwargs)
+
+        return merge_call(merge, args=args, kwargs=kwargs)
+
+    # The context belongs to this replica's trace alone.
+    context.merge_call = merge_reduced
+    try:
+        yield
+    finally:
+        if had_its_own:
+            context.merge_call = merge_call
+        else:
+            del context.merge_call
+
+
+def _several_replicas() -> Any:
+    """Return the context of the replica that is traced, or None if there is one replica."""
+    context = tf.distribute.get_replica_context()
+    return None if context is None or context.num_replicas_in_sync == 1 else context
+
+
+def _tf_variable(variable: Any) -> Any:
+    """Return the tf.Variable of a Keras 3 variable, or a tf.Variable itself."""
+    return variable if isinstance(variable, tf.Variable) else getattr(variable, "value", variable)
+
+
+class _Strategy:
+    """The strategy that a merge of the replicas is given, with another `extended`.
+
+    Args:
+        strategy: the real one.
+        totals: the first replica's gradients that are reduced already.
+    """
+
+    def __init__(self, strategy: Any, totals: Sequence[Any]) -> None:
+        self._strategy = strategy
+        self.extended = _Extended(strategy, totals)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._strategy, name)
+
+    def __eq__(self, other: object) -> bool:  # A variable's assign compares its strategy.
+        return other is self._strategy or other is self
+
+    def __hash__(self) -> int:
+        return hash(self._strategy)
+
+
+class _Extended:
+    """The strategy's `extended`, where a sum of gradients does not count equal gradients several times."""
+
+    def __init__(self, strategy: Any, totals: Sequence[Any]) -> None:
+        self._strategy = strategy
+        self._totals = totals
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._strategy.extended, name)
+
+    def batch_reduce_to(self, reduce_op: Any, value_destination_pairs: Pairs, options: Any = None) -> Any:
+        del reduce_op  # Optimizers sum.
+        values = [value for value, _ in value_destination_pairs]
+        if all(map(self._is_reduced, values)):
+            return values
+        return self._strategy.extended.batch_reduce_to(_ReduceOp.MEAN, value_destination_pairs, options)
+
+    def _is_reduced(self, value: Any) -> bool:
+        first = self._strategy.experimental_local_results(value)[0]
+        return any(first is total for total in self._totals)
