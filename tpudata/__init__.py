@@ -18,7 +18,7 @@ from tpudata.errors import (
     OutputError,
     SourceError,
     StorageError,
-    StoreAwayError,
+    StorageUnavailableError,
     TpudataError,
     UsageError,
 )
@@ -57,7 +57,7 @@ __all__ = [
     "RandAugment",
     "SourceError",
     "StorageError",
-    "StoreAwayError",
+    "StorageUnavailableError",
     "TFRecordFiles",
     "TextLineFiles",
     "TpudataError",
