@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from beam_jobs.packing import Pack
 from beam_jobs.reference import WHOLE_FILE, Reference
-from tpudata.errors import BadRecordError, StorageError, StoreAwayError
+from tpudata.errors import BadRecordError, StorageError, StorageUnavailableError
 from tpudata.storage import is_remote, storage_for
 
 _HELD_BYTES = 1 << 25
@@ -160,7 +160,7 @@ def _read(piece: _Piece) -> bytes | _Unread:
         if piece.start != WHOLE_FILE:
             return storage.read_range(piece.path, piece.start, piece.size)
         data = storage.read(piece.path, piece.size)
-    except StoreAwayError:
+    except StorageUnavailableError:
         # It is no fault of the record's, so that --on-bad-record=skip does not leave it out.
         raise
     except StorageError as error:

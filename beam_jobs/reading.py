@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from beam_jobs.reference import WHOLE_FILE, Reference
-from tpudata.errors import BadRecordError, StorageError, StoreAwayError
+from tpudata.errors import BadRecordError, StorageError, StorageUnavailableError
 from tpudata.storage import is_remote, storage_for
 
 # An object store answers in tens of milliseconds, whatever the size: at 50 ms, 64 requests at a time are 1,280 images a second.
@@ -24,7 +24,7 @@ def read_reference(reference: Reference) -> bytes:
 
     Raises:
         BadRecordError: they cannot be read, are too many, or not as many as listed.
-        StoreAwayError: the store cannot be asked.
+        StorageUnavailableError: the store cannot be asked.
     """
     if reference.data:
         return reference.data
@@ -37,7 +37,7 @@ def read_reference(reference: Reference) -> bytes:
         if reference.offset == WHOLE_FILE:
             return _whole_file(reference, storage.read(path, reference.size))
         data = storage.read_range(path, reference.offset, reference.size)
-    except StoreAwayError:
+    except StorageUnavailableError:
         # It is no fault of the record's, so that --on-bad-record=skip does not leave it out.
         raise
     except StorageError as error:

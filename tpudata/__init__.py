@@ -18,7 +18,7 @@ from tpudata.errors import (
     OutputError,
     SourceError,
     StorageError,
-    StoreAwayError,
+    StorageUnavailableError,
     TpudataError,
     UsageError,
 )
@@ -60,7 +60,7 @@ __all__ = [
     "RecordSource",
     "SourceError",
     "StorageError",
-    "StoreAwayError",
+    "StorageUnavailableError",
     "TFRecordFiles",
     "TextLineFiles",
     "TpudataError",

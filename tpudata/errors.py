@@ -7,7 +7,7 @@
     │   └── BadRecordError        one input record was refused
     ├── OutputError               the output cannot be written where it was asked for
     ├── StorageError              a file or object could not be read, listed or written
-    │   └── StoreAwayError        the store gave no answer, or let nobody in: it says nothing of the file or object
+    │   └── StorageUnavailableError   no answer of the store, none that proves to be its own, or no permission
     └── DatasetError              a dataset on disk is not what it should be
         ├── CorruptionError       bytes differ from what was written; names file and offset
         └── FeatureError          a feature's dtype, shape or name does not fit; names the feature
@@ -102,8 +102,11 @@ class StorageError(TpudataError):
     """A file or object could not be read, listed or written."""
 
 
-class StoreAwayError(StorageError):
-    """The store gave no answer until the time for tries was over, or let nobody in: nothing is known of the object itself."""
+class StorageUnavailableError(StorageError):
+    """The store gave no answer that proves to be its own until the retries ended, or gave no permission.
+
+    It says nothing about the file or object, so it ends a job and never counts as a bad record.
+    """
 
 
 class DatasetError(TpudataError):

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from tpudata.errors import BadRecordError, StorageError, StoreAwayError
+from tpudata.errors import BadRecordError, StorageError, StorageUnavailableError
 from tpudata.storage import is_remote, storage_for
 
 # As many as there are connections to the store.
@@ -41,7 +41,7 @@ def with_sizes(
     """Yields each row with the size of its file, or its refusal, in order.
 
     Raises:
-        StoreAwayError: a store cannot be asked.
+        StorageUnavailableError: a store cannot be asked.
     """
     pending: collections.deque[tuple[ListedFile | BadRecordError, Future[int | BadRecordError] | None]]
     pending = collections.deque()
@@ -75,7 +75,7 @@ def _size(row: ListedFile) -> int | BadRecordError:
     """The size of the file that a row lists, or the refusal of the row where it lists none."""
     try:
         found = storage_for(row.file).stat(row.file)
-    except StoreAwayError:
+    except StorageUnavailableError:
         # It is no fault of the row's.
         raise
     except StorageError as error:

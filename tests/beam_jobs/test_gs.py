@@ -27,7 +27,7 @@ from beam_jobs.text import run as run_text
 from tests.beam_jobs.test_images import digests, make_pictures
 from tests.fake_gcs import FakeGcs, Fault
 from tpudata.cli import main
-from tpudata.errors import BadRecordError, OutputError, StorageError, StoreAwayError, TpudataError
+from tpudata.errors import BadRecordError, OutputError, StorageError, StorageUnavailableError, TpudataError
 from tpudata.format import decode_example, open_dataset, read_records, write_metadata
 from tpudata.storage import storage_for
 from tpudata.storage._gcs_session import RetryPolicy
@@ -235,7 +235,7 @@ def test_an_outage_is_no_bad_record(store: FakeGcs, impatient: None, tmp_path: P
     store.faults.add(
         Fault(kind, operation, what, count=None, passing=store.requests["read"] - 1 if form == "text" else 0)
     )
-    with pytest.raises(StoreAwayError, match=f"gs://{what.removesuffix('*')}"):
+    with pytest.raises(StorageUnavailableError, match=f"gs://{what.removesuffix('*')}"):
         convert([*argv, str(tmp_path / "out")])
     assert not (tmp_path / "out" / "manifest.json").exists()
     assert not list((tmp_path / "out").glob("rejects/*"))

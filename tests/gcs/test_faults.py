@@ -11,7 +11,7 @@ import pytest
 import tpudata.storage._gcs_upload as upload
 from tests.fake_gcs import FakeGcs, Fault
 from tests.gcs.child import noise
-from tpudata.errors import StorageError, StoreAwayError
+from tpudata.errors import StorageError, StorageUnavailableError
 from tpudata.storage._gcs_session import RetryPolicy
 from tpudata.storage.gcs import GcsStorage
 
@@ -143,7 +143,7 @@ def test_a_stalled_answer_is_given_up_and_asked_for_again(as_google: FakeGcs, gc
 def test_what_does_not_pass_ends_when_the_time_is_over(as_google: FakeGcs, gcs: GcsStorage, kind: str) -> None:
     as_google.faults.add(Fault(kind, "read", count=None))
     started = time.monotonic()
-    with pytest.raises(StoreAwayError) as found:
+    with pytest.raises(StorageUnavailableError) as found:
         GcsStorage(RetryPolicy(first_wait=0.05, limit=0.5)).read("gs://data/a")
     assert time.monotonic() - started < 60
     assert "gs://data/a could not be read: " in str(found.value)
@@ -188,7 +188,9 @@ def test_an_upload_that_never_ends_is_an_error_and_not_an_object(
     as_google.put("data", "a", SMALL)
     as_google.faults.add(Fault(kind, "part", count=None), Fault(kind, "status", count=None))
     before = dict(as_google.buckets["data"])
-    with pytest.raises(StoreAwayError, match=r"gs://data/\S+ could not be written: no answer proved to be the store's"):
+    with pytest.raises(
+        StorageUnavailableError, match=r"gs://data/\S+ could not be written: no answer proved to be the store's"
+    ):
         write(gcs)
     assert as_google.buckets["data"] == before
 

@@ -18,7 +18,7 @@ import urllib3
 from google.api_core import exceptions as api
 
 from tests.fake_gcs import FakeGcs, Fault
-from tpudata.errors import StorageError, StoreAwayError, UsageError
+from tpudata.errors import StorageError, StorageUnavailableError, UsageError
 from tpudata.storage import Storage, _gcs_session, expand, storage_for
 from tpudata.storage._gcs_errors import _failure
 from tpudata.storage._gcs_session import RetryPolicy
@@ -338,7 +338,7 @@ def test_who_waits_is_told_of_it_once_in_a_while(
     store.put("b", "in/a", b"a")
     store.faults.add(Fault("503", "*", count=None))
     began = time.monotonic()
-    with pytest.raises(StoreAwayError, match=r"the store answered 503 .*until the time for tries was over"):
+    with pytest.raises(StorageUnavailableError, match=r"the store answered 503 .*until the time for tries was over"):
         getattr(GcsStorage(RetryPolicy(first_wait=0.05, longest_wait=0.1, limit=1.2)), action)("gs://b/in/a")
     took = time.monotonic() - began
     said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
@@ -350,7 +350,9 @@ def test_who_waits_is_told_of_it_once_in_a_while(
 
 def test_the_store_s_own_words_are_passed_on_in_one_line(store: FakeGcs) -> None:
     store.denied.add("b")
-    with pytest.raises(StoreAwayError, match=r"objectViewer\. The store says: the account does not have .* to b\.$"):
+    with pytest.raises(
+        StorageUnavailableError, match=r"objectViewer\. The store says: the account does not have .* to b\.$"
+    ):
         GcsStorage().read("gs://b/a")
     text = "GET https://x/y?upload_id=1: <html>\n\n<b>busy</b> " + "la " * 999
     words = _failure(api.ServiceUnavailable(text))  # type: ignore[no-untyped-call]
@@ -369,7 +371,7 @@ def test_an_upload_sends_at_once_by_way_of_a_proxy_too(store: FakeGcs, monkeypat
     monkeypatch.setattr(urllib3.util.connection, "create_connection", connect)
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", "https://storage.test")
-    with pytest.raises(StoreAwayError):
+    with pytest.raises(StorageUnavailableError):
         GcsStorage(RetryPolicy(limit=0.01)).read("gs://b/a")
     assert (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1) in asked[0]
 
@@ -419,7 +421,7 @@ def test_the_environment_sets_the_retries(store: FakeGcs, monkeypatch: pytest.Mo
     store.faults.add(Fault("html", "read", count=None))
     monkeypatch.setenv("TPUDATA_GCS_RETRY", "first_wait=0.01, longest_wait=0.05,limit=0.2")
     began = time.monotonic()
-    with pytest.raises(StoreAwayError, match="until the time for tries was over"):
+    with pytest.raises(StorageUnavailableError, match="until the time for tries was over"):
         storage_for("gs://b/a").read("gs://b/a")
     # Without the variable it is 180 s.
     assert time.monotonic() - began < 60

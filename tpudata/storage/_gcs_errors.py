@@ -12,7 +12,7 @@ import requests
 import urllib3
 from google.api_core import exceptions as api
 
-from tpudata.errors import StorageError, StoreAwayError
+from tpudata.errors import StorageError, StorageUnavailableError
 from tpudata.storage._gcs_session import ANONYMOUS, DamagedError, UnprovenError, is_switched_on
 from tpudata.storage._gcs_upload import UploadLostError
 
@@ -60,7 +60,7 @@ def named(done: str, path: str) -> Iterator[None]:
     try:
         yield
     except ERRORS as error:
-        kind = StorageError if _is_of_the_object(error) else StoreAwayError
+        kind = StorageError if _is_of_the_object(error) else StorageUnavailableError
         raise kind(f"{path} could not be {done}: {_reason(error, path)}") from error
 
 

@@ -11,7 +11,7 @@ import google_crc32c
 import requests
 from google.api_core import exceptions as api
 
-from tpudata.errors import StorageError, StoreAwayError
+from tpudata.errors import StorageError, StorageUnavailableError
 from tpudata.storage._gcs_answers import (
     Stated,
     check_part,
@@ -113,13 +113,13 @@ class _ObjectReader(io.RawIOBase):
             is_checked = due is not None
             data = read_part(self._session, self._path, self._position, length, generation, is_checked=is_checked)
         if len(data) < length:
-            raise StoreAwayError(
+            raise StorageUnavailableError(
                 f"{self._path} could not be read: {len(data)} of {length} bytes at {self._position} came. Run again."
             )
         self._position += len(data)
         self._crc32c = google_crc32c.extend(self._crc32c, data)
         if data and self._position == size and due not in (None, checksum_text(self._crc32c)):
-            raise StoreAwayError(
+            raise StorageUnavailableError(
                 f"{self._path} could not be read: what came does not fit the store's checksum. Run again."
             )
         return data
