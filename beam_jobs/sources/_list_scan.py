@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from beam_jobs.column_kinds import INT
+from beam_jobs.json_text import shown_json
 from beam_jobs.labels import Labels, check_classes, integer_labels
 from beam_jobs.reference import key_bytes
 from beam_jobs.sources._classes import MAX_INTEGER_LABEL, is_integer_label, is_number_label, json_labels
@@ -192,7 +193,7 @@ def first_columns(file: ListFile) -> tuple[str, ...]:
 def row_path(row: Row, roles: Roles, where: str) -> str:
     value = row.values.get(roles.path)
     if not isinstance(value, str) or not value.strip():
-        raise BadRecordError(where, f"column {roles.path!r} is {value!r}, and no path")
+        raise BadRecordError(where, f"column {roles.path!r} has no path: {shown_json(value)}")
     return value
 
 

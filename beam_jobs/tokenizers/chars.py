@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from beam_jobs.json_text import parse_json
 from beam_jobs.tokenizers._tokenizer import Ids, TokenizerIdentity, content_ids, refuse_eos, sha256
 from tpudata.errors import SourceError
 
@@ -68,7 +69,7 @@ class CharTokenizer:
             SourceError: it is no vocabulary of characters.
         """
         try:
-            characters = json.loads(data)["characters"]
+            characters = parse_json(data)["characters"]
             if not all(isinstance(one, str) and len(one) == 1 for one in characters):
                 raise ValueError("a character is a string of one")
             return cls("".join(characters), eos, replace_unknown=replace_unknown)

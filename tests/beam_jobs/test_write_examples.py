@@ -232,7 +232,7 @@ def test_an_unknown_label_is_a_bad_record_in_any_pipeline(tmp_path: Path) -> Non
     # Without `run_pipeline`, which looks for our errors in what Beam makes of them.
     pipeline = beam.Pipeline(runner="FnApiRunner")
     _ = pipeline | beam.Create([{"label": "eel"}]) | WriteTFRecordShards(tmp_path / "out", labels=["cat"])
-    with pytest.raises(BadRecordError, match="unknown label 'eel'") as caught:
+    with pytest.raises(BadRecordError, match="unknown label: 'eel'") as caught:
         pipeline.run()
     assert caught.value.source == "{'label': 'eel'}"
 

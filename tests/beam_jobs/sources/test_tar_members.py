@@ -86,7 +86,7 @@ def test_hard_links_are_bad_records_unless_packed_as_files(tmp_path: Path, form:
     assert [(error.key, error.reason) for error in refused] == [
         (
             "data.tar/cat/1.jpg",
-            "a link to ./cat/0.jpg; pack the tar again with --dereference --hard-dereference",
+            "a link (to ./cat/0.jpg); pack the tar again with --dereference --hard-dereference",
         )
     ]
     whole = summary(opened(packed(folder, f"--format={form}", "--hard-dereference")))
@@ -161,7 +161,7 @@ def test_members_of_no_known_type_are_bad_records(tmp_path: Path, gz: bool) -> N
     assert [reference.key for reference in found] == ["data.tar/cat/0.jpg", "data.tar/cat/3.jpg"]
     assert [(error.key, (error.reason or "").split(";")[0]) for error in refused] == [
         ("data.tar/cat/1.jpg", "a tar member of the unknown type 'Q'"),
-        ("data.tar/cat/2.jpg/", f"a folder by its name, with {len(jpeg(2))} bytes of content"),
+        ("data.tar/cat/2.jpg/", f"a folder by its name that has content: {len(jpeg(2))} bytes"),
     ]
 
 
