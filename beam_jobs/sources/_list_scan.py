@@ -18,6 +18,7 @@ from beam_jobs.reference import key_bytes
 from beam_jobs.sources._classes import MAX_INTEGER_LABEL, is_integer_label, is_number_label, json_labels
 from beam_jobs.sources._list_columns import ColumnKinds, Roles, is_path_column
 from beam_jobs.sources._list_rows import DELIMITERS, Row, csv_header, csv_rows, json_rows
+from beam_jobs.sources._names import listed_split
 from beam_jobs.sources._options import SourceOptions
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.storage import storage_for
@@ -79,6 +80,8 @@ class Scan:
         self.keys = array.array("Q")
         self.names: dict[str, str] = {}
         self.several = separator is not None
+        # By split, how the first row that has it writes it, and where that is.
+        self._splits: dict[str, tuple[str, str]] = {}
 
     def has_integers(self, label_type: str | None) -> bool:
         """Return whether the labels are whole numbers that stand for themselves.
@@ -141,6 +144,13 @@ class Scan:
             if not isinstance(split, str) or not _SPLIT_NAME.fullmatch(split):
                 raise SourceError(
                     f"{where}: split {split!r}. A split's name is letters, digits and _, a letter first, such as train."
+                )
+            name = listed_split(split)
+            before, first = self._splits.setdefault(name, (split, where))
+            if before.lower() != split.lower():
+                raise SourceError(
+                    f"{where}: split {split!r}, and {first} has {before!r}; both stand for {name}. Write one of them, or name the"
+                    " splits otherwise."
                 )
         # A row without path or label is refused when it is listed: there it may be skipped.
         with contextlib.suppress(BadRecordError):

@@ -111,6 +111,24 @@ def test_csv_with_splits_and_further_columns(tmp_path: Path) -> None:
     ]
 
 
+def test_splits_have_the_names_that_folders_may_have(tmp_path: Path) -> None:
+    names = {"train": "TRAIN training", "validation": "Val vaL VAL", "test": "Testing", "extra": "extra"}
+    written = [(split, name) for split, spelled in names.items() for name in spelled.split()][1:]
+    rows = "".join(f"{number}.jpg,cat,{name}\n" for number, (_, name) in enumerate(written))
+    path = write_list(tmp_path / "in", f"path,label,split\n{rows}", images=len(written))
+    assert [reference.split for reference in listed(opened(path))] == [split for split, _ in written]
+    for split, name in written:
+        if split != "extra":
+            write_files(
+                tmp_path / name,
+                {f"{name}/cat/0.jpg": jpeg(0), f"{'test' if split != 'test' else 'dev'}/cat/1.jpg": b""},
+            )
+            assert split in {reference.split for reference in listed(opened(tmp_path / name))}
+    path.write_text("path,label,split\n0.jpg,cat,val\n1.jpg,cat,train\n2.jpg,cat,DEV\n")
+    with pytest.raises(SourceError, match=r"line 4: split 'DEV', and .*line 2 has 'val'; both stand for validation"):
+        opened(path)
+
+
 @pytest.mark.parametrize(
     ("values", "kind"),
     [
