@@ -133,13 +133,14 @@ def documents(part: TextPart, options: TextOptions, refuse: Refuse) -> Iterator[
         if document.size <= options.document_bytes:
             yield document
             continue
-        offset = None if document.offset == WHOLE_FILE else document.offset
+        # The offset of a row of Parquet is its number.
+        is_row = form.kind == PARQUET
         refuse(
             BadRecordError(
-                file.path,
+                f"{document.key} in {file.path}" if is_row else file.path,
                 f"larger than --document-bytes: {document.size:,} bytes, where {options.document_bytes:,} are allowed. Say what"
                 " ends a document with --form, or allow more",
-                offset,
+                None if is_row or document.offset == WHOLE_FILE else document.offset,
             )
         )
 
@@ -205,7 +206,7 @@ def _rows(part: TextPart, options: TextOptions) -> Iterator[Document]:
     form = RowForm(JSON_ROW)
     for group in range(part.start, stop):
         first = sum(groups.rows[:group])
-        for number, data in enumerate(group_rows(file.path, file.size, group, options), first):
+        for number, data in enumerate(group_rows(file.path, file.size, group, first, options), first):
             yield Document(f"{key}:{number}", number, len(data), form, data, False)
 
 
