@@ -112,7 +112,7 @@ def _json_values(text: str) -> dict[str, Any]:
     except ValueError as error:
         raise DocumentError(f"not JSON: {error}") from None
     if not isinstance(values, dict):
-        raise DocumentError(f'a JSON {type(values).__name__}; each line is an object, such as {{"text": ...}}')
+        raise DocumentError(f'a JSON {type(values).__name__}; each row is an object, such as {{"text": ...}}')
     return values
 
 

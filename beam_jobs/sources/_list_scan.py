@@ -25,6 +25,7 @@ from tpudata.storage import storage_for
 
 # Some thousand rows: their files are looked up one after the other.
 BLOCK_BYTES = 1 << 18
+_ARRAY = re.compile(rb"\[\s*(\{|\Z)")
 _SPLIT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
@@ -166,12 +167,16 @@ def _fits(name: str) -> bool:
 
 
 def list_file(path: str, options: SourceOptions) -> ListFile:
-    """How a list is read: JSONL where its first character is a brace, else CSV with the delimiter that finds the path's column."""
+    """Return how a list is read: JSONL if it begins with a brace, else CSV with the delimiter that finds the path's column."""
     storage = storage_for(path)
     with storage.open(path) as file:
         head = file.readline(1 << 16).removeprefix(b"\xef\xbb\xbf").lstrip()
         while head == b"" and (line := file.readline(1 << 16)):
             head = line.lstrip()
+    if _ARRAY.match(head):
+        raise SourceError(
+            f"{path} is a JSON array, and a list has one object a line. Convert it: jq -c '.[]' {path} > {path}l"
+        )
     if head.startswith(b"{"):
         return ListFile(path, (), "")
     first: tuple[str, ...] = ()

@@ -384,6 +384,11 @@ def test_every_jsonl_row_comes_once_whatever_the_blocks(
         ('{"path": "0.jpg", "label": "cat", "x": 9223372036854775808}\n', "does not fit int64"),
         ('{"path": "0.jpg", "label": ' + "[" * 100_000, "line 1: not JSON: it is nested too deep"),
         ('{"path": "0.jpg", "label": "cat", "x": ' + "[" * 900 + "]" * 900 + "}", "line 1: column 'x' is "),
+        (
+            '\n[\n {"path": "0.jpg", "label": "cat"}\n]',
+            r"list\.csv is a JSON array, .*one object a line.*jq -c '\.\[\]'",
+        ),
+        ('[{"path": "0.jpg", "label": "cat"}]', "is a JSON array"),
         ("", "is empty"),
     ],
 )
