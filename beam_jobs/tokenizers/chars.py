@@ -78,6 +78,11 @@ class CharTokenizer:
                 f"{path} is no vocabulary of characters, such as a conversion with chars writes as {FILE}: {error}"
             ) from None
 
+    @property
+    def unknown_id(self) -> int | None:
+        """The last id, if characters that the vocabulary does not have are replaced."""
+        return self.identity.vocab_size - 1 if self._replace else None
+
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
         """The characters of each text; ValueError for one that is not in the vocabulary, unless these are replaced."""
         codes = _code_points("".join(texts))
