@@ -105,9 +105,9 @@ def _text_counts(counts: Mapping[str, int]) -> list[str]:
         dropped = f"; {count_text(counts['dropped'])} cut off" if counts.get("dropped") else ""
         lines.append(f"tokens      {count_text(tokens)}{share}{dropped}")
     if counts.get("unknown"):
-        share = counts["unknown"] / (counts["tokens"] + counts.get("dropped", 0))
+        unknown = counts["unknown"] / (counts["tokens"] + counts.get("dropped", 0))
         lines.append(
-            f"unknown     {counted(counts['unknown'], 'token')} for text that the tokenizer does not know, {share:.2%}"
+            f"unknown     {counted(counts['unknown'], 'token')} for text that the tokenizer does not know, {unknown:.2%}"
         )
     return lines
 

@@ -41,9 +41,9 @@ def write_tree(folder: Path, files: dict[str, bytes]) -> Path:
     return folder
 
 
-def write_members(path: Path, infos: list[tuple[tarfile.TarInfo, bytes]], form: int = tarfile.GNU_FORMAT) -> Path:
+def write_members(path: Path, infos: list[tuple[tarfile.TarInfo, bytes]]) -> Path:
     """A tar of raw headers, each followed by its data in whole blocks, and the end mark."""
-    data = b"".join(info.tobuf(form) + body + bytes(-len(body) % 512) for info, body in infos)
+    data = b"".join(info.tobuf(tarfile.GNU_FORMAT) + body + bytes(-len(body) % 512) for info, body in infos)
     path.write_bytes(gzip.compress(data + bytes(1024)) if path.suffix == ".gz" else data + bytes(1024))
     return path
 
