@@ -37,7 +37,7 @@ class TextField:
 
     Attributes:
         name: of the field, and of the feature.
-        kind: `"text"` is what is tokenized where there is a tokenizer; `"str"`, `"int"`, `"float"` and `"float32"` (which rounds)
+        kind: `"text"` is what is tokenized if there is a tokenizer; `"str"`, `"int"`, `"float"` and `"float32"` (which rounds)
             are stored as they are.
         missing: what a missing value is stored as; None rejects its document.
 
