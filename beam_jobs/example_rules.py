@@ -83,6 +83,6 @@ class ExampleRules:
             is_number = False
         if not is_number or not 0 <= number < len(classes):
             raise BadRecordError(
-                source, f"label {value!r}; it is a class name, or a number from 0 to {len(classes) - 1}"
+                source, f"unknown label: {value!r}; it is a class name, or a number from 0 to {len(classes) - 1}"
             )
         return number

@@ -114,7 +114,7 @@ def image_format(data: bytes) -> str:
     if data[:64].removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"<"):
         raise ValueError(f"HTML, SVG or other markup, not an image; {_READ}")
     if not data.strip(b"\0"):
-        raise ValueError(f"{len(data)} zero bytes")
+        raise ValueError(f"nothing but zero bytes ({len(data)} zero bytes)")
     raise ValueError(f"no known image: it begins with {data[:8].hex(' ')}; {_READ}")
 
 
@@ -139,9 +139,9 @@ def read_header(data: bytes, name: str) -> ImageHeader:
 def check_size(name: str, width: int, height: int) -> None:
     """ValueError where an image of format `name` has no pixels, or more than `MAX_PIXELS`."""
     if height == 0 or width == 0:
-        raise ValueError(f"a {name} of {width} x {height} pixels")
+        raise ValueError(f"a {name} without pixels: of {width} x {height} pixels")
     if height * width > MAX_PIXELS:
-        raise ValueError(f"a {name} of {width} x {height} pixels; {MAX_PIXELS:,} are allowed")
+        raise ValueError(f"a {name} of too many pixels: {width} x {height} pixels; {MAX_PIXELS:,} are allowed")
 
 
 def check_png_checksums(data: bytes) -> None:
@@ -157,7 +157,7 @@ def check_png_checksums(data: bytes) -> None:
         length, kind = _CHUNK.unpack_from(data, position)
         end = position + 8 + length
         if zlib.crc32(view[position + 4 : end]) != int.from_bytes(data[end : end + 4], "big"):
-            raise ValueError(f"the checksum of the PNG's {_name(kind)} chunk at byte {position} is wrong")
+            raise ValueError(f"the checksum of the PNG's {_name(kind)} chunk is wrong (at byte {position})")
         position = end + 4
 
 
@@ -184,11 +184,11 @@ def _read_png(data: bytes) -> ImageHeader:
     orientation = UPRIGHT
     while True:
         if position + 12 > size:
-            raise ValueError(f"PNG cut after {size} bytes: it has no end")
+            raise ValueError(f"PNG cut: it has no end after {size} bytes")
         length, kind = _CHUNK.unpack_from(data, position)
         if position + 12 + length > size:
             raise ValueError(
-                f"PNG cut inside its {_name(kind)} chunk, of {length} bytes at byte {position}, after {size} bytes"
+                f"PNG cut inside its {_name(kind)} chunk (of {length} bytes at byte {position}, after {size} bytes)"
             )
         if position == 8 and (kind, length) != (b"IHDR", _IHDR.size):
             raise ValueError("PNG without an IHDR chunk")
@@ -217,7 +217,7 @@ def _read_jpeg(data: bytes) -> ImageHeader:
             position += 2 + length if length > 2 else 4
             continue
         if marker < 0xFF00:
-            raise ValueError(f"JPEG with no marker where one is due, at byte {position}")
+            raise ValueError(f"JPEG with no marker where one is due (at byte {position})")
         if marker == 0xFFFF:
             position += 1  # a fill byte
             continue
@@ -242,7 +242,7 @@ def _read_jpeg(data: bytes) -> ImageHeader:
     if frame is None or position + 4 > end:
         raise ValueError(f"JPEG cut inside its header ({end} bytes)")
     if not data.endswith(_EOI) and data.find(_EOI, position) < 0:
-        raise ValueError(f"JPEG cut after {end} bytes: it has no end")
+        raise ValueError(f"JPEG cut: it has no end after {end} bytes")
     height, width, components = frame
     return ImageHeader(JPEG, height, width, components, 8, False, orientation or UPRIGHT, adobe)
 

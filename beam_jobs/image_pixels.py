@@ -118,7 +118,9 @@ def encode_image(image: Image.Image, name: str, quality: int) -> bytes:
     profile = image.info.get("icc_profile")
     if name == JPEG:
         if max(image.size) > _JPEG_SIDE:
-            raise ValueError(f"{image.width} x {image.height} pixels; a JPEG may have {_JPEG_SIDE:,} a side")
+            raise ValueError(
+                f"too large for a JPEG: {image.width} x {image.height} pixels; a JPEG may have {_JPEG_SIDE:,} a side"
+            )
         image.save(out, "JPEG", quality=quality, icc_profile=profile)
     else:
         image.save(out, "PNG", icc_profile=profile)
@@ -182,7 +184,7 @@ def _check_tiff(image: Image.Image) -> None:
     if bits > 8:
         raise ValueError(f"TIFF of {bits} bits per sample; 8 are read. Scale it, and save it as PNG")
     if pages > 1:
-        raise ValueError(f"TIFF of {pages} pages; one is read. Save each as a file")
+        raise ValueError(f"TIFF of several pages ({pages} pages); one is read. Save each as a file")
 
 
 def _orientation(image: Image.Image, name: str) -> int:

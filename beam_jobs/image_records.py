@@ -180,7 +180,9 @@ class ImageConverter:
         if self.several_labels:
             return tuple(labels.number(name) + self.label_offset for name in reference.labels)
         if len(reference.labels) != 1:
-            raise ValueError(f"{counted(len(reference.labels), 'label')} {list(reference.labels)}; one is due")
+            raise ValueError(
+                f"not exactly one label: {counted(len(reference.labels), 'label')} {list(reference.labels)}"
+            )
         return labels.number(reference.labels[0]) + self.label_offset
 
     def _extra(self, reference: Reference) -> dict[str, Any]:
@@ -229,4 +231,4 @@ def _extra_value(feature: Feature, value: Any) -> bytes | int | float:
     if feature.kind == "int64" and isinstance(value, int) and -(2**63) <= value < 2**63:
         return value
     got = "no value" if value is None else repr(value)
-    raise ValueError(f"{got} in column {feature.name!r}, where {feature.dtype} is due")
+    raise ValueError(f"no {feature.dtype} in column {feature.name!r}: {got}")

@@ -116,7 +116,9 @@ def _decoded(data: bytes, name: str, header: ImageHeader | None, options: ImageO
 def _idx_image(data: bytes, form: str, options: ImageOptions) -> Image.Image:
     height, width, channels = shape = _idx_shape(form)
     if len(data) != math.prod(shape):
-        raise ValueError(f"{len(data)} bytes of pixels where {' x '.join(map(str, shape))} were due; the file is cut")
+        raise ValueError(
+            f"pixels cut: {len(data)} bytes of pixels where {' x '.join(map(str, shape))} were due; the file is cut"
+        )
     return shrink(Image.frombytes("L" if channels == 1 else "RGB", (width, height), data), options.resize_shorter)
 
 
@@ -124,7 +126,7 @@ def _idx_image(data: bytes, form: str, options: ImageOptions) -> Image.Image:
 def _idx_shape(form: str) -> tuple[int, int, int]:
     match = _IDX_FORM.fullmatch(form)
     if match is None:
-        raise ValueError(f"pixels of the form {form!r}; idx:HEIGHTxWIDTH and idx:HEIGHTxWIDTHx3 are read")
+        raise ValueError(f"pixels of an unknown form: {form!r}; idx:HEIGHTxWIDTH and idx:HEIGHTxWIDTHx3 are read")
     height, width, channels = int(match[1]), int(match[2]), int(match[3] or 1)
     check_size(IDX, width, height)
     return height, width, channels

@@ -40,7 +40,7 @@ class Labels:
         """The label of a class, counted from 0; ValueError where there is none."""
         number = self._numbers.get(name)
         if number is None:
-            raise ValueError(f"unknown label {name!r}; {len(self.names)} are known")
+            raise ValueError(f"unknown label: {name!r}; {len(self.names)} are known")
         return number
 
 

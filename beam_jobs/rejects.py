@@ -26,8 +26,10 @@ from tpudata.format.layout import REJECTS_FOLDER, SHARD_SUFFIX, is_listing_rejec
 from tpudata.format.written_files import WrittenFile
 from tpudata.storage import storage_for
 
-# But those of UTF-8, int64 and float32.
-_NUMBER = re.compile(r"(?<!UTF-)(?<!int)(?<!float)(?<!\d)\d+")
+# A reason is "KIND", "KIND: particulars", "KIND (particulars)" or "KIND; advice"; quoted names in KIND may hold any of these.
+_KIND = re.compile(r"""(?:(?<!\w)'[^']*'|(?<!\w)"[^"]*"|(?!: | \(|; ).)*""", re.DOTALL)
+# Kinds that one shard counts by name: a foreign message with particulars in its kind does not fill the manifest.
+_MOST_KINDS, _OTHER_KINDS = 100, "other reasons"
 
 
 class Rejects:
@@ -50,10 +52,12 @@ class Rejects:
     def add(self, error: BadRecordError) -> None:
         """Lists one refused input."""
         self._lines.append(reject_line(error))
-        self._counts[_kind(error.reason)] += 1
+        kind = reason_kind(error.reason)
+        known = kind in self._counts or len(self._counts) < _MOST_KINDS
+        self._counts[kind if known else _OTHER_KINDS] += 1
 
     def counts(self) -> dict[str, int]:
-        """How many there are of each kind: the reason without its particulars."""
+        """Return how many there are of each kind: the reason without its particulars."""
         return dict(sorted(self._counts.items()))
 
     def write(self, output: str) -> tuple[WrittenFile, ...]:
@@ -138,9 +142,11 @@ def _entry(line: bytes, path: str, offset: int) -> bytes | None:
     try:
         entry = json.loads(line).get("entry")
         return None if entry is None else bytes.fromhex(entry)
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, RecursionError):
         raise CorruptionError(path, offset, "the line is no refused input as it was written") from None
 
 
-def _kind(reason: str) -> str:
-    return _NUMBER.sub("N", re.split(r": | \(", reason)[0])
+def reason_kind(reason: str) -> str:
+    """Return the kind of a reason, which a table counts: what stands before its particulars, with all its digits."""
+    found = _KIND.match(reason)
+    return found[0] if found else reason

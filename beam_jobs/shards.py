@@ -293,7 +293,8 @@ def _check_size(reference: Reference, record: bytes | Sequence[bytes]) -> None:
     size = len(record) if isinstance(record, bytes) else sum(map(len, record))
     if size > MAX_EXAMPLE_BYTES:
         raise BadRecordError(
-            reference.origin, f"its record would have {size} bytes; a tf.train.Example has {MAX_EXAMPLE_BYTES} at most"
+            reference.origin,
+            f"its record is too large: {size} bytes; a tf.train.Example has {MAX_EXAMPLE_BYTES} at most",
         )
 
 

@@ -104,6 +104,11 @@ def _text_counts(counts: Mapping[str, int]) -> list[str]:
         share = f", {tokens / (tokens + padding):.2%} of all places; the rest is padding" if padding else ""
         dropped = f"; {count_text(counts['dropped'])} cut off" if counts.get("dropped") else ""
         lines.append(f"tokens      {count_text(tokens)}{share}{dropped}")
+    if counts.get("unknown"):
+        unknown = counts["unknown"] / (counts["tokens"] + counts.get("dropped", 0))
+        lines.append(
+            f"unknown     {counted(counts['unknown'], 'token')} for text that the tokenizer does not know, {unknown:.2%}"
+        )
     return lines
 
 

@@ -81,6 +81,8 @@ class TextConverter:
             counts["tokens"] = summary.tokens
         if self.options.sequence_length is not None:
             counts |= {"padding": summary.padding, "dropped": summary.dropped}
+        if summary.unknown:
+            counts["unknown"] = summary.unknown
         return counts
 
     def files(self, learned: str | None) -> dict[str, bytes]:

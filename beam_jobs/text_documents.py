@@ -13,8 +13,9 @@ from typing import NamedTuple
 from beam_jobs.reference import WHOLE_FILE
 from beam_jobs.text_csv import row_spans
 from beam_jobs.text_forms import TextForm, document_key, look_at
+from beam_jobs.text_json import array_spans
 from beam_jobs.text_lines import BOM, Span, has_mark, line_spans, lines, lines_in_range, paragraphs, paragraphs_in_range
-from beam_jobs.text_options import CSV, FILES, LINES, PARAGRAPHS, PARQUET, TSV, TextOptions
+from beam_jobs.text_options import CSV, FILES, JSON_ARRAY, LINES, PARAGRAPHS, PARQUET, TSV, TextOptions
 from beam_jobs.text_parquet import group_rows, row_groups
 from beam_jobs.text_streams import plain_chunks, unpacked_chunks
 from beam_jobs.text_values import CSV_ROW, FILE, JSON_ROW, PLAIN, TSV_ROW, RowForm
@@ -133,13 +134,14 @@ def documents(part: TextPart, options: TextOptions, refuse: Refuse) -> Iterator[
         if document.size <= options.document_bytes:
             yield document
             continue
-        offset = None if document.offset == WHOLE_FILE else document.offset
+        # The offset of a row of Parquet is its number.
+        is_row = form.kind == PARQUET
         refuse(
             BadRecordError(
-                file.path,
+                f"{document.key} in {file.path}" if is_row else file.path,
                 f"larger than --document-bytes: {document.size:,} bytes, where {options.document_bytes:,} are allowed. Say what"
                 " ends a document with --form, or allow more",
-                offset,
+                None if is_row or document.offset == WHOLE_FILE else document.offset,
             )
         )
 
@@ -172,6 +174,8 @@ def _found(part: TextPart, form: TextForm, limit: int) -> Iterator[Span]:
         in_range = paragraphs_in_range if form.kind == PARAGRAPHS else lines_in_range
         return in_range(path, part.start, part.stop, limit)
     chunks = unpacked_chunks(path, form.packed) if form.packed else plain_chunks(path, 0, part.stop)
+    if form.kind == JSON_ARRAY:
+        return array_spans(chunks, limit, path)
     every = line_spans(chunks, 0, limit)
     if form.kind == CSV:
         return row_spans(every, form.delimiter, limit, path)
@@ -205,7 +209,7 @@ def _rows(part: TextPart, options: TextOptions) -> Iterator[Document]:
     form = RowForm(JSON_ROW)
     for group in range(part.start, stop):
         first = sum(groups.rows[:group])
-        for number, data in enumerate(group_rows(file.path, file.size, group, options), first):
+        for number, data in enumerate(group_rows(file.path, file.size, group, first, options), first):
             yield Document(f"{key}:{number}", number, len(data), form, data, False)
 
 

@@ -2,6 +2,7 @@
 
 Compression and Parquet are found by content. Rows of JSONL, CSV and TSV are found by the file's name (`.jsonl`, `.ndjson`, `.json`,
 `.csv`, `.tsv`, with or without `.gz`, `.bz2` or `.zst` behind), because a text may begin like any of them; `--form` says otherwise.
+JSON whose first character is a bracket is one array of rows.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from beam_jobs.text_csv import cells, row_spans
+from beam_jobs.text_json import is_json_array
 from beam_jobs.text_lines import line_spans, lines
-from beam_jobs.text_options import AUTO, CSV, JSONL, LINES, PARAGRAPHS, PARQUET, ROWS, TSV, TextOptions
+from beam_jobs.text_options import AUTO, CSV, JSON_ARRAY, JSONL, LINES, PARAGRAPHS, PARQUET, ROWS, TSV, TextOptions
 from beam_jobs.text_streams import compression, unpacked_chunks
 from tpudata.errors import SourceError, UsageError
 from tpudata.nearest import suggestion
@@ -39,7 +41,7 @@ class TextForm(NamedTuple):
     """What a file is.
 
     Attributes:
-        kind: `"lines"`, `"paragraphs"`, `"files"`, `"jsonl"`, `"csv"`, `"tsv"` or `"parquet"`.
+        kind: `"lines"`, `"paragraphs"`, `"files"`, `"jsonl"`, `"json array"`, `"csv"`, `"tsv"` or `"parquet"`.
         packed: `"gzip"`, `"bzip2"`, `"zstd"` or nothing.
         columns: names of the cells of a row of CSV or TSV.
         delimiter: between two cells.
@@ -87,6 +89,8 @@ def look_at(path: str, options: TextOptions) -> TextForm:
             raise SourceError(f"{path} is {encoding}. Save it as UTF-8: iconv -f {encoding} -t UTF-8 {path} > NEW")
     if b"\0" in head:
         raise SourceError(f"{path} is no text: byte {head.index(0)} is zero, and it begins with {head[:8].hex(' ')}.")
+    if kind == JSONL and is_json_array(head):
+        kind = JSON_ARRAY
     if kind not in ROWS and len(options.fields) > 1:
         raise UsageError(
             f"{path} is read by {kind}, which have no fields, and --field names {len(options.fields)}. Say --form where it has"

@@ -17,8 +17,10 @@ AUTO = "auto"
 LINES, PARAGRAPHS, FILES = "lines", "paragraphs", "files"
 JSONL, CSV, TSV, PARQUET = "jsonl", "csv", "tsv", "parquet"
 FORMS = (AUTO, LINES, PARAGRAPHS, FILES, JSONL, CSV, TSV, PARQUET)
+# A file of JSON that is one array: found by its content, and named by no flag.
+JSON_ARRAY = "json array"
 # Forms whose records have named fields.
-ROWS = (JSONL, CSV, TSV, PARQUET)
+ROWS = (JSONL, JSON_ARRAY, CSV, TSV, PARQUET)
 TEXT = "text"
 FIELD_KINDS = (TEXT, STR, INT, FLOAT, FLOAT32)
 _KIND = re.compile(rf"(.+):((?:{'|'.join(FIELD_KINDS)})(?:=.*)?)", re.DOTALL)
@@ -35,7 +37,7 @@ class TextField:
 
     Attributes:
         name: of the field, and of the feature.
-        kind: `"text"` is what is tokenized where there is a tokenizer; `"str"`, `"int"`, `"float"` and `"float32"` (which rounds)
+        kind: `"text"` is what is tokenized if there is a tokenizer; `"str"`, `"int"`, `"float"` and `"float32"` (which rounds)
             are stored as they are.
         missing: what a missing value is stored as; None rejects its document.
 

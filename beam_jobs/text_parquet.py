@@ -62,52 +62,99 @@ def row_groups(path: str, size: int, options: TextOptions) -> RowGroups:
         return RowGroups(tuple(group.num_rows for group in groups), sizes)
 
 
-def group_rows(path: str, size: int, group: int, options: TextOptions) -> Iterator[bytes]:
-    """Yields the rows of one row group, each as a JSON object of `options.fields`.
+def group_rows(path: str, size: int, group: int, first: int, options: TextOptions) -> Iterator[bytes]:
+    """Yield the rows of one row group, each as a JSON object of `options.fields`.
 
     Args:
         path: the file.
         size: bytes of it.
         group: number of the row group.
+        first: number of its first row in the file, for messages.
         options: the fields.
 
     Raises:
-        CorruptionError: the file is cut or damaged.
-        SourceError: a column is of a type that is not read.
+        CorruptionError: the file is cut or damaged; names the column, if it is in one.
+        SourceError: a value is of a type that is not read; names column and row.
     """
     names = [field.name for field in options.fields]
     with _opened(path, size) as file:
-        for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=names, use_threads=False):
-            columns = [_values(batch.column(name)) for name in names]
-            for values in zip(*columns, strict=True):
-                yield json.dumps(dict(zip(names, values, strict=True)), ensure_ascii=False, default=_default).encode()
+        batches = _batches(file, group, names)
+        for batch in batches:
+            columns = [_values(batch.column(name), name, first) for name in names]
+            for number, values in enumerate(zip(*columns, strict=True), first):
+                yield _row(dict(zip(names, values, strict=True)), number)
+            first += batch.num_rows
 
 
 @contextlib.contextmanager
 def _opened(path: str, size: int) -> Iterator[Any]:
-    """A Parquet file; what pyarrow raises names it. Read through `open_ranged`, local or gs://."""
+    """Yield a Parquet file; errors of pyarrow name the file. Read through `open_ranged`, local or gs://."""
     with open_ranged(path, size) as raw:
         try:
             yield parquet.ParquetFile(raw, pre_buffer=False)
         except _UnreadableError as error:
             raise SourceError(f"{path}: {error}") from None
+        except _DamagedColumnError as error:
+            raise CorruptionError(path, 0, f"the Parquet file is cut or damaged: {error}") from None
         except (pyarrow.ArrowException, OSError) as error:
-            # What pyarrow says may have several lines.
-            said = " ".join(str(error).split())
-            raise CorruptionError(path, 0, f"the Parquet file is cut or damaged: {said}") from None
+            raise CorruptionError(path, 0, f"the Parquet file is cut or damaged: {_one_line(error)}") from None
 
 
 class _UnreadableError(TypeError):
     """A value of a type that is not read."""
 
 
-def _values(column: Any) -> list[Any]:
+class _DamagedColumnError(ValueError):
+    """A column that pyarrow cannot read."""
+
+
+def _batches(file: Any, group: int, names: list[str]) -> Iterator[Any]:
+    try:
+        yield from file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=names, use_threads=False)
+    except (pyarrow.ArrowException, OSError):
+        # pyarrow does not name the column, so each is read again.
+        for name in names:
+            try:
+                for _ in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=[name], use_threads=False):
+                    pass
+            except (pyarrow.ArrowException, OSError) as error:
+                raise _DamagedColumnError(f"column {name!r}: {_one_line(error)}") from None
+        raise
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _values(column: Any, name: str, first: int) -> list[Any]:
+    """The values of a column; `first` is the number of its first row."""
     try:
         values: list[Any] = column.to_pylist()
+    except (ValueError, OverflowError):
+        values = [_value(scalar, name, row) for row, scalar in enumerate(column, first)]
+    return values
+
+
+def _value(scalar: Any, name: str, row: int) -> Any:
+    try:
+        return scalar.as_py()
     except (ValueError, OverflowError) as error:
         # Such as a point in time that Python's have no place for.
-        raise _UnreadableError(f"a value cannot be read: {error}. Store it as a string or number.") from None
-    return values
+        raise _UnreadableError(
+            f"column {name!r}, row {row}: a value cannot be read: {_one_line(error)}. Store it as a string or number."
+        ) from None
+
+
+def _row(values: dict[str, Any], row: int) -> bytes:
+    try:
+        return json.dumps(values, ensure_ascii=False, default=_default).encode()
+    except _UnreadableError:
+        for name, value in values.items():
+            try:
+                json.dumps(value, default=_default)
+            except _UnreadableError as error:
+                raise _UnreadableError(f"column {name!r}, row {row}: {error}") from None
+        raise
 
 
 def _default(value: Any) -> Any:
@@ -115,5 +162,5 @@ def _default(value: Any) -> Any:
         try:
             return value.decode()
         except UnicodeDecodeError:
-            raise _UnreadableError("a column of bytes holds some that are not UTF-8. Store it as strings.") from None
-    raise _UnreadableError(f"a column holds a {type(value).__name__}; strings and numbers are read.")
+            raise _UnreadableError("it holds bytes that are not UTF-8. Store it as strings.") from None
+    raise _UnreadableError(f"it holds a {type(value).__name__}; strings and numbers are read.")

@@ -103,7 +103,7 @@ class TextRecords:
             return self._text_records(items, summary, refuse)
         if tokenizer.identity != self.tokenizer:
             raise UsageError(f"the tokenizer is {tokenizer.identity}, and {self.tokenizer} is due")
-        batches = self._tokenized(items, tokenizer, refuse)
+        batches = self._tokenized(items, tokenizer, summary, refuse)
         length = self.options.sequence_length
         if length is None:
             return self._token_records(batches, summary)
@@ -142,8 +142,10 @@ class TextRecords:
             summary.decoded_bytes += len(record)
             yield record
 
-    def _tokenized(self, items: Iterable[Item], tokenizer: Tokenizer, refuse: Refuse) -> Iterator[_Batch]:
-        """Yields some documents at a time; never none."""
+    def _tokenized(
+        self, items: Iterable[Item], tokenizer: Tokenizer, summary: TextSummary, refuse: Refuse
+    ) -> Iterator[_Batch]:
+        """Yield some documents at a time, never none, and count unknown tokens."""
         fields = [number for number, field in enumerate(self.options.fields) if field.kind == TEXT]
         for batch in _batches(items):
             references, values = self._read_batch(batch, refuse)
@@ -161,6 +163,8 @@ class TextRecords:
             tokens = list(map(Documents.of, columns))
             for documents in tokens:
                 check_ids(documents.tokens, tokenizer.identity)
+                if tokenizer.unknown_id is not None:
+                    summary.unknown += int(np.count_nonzero(documents.tokens == tokenizer.unknown_id))
             yield _Batch(len(values[0]), values, tokens)
 
     def _token_records(self, batches: Iterable[_Batch], summary: TextSummary) -> Iterator[bytes]:

@@ -16,6 +16,7 @@ class TextSummary:
         tokens: in records, without padding.
         padding: tokens of padding in records.
         dropped: tokens of documents that were cut.
+        unknown: tokens of documents that stand for text that the tokenizer does not know.
     """
 
     documents: int = 0
@@ -23,6 +24,7 @@ class TextSummary:
     tokens: int = 0
     padding: int = 0
     dropped: int = 0
+    unknown: int = 0
 
     def merge(self, other: TextSummary) -> None:
         """Adds what another summary has counted."""

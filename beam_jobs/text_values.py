@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, TypeAlias
 
 from beam_jobs.column_kinds import FLOAT, FLOAT32, INT, fits_int64, float32_problem, parse_float
+from beam_jobs.json_text import parse_json, shown_json
 from beam_jobs.reference import Reference
 from beam_jobs.text_csv import cells
 from beam_jobs.text_lines import BOM
@@ -108,13 +109,11 @@ def _decoded(data: bytes, start: int, replace: bool) -> str:
 
 def _json_values(text: str) -> dict[str, Any]:
     try:
-        values = json.loads(text)
+        values = parse_json(text)
     except ValueError as error:
         raise DocumentError(f"not JSON: {error}") from None
-    except RecursionError:
-        raise DocumentError("not JSON that is read: it is nested too deep") from None
     if not isinstance(values, dict):
-        raise DocumentError(f'a JSON {type(values).__name__}; each line is an object, such as {{"text": ...}}')
+        raise DocumentError(f'a JSON {type(values).__name__}; each row is an object, such as {{"text": ...}}')
     return values
 
 
@@ -128,7 +127,7 @@ def _cell_values(text: str, form: RowForm) -> dict[str, str]:
         raise DocumentError(f"not CSV: {error}{many}") from None
     if len(found) != len(form.columns):
         raise DocumentError(
-            f"{counted(len(found), 'cell')}, where the first row names {counted(len(form.columns), 'column')}"
+            f"not as many cells as columns: {counted(len(found), 'cell')}, where the first row names {counted(len(form.columns), 'column')}"
             f" ({_listed(form.columns)})"
         )
     return dict(zip(form.columns, found, strict=True))
@@ -144,13 +143,13 @@ def _value(field: TextField, values: dict[str, Any]) -> Value:
             raise DocumentError(f"no field {field.name!r}: it has {_listed(values) or 'none'}")
         example = "=" if not is_number else "=0" if field.kind == INT else "=nan"
         raise DocumentError(
-            f"field {field.name!r} has no value: {json.dumps(value)}; to store another one there, pass --field"
+            f"field {field.name!r} has no value: {shown_json(value)}; to store another one there, pass --field"
             f" {field.name}:{field.kind}{example}"
         )
     if is_number:
         return _number(field, value)
     if not isinstance(value, str):
-        raise DocumentError(f"field {field.name!r} is no string: {json.dumps(value)[:80]}")
+        raise DocumentError(f"field {field.name!r} is no string: {shown_json(value)}")
     if not value.isascii() and _SURROGATE.search(value):
         raise DocumentError(f"field {field.name!r} has half of a surrogate pair, which is no character")
     return value
@@ -171,9 +170,9 @@ def _number(field: TextField, value: Any) -> int | float:
     if field.kind == INT:
         if isinstance(number, int) and fits_int64(number):
             return int(number)
-        raise DocumentError(f"field {field.name!r} is no whole number that fits int64: {json.dumps(value)[:80]}")
+        raise DocumentError(f"field {field.name!r} is no whole number that fits int64: {shown_json(value)}")
     if number is None:
-        raise DocumentError(f"field {field.name!r} is no number that fits float32: {json.dumps(value)[:80]}")
+        raise DocumentError(f"field {field.name!r} is no number that fits float32: {shown_json(value)}")
     problem = float32_problem(number, rounds=field.kind == FLOAT32)
     if problem:
         fix = (
@@ -181,9 +180,7 @@ def _number(field: TextField, value: Any) -> int | float:
             if problem.endswith("large for float32")
             else f"; store it as {field.name}:str, or round with {field.name}:float32"
         )
-        raise DocumentError(
-            f"field {field.name!r} is no number that fits float32: {json.dumps(value)[:80]} {problem}{fix}"
-        )
+        raise DocumentError(f"field {field.name!r} is no number that fits float32: {shown_json(value)} {problem}{fix}")
     return float(number)
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import re
 from typing import Any, NoReturn
 
+from beam_jobs.json_text import shown_json
 from beam_jobs.labels import Labels
 from beam_jobs.sources._options import SourceOptions
 from tpudata.errors import BadRecordError, SourceError
@@ -89,7 +89,7 @@ class Classes:
             near = suggestion(written, self.labels.names)
             raise BadRecordError(
                 source,
-                f"unknown label {written!r}; --labels {self.path} has {counted(len(self.labels.names), 'name')}{near}",
+                f"unknown label: {written!r}; --labels {self.path} has {counted(len(self.labels.names), 'name')}{near}",
             )
         if self.integers:
             self._check_integer(written, source)
@@ -98,8 +98,8 @@ class Classes:
         elif self.unmixed and is_number_label(written):
             raise BadRecordError(
                 source,
-                f"label {written!r} is a number, and the first label of the input is not a whole number from 0; pass --label-type"
-                " str if all are names, or --label-type int if all are numbers",
+                f"its label is a number, and the first label of the input is not a whole number from 0: {written!r}; pass"
+                " --label-type str if all are names, or --label-type int if all are numbers",
             )
         return written
 
@@ -107,14 +107,14 @@ class Classes:
         if not is_integer_label(written):
             raise BadRecordError(
                 source,
-                f"label {written!r} is no whole number from 0, as other labels of the input are; correct it, or pass"
+                f"its label is no whole number from 0, as other labels of the input are: {written!r}; correct it, or pass"
                 " --label-type str if all are names",
             )
         if len(written) > 7 or int(written) > MAX_INTEGER_LABEL:
             raise BadRecordError(
                 source,
-                f"label {written} is more than {MAX_INTEGER_LABEL:,}, the most that whole numbers may count classes to;"
-                " list the classes in a file and pass --labels FILE",
+                f"its label is more than {MAX_INTEGER_LABEL:,}, the most that whole numbers may count classes to: {written}; list"
+                " the classes in a file and pass --labels FILE",
             )
 
 
@@ -160,6 +160,7 @@ def json_labels(value: Any, source: str, name: str) -> tuple[tuple[str, ...], bo
     for item in items:
         if not isinstance(item, (str, int)) or isinstance(item, bool) or item == "":
             raise BadRecordError(
-                source, f"{name} is {json.dumps(item)}; allowed are a string, a whole number, or a list of these"
+                source,
+                f"{name} is no label: it is {shown_json(item)}; allowed are a string, a whole number, or a list of these",
             )
     return tuple(map(str, items)), several

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from beam_jobs.column_kinds import FLOAT, FLOAT32, INT, STR, ColumnKind, fits_int64, float32_problem, parse_float
+from beam_jobs.json_text import shown_json
 from beam_jobs.sources._options import SourceOptions
 from tpudata.errors import SourceError, UsageError
 from tpudata.format import Feature
@@ -199,7 +200,7 @@ def _kind(value: Any, typed: bool, source: str, name: str) -> int | None:
             raise SourceError(f"{source}: column {name!r} is {value}, which does not fit int64. Write it as a string.")
         return _KINDS.index("int")
     raise SourceError(
-        f"{source}: column {name!r} is {json.dumps(value)[:80]}; further columns are numbers, strings or true and false."
+        f"{source}: column {name!r} is {shown_json(value)}; further columns are numbers, strings or true and false."
     )
 
 

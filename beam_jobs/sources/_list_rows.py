@@ -7,10 +7,10 @@ once block by block on the workers. Cuts are made where a row ended, so a block 
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
+from beam_jobs.json_text import parse_json
 from tpudata.errors import SourceError
 from tpudata.tables import counted
 
@@ -103,7 +103,7 @@ def json_rows(lines: Iterable[bytes], path: str, *, offset: int, line: int) -> I
         if not text.strip():
             continue
         try:
-            value = json.loads(text)
+            value = parse_json(text)
         except ValueError as error:
             reader.refuse(f"not JSON: {error}")
         if not isinstance(value, dict):

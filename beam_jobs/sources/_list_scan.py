@@ -12,17 +12,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from beam_jobs.column_kinds import INT
+from beam_jobs.json_text import shown_json
 from beam_jobs.labels import Labels, check_classes, integer_labels
 from beam_jobs.reference import key_bytes
 from beam_jobs.sources._classes import MAX_INTEGER_LABEL, is_integer_label, is_number_label, json_labels
 from beam_jobs.sources._list_columns import ColumnKinds, Roles, is_path_column
 from beam_jobs.sources._list_rows import DELIMITERS, Row, csv_header, csv_rows, json_rows
+from beam_jobs.sources._names import listed_split
 from beam_jobs.sources._options import SourceOptions
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.storage import storage_for
 
 # Some thousand rows: their files are looked up one after the other.
 BLOCK_BYTES = 1 << 18
+_ARRAY = re.compile(rb"\[\s*(\{|\Z)")
 _SPLIT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
@@ -78,6 +81,8 @@ class Scan:
         self.keys = array.array("Q")
         self.names: dict[str, str] = {}
         self.several = separator is not None
+        # By split, how the first row that has it writes it, and where that is.
+        self._splits: dict[str, tuple[str, str]] = {}
 
     def has_integers(self, label_type: str | None) -> bool:
         """Return whether the labels are whole numbers that stand for themselves.
@@ -141,6 +146,13 @@ class Scan:
                 raise SourceError(
                     f"{where}: split {split!r}. A split's name is letters, digits and _, a letter first, such as train."
                 )
+            name = listed_split(split)
+            before, first = self._splits.setdefault(name, (split, where))
+            if before.lower() != split.lower():
+                raise SourceError(
+                    f"{where}: split {split!r}, and {first} has {before!r}; both stand for {name}. Write one of them, or name the"
+                    " splits otherwise."
+                )
         # A row without path or label is refused when it is listed: there it may be skipped.
         with contextlib.suppress(BadRecordError):
             self.keys.append(_key_hash(row_path(row, self._roles, where)))
@@ -155,12 +167,16 @@ def _fits(name: str) -> bool:
 
 
 def list_file(path: str, options: SourceOptions) -> ListFile:
-    """How a list is read: JSONL where its first character is a brace, else CSV with the delimiter that finds the path's column."""
+    """Return how a list is read: JSONL if it begins with a brace, else CSV with the delimiter that finds the path's column."""
     storage = storage_for(path)
     with storage.open(path) as file:
         head = file.readline(1 << 16).removeprefix(b"\xef\xbb\xbf").lstrip()
         while head == b"" and (line := file.readline(1 << 16)):
             head = line.lstrip()
+    if _ARRAY.match(head):
+        raise SourceError(
+            f"{path} is a JSON array, and a list has one object a line. Convert it: jq -c '.[]' {path} > {path}l"
+        )
     if head.startswith(b"{"):
         return ListFile(path, (), "")
     first: tuple[str, ...] = ()
@@ -192,7 +208,7 @@ def first_columns(file: ListFile) -> tuple[str, ...]:
 def row_path(row: Row, roles: Roles, where: str) -> str:
     value = row.values.get(roles.path)
     if not isinstance(value, str) or not value.strip():
-        raise BadRecordError(where, f"column {roles.path!r} is {value!r}, and no path")
+        raise BadRecordError(where, f"column {roles.path!r} has no path: {shown_json(value)}")
     return value
 
 

@@ -26,6 +26,11 @@ def folder_split(name: str) -> str:
     return _SPLITS.get(name.lower(), "")
 
 
+def listed_split(name: str) -> str:
+    """Return the split that a name in a list stands for: as of a folder, and any other name is a split itself."""
+    return folder_split(name) or name
+
+
 def splits_of(names: Sequence[str], where: str) -> dict[str, str]:
     """The splits that the folders of an input stand for: each name's, or none at all where they are classes.
 

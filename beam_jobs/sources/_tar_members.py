@@ -150,7 +150,7 @@ def tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None = Non
 def _problem(kind: bytes, name: str, size: int) -> str:
     """Return why a member is rejected, or nothing."""
     if kind in _FILE_TYPES:
-        return f"a folder by its name, with {size} bytes of content; rename it" if name.endswith("/") else ""
+        return f"a folder by its name that has content: {size} bytes; rename it" if name.endswith("/") else ""
     if kind in _LINK_TYPES or kind in _DEVICE_TYPES:
         return ""
     return f"a tar member of the unknown type {kind.decode('latin-1')!r}; pack the tar again with tar"

@@ -5,10 +5,10 @@ Source: webdataset, tariterators.py (base_plus_ext).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO, NamedTuple
 
+from beam_jobs.json_text import parse_json
 from beam_jobs.sources._classes import json_labels
 from beam_jobs.sources._tar_members import Member
 from tpudata.errors import BadRecordError, CorruptionError
@@ -60,11 +60,13 @@ def field_labels(content: Content, field: str, path: str) -> tuple[tuple[str, ..
     where = f"{path}/{content.member.name}"
     try:
         text = content.data.decode("utf-8-sig").strip()
-        value: Any = json.loads(text) if field == "json" else text
-    except ValueError:
-        raise BadRecordError(where, "not UTF-8 text" if field != "json" else "not JSON") from None
+        value: Any = parse_json(text) if field == "json" else text
+    except ValueError as error:
+        raise BadRecordError(where, "not UTF-8 text" if field != "json" else f"not JSON: {error}") from None
     if field != "json":
         if not text or "\n" in text:
-            raise BadRecordError(where, f"it has {counted(len(text.splitlines()), 'line')} of text; a label is one")
+            raise BadRecordError(
+                where, f"a label is one line of text: it has {counted(len(text.splitlines()), 'line')} of text"
+            )
         return (text,), False
     return json_labels(value.get("label") if isinstance(value, dict) else None, where, '"label"')

@@ -43,7 +43,7 @@ def tar_files(file: BinaryIO, unit: TarUnit, size: int | None, ignored: list[str
     for member in tar_members(file, unit.path, unit.start, size if unit.end < 0 else unit.end):
         where, key = f"{unit.path}/{member.name}", unit.key(member.name)
         if member.link:
-            reason = f"a link to {member.link}; pack the tar again with --dereference --hard-dereference"
+            reason = f"a link (to {member.link}); pack the tar again with --dereference --hard-dereference"
             refuse(BadRecordError(where, reason, key=key))
         elif member.problem:
             refuse(BadRecordError(where, member.problem, key=key))

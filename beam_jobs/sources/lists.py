@@ -22,6 +22,7 @@ from beam_jobs.sources._list_columns import ColumnKinds, Roles, extra_json, feat
 from beam_jobs.sources._list_rows import Row
 from beam_jobs.sources._list_scan import Block, Scan, first_columns, list_file, refuse_duplicates, row_labels, row_path
 from beam_jobs.sources._list_sizes import ListedFile, with_sizes
+from beam_jobs.sources._names import listed_split
 from beam_jobs.sources._options import SourceOptions, refuse_split_flag
 from beam_jobs.sources._source import Refuse, make_reference, raise_refusal, with_key
 from tpudata.errors import BadRecordError, SourceError, UsageError
@@ -143,5 +144,5 @@ class Lists:
         except BadRecordError as error:
             return with_key(error, key)
         file = key if key.startswith("/") or "://" in key else storage_for(folder).join(folder, key)
-        split = str(row.values[self.roles.split]) if self.roles.split else ""
+        split = listed_split(str(row.values[self.roles.split])) if self.roles.split else ""
         return ListedFile(where, key, file, split, labels, extra_json(row.values, kinds))

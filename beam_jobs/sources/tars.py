@@ -158,7 +158,7 @@ class Tars:
                 if self.has_classes:
                     if not sources:
                         got = fields[images[0]].member.name
-                        raise BadRecordError(where, f"{got} has no partner .cls, .json or .txt behind or before it")
+                        raise BadRecordError(where, f"no partner .cls, .json or .txt next to it: {got}")
                     written, several = field_labels(fields[sources[0]], sources[0], unit.path)
                     if several and not self.several_labels:
                         raise BadRecordError(where, "it has a list of labels, and the first sample has not")

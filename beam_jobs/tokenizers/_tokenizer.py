@@ -54,6 +54,10 @@ class Tokenizer(Protocol):
         """Name, size of the vocabulary, special ids, and the file's hash."""
 
     @property
+    def unknown_id(self) -> int | None:
+        """The id that stands for any text that the vocabulary does not have, or None."""
+
+    @property
     def file_bytes(self) -> bytes:
         """Content of the file that is kept beside the data under `identity.file`; empty where there is none."""
 

@@ -24,6 +24,7 @@ class ByteTokenizer:
     """
 
     file_bytes = b""
+    unknown_id: int | None = None
     identity = TokenizerIdentity(NAME, vocab_size=258, eos_id=EOS_ID, pad_id=PAD_ID)
 
     def __init__(self, eos: str | None = None) -> None:

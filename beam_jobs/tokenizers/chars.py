@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from beam_jobs.json_text import parse_json
 from beam_jobs.tokenizers._tokenizer import Ids, TokenizerIdentity, content_ids, refuse_eos, sha256
 from tpudata.errors import SourceError
 
@@ -68,7 +69,7 @@ class CharTokenizer:
             SourceError: it is no vocabulary of characters.
         """
         try:
-            characters = json.loads(data)["characters"]
+            characters = parse_json(data)["characters"]
             if not all(isinstance(one, str) and len(one) == 1 for one in characters):
                 raise ValueError("a character is a string of one")
             return cls("".join(characters), eos, replace_unknown=replace_unknown)
@@ -76,6 +77,11 @@ class CharTokenizer:
             raise SourceError(
                 f"{path} is no vocabulary of characters, such as a conversion with chars writes as {FILE}: {error}"
             ) from None
+
+    @property
+    def unknown_id(self) -> int | None:
+        """The last id, if characters that the vocabulary does not have are replaced."""
+        return self.identity.vocab_size - 1 if self._replace else None
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
         """The characters of each text; ValueError for one that is not in the vocabulary, unless these are replaced."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from beam_jobs.json_text import parse_json
 from beam_jobs.tokenizers._tokenizer import Ids, TokenizerIdentity, content_ids, sha256
 from tpudata.errors import MissingExtraError, SourceError, UsageError
 
@@ -52,6 +53,7 @@ class HuggingFaceTokenizer:
         # Without any, 0 is a token like any other.
         self._has_pad = bool(pads)
         pad_id = pads[0] if pads else 0
+        self.unknown_id = self._unknown_id(data)
         self.identity = TokenizerIdentity(NAME, size, eos_id, pad_id, FILE, sha256(data))
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
@@ -68,6 +70,13 @@ class HuggingFaceTokenizer:
             content_ids(ids, self.identity, has_pad=self._has_pad).tolist(), skip_special_tokens=False
         )
         return text
+
+    def _unknown_id(self, data: bytes) -> int | None:
+        model = parse_json(data)["model"]
+        # Unigram names its number, other models the token.
+        number: int | None = model.get("unk_id")
+        token: str | None = model.get("unk_token")
+        return self._tokenizer.token_to_id(token) if number is None and token is not None else number
 
     def _eos_id(self, eos: str | None, path: str) -> int | None:
         if eos is not None:

@@ -45,6 +45,8 @@ class SentencePieceTokenizer:
         fill = pad_id if pad_id >= 0 else eos_id if eos_id is not None else 0
         # Else 0 is a piece like any other.
         self._has_pad = pad_id >= 0 or eos_id is not None
+        unknown_id: int = self._processor.unk_id()
+        self.unknown_id = unknown_id if unknown_id >= 0 else None
         self.identity = TokenizerIdentity(NAME, size, eos_id, fill, FILE, sha256(data))
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import array
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -133,15 +133,15 @@ def test_floats_that_float32_changes(value: Any) -> None:
 
 def test_measured_floats_are_rounded() -> None:
     values = [0.1, 6.02214076e23, 16777216.0, math.inf, -math.inf]
-    assert decode_example(encode_example({"x": infer("x", values)[1]}))["x"] == np.array(values, np.float32).tolist()
+    assert decode_example(encode_example({"x": infer("x", values)[1]}))["x"] == np.asarray(values, np.float32).tolist()
 
 
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (memoryview(b"abcdefgh").cast("f"), "a memoryview of format 'f' and 1 dimensions, expected bytes in one"),
-        (memoryview(b"abcd").cast("B", [2, 2]), "a memoryview of format 'B' and 2 dimensions"),
-        ([memoryview(b"abcdefgh").cast("f")], "a memoryview of format 'f'"),
+        (memoryview(array.array("f", [0, 0])), "a memoryview of format 'f' and 1 dimensions, expected bytes in one"),
+        (memoryview(bytes(4)).cast("B", (2, 2)), "a memoryview of format 'B' and 2 dimensions"),
+        ([memoryview(array.array("f", [0, 0]))], "a memoryview of format 'f'"),
         ([bytearray(b"a"), 1], "values of type bytes, int"),
         (np.ma.array([1, 2], mask=[False, True]), "a numpy array with masked values"),
         (np.array([2**64 - 1], np.uint64), "18446744073709551615 does not fit int64"),
@@ -151,13 +151,10 @@ def test_measured_floats_are_rounded() -> None:
     ],
 )
 def test_what_is_not_stored(value: Any, message: str) -> None:
-    encoders: list[Callable[[], bytes]] = [
-        lambda: encode_example({"x": infer("x", value)[1]}),
-        lambda: encode_example({"x": value}),
-    ]
-    for encode in encoders:
-        with pytest.raises(FeatureError, match=f"Feature 'x': {message}"):
-            encode()
+    with pytest.raises(FeatureError, match=f"Feature 'x': {message}"):
+        encode_example({"x": infer("x", value)[1]})
+    with pytest.raises(FeatureError, match=f"Feature 'x': {message}"):
+        encode_example({"x": value})
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ def test_without_classes_there_are_no_labels(options: ImageOptions) -> None:
 
 @pytest.mark.parametrize(
     ("names", "message"),
-    [((), "0 labels"), (("cat", "dog"), "2 labels"), (("cow",), "unknown label 'cow'; 3 are known")],
+    [((), "0 labels"), (("cat", "dog"), "2 labels"), (("cow",), "unknown label: 'cow'; 3 are known")],
 )
 def test_labels_that_do_not_fit_are_refused(names: tuple[str, ...], message: str) -> None:
     with pytest.raises(BadRecordError, match=message) as caught:
@@ -159,19 +159,19 @@ def test_extra_features(options: ImageOptions) -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"age": None}, "no value in column 'age', where int64 is due"),
-        ({"age": 1.5}, "1.5 in column 'age', where int64 is due"),
-        ({"age": 2**63}, "9223372036854775808 in column 'age'"),
-        ({"weight": "much"}, "'much' in column 'weight', where float32 is due"),
-        ({"weight": True}, "True in column 'weight'"),
-        ({"note": 7}, "7 in column 'note', where string is due"),
+        ({"age": None}, "no int64 in column 'age': no value"),
+        ({"age": 1.5}, "no int64 in column 'age': 1.5"),
+        ({"age": 2**63}, "no int64 in column 'age': 9223372036854775808"),
+        ({"weight": "much"}, "no float32 in column 'weight': 'much'"),
+        ({"weight": True}, "no float32 in column 'weight': True"),
+        ({"note": 7}, "no string in column 'note': 7"),
     ],
 )
 def test_extra_values_that_do_not_fit_are_refused(changed: dict[str, Any], message: str) -> None:
     values = json.dumps({"age": 1, "weight": 2.0, "note": "x"} | changed)
     with pytest.raises(BadRecordError, match=message):
         convert(ImageConverter(extra=EXTRA), reference("cat", extra=values))
-    with pytest.raises(BadRecordError, match="no value in column 'age'"):
+    with pytest.raises(BadRecordError, match="no int64 in column 'age': no value"):
         convert(ImageConverter(extra=EXTRA), reference("cat"))
 
 

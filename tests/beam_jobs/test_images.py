@@ -226,7 +226,7 @@ def test_bad_file_is_named_and_nothing_is_half_written(pictures: Path, tmp_path:
     [
         (b"", "the file is empty"),
         (b"\xff\xd8\xff\xe0\x00\x10JFIF", "JPEG cut inside its header"),
-        (b"\x89PNG\r\n\x1a\n\0\0", "PNG cut after 10 bytes"),
+        (b"\x89PNG\r\n\x1a\n\0\0", "PNG cut: it has no end after 10 bytes"),
         (b"GIF89a........", "GIF that cannot be decoded"),
     ],
 )

@@ -43,7 +43,7 @@ def test_one_large_number_does_not_make_many_classes() -> None:
 
 
 def test_an_unknown_name_is_an_error() -> None:
-    with pytest.raises(ValueError, match=r"^unknown label 'cow'; 2 are known$"):
+    with pytest.raises(ValueError, match=r"^unknown label: 'cow'; 2 are known$"):
         Labels(("cat", "dog")).number("cow")
 
 

@@ -13,8 +13,9 @@ import pytest
 from PIL import Image
 
 from beam_jobs.images import run
+from beam_jobs.rejects import Rejects, reason_kind
 from tests.beam_jobs.test_images import digests, make_pictures
-from tpudata.errors import CorruptionError, SourceError
+from tpudata.errors import BadRecordError, CorruptionError, SourceError
 from tpudata.format import open_dataset, verify
 
 SKIP = ("--on-bad-record=skip", "--max-bad-records=70%")
@@ -214,6 +215,44 @@ def test_over_budget_it_says_how_to_carry_on(tmp_path: Path, append: bool) -> No
     assert counts(output) == ({"train": 6}, 1)
     assert len(listed(output)) == 1
     assert defects(output) == []
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"),
+    [
+        ("not UTF-8: byte 0xff. Save the file as UTF-8", "not UTF-8"),
+        ("field 'x2' is no number that fits float32: 1e39", "field 'x2' is no number that fits float32"),
+        ("field 'a (b): 7; c' has no value: null", "field 'a (b): 7; c' has no value"),
+        ("JPEG of 12 bits per sample; 8 are read", "JPEG of 12 bits per sample"),
+        ("JPEG 2000; JPEG, PNG, GIF, BMP, WebP, PPM and TIFF are read", "JPEG 2000"),
+        ("the checksum of the PNG's IDAT chunk is wrong (at byte 33)", "the checksum of the PNG's IDAT chunk is wrong"),
+        ("a JPEG of too many pixels: 70000 x 70000; 1 are allowed", "a JPEG of too many pixels"),
+        ("its label is more than 1,000,000, the most: 7", "its label is more than 1,000,000, the most"),
+    ],
+)
+def test_a_kind_of_reason_keeps_its_digits(reason: str, kind: str) -> None:
+    assert reason_kind(reason) == kind
+
+
+def test_kinds_that_vary_do_not_fill_the_manifest() -> None:
+    rejects = Rejects("train-00000-of-00001.tfrecord")
+    for number in range(250):
+        rejects.add(BadRecordError("a", f"strange byte {number}"))
+        rejects.add(BadRecordError("a", "not JSON: x"))
+    counts = rejects.counts()
+    assert (len(counts), counts["not JSON"], counts["other reasons"]) == (101, 250, 151)
+    assert sum(counts.values()) == rejects.total == 500
+
+
+def test_digits_that_matter_are_in_the_table_and_the_manifest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_pictures(tmp_path / "in", 12)
+    for number in range(2):
+        Image.new("I;16", (8 + number, 8)).save(tmp_path / "in" / "cat" / f"x{number}.tif")
+    output = convert(tmp_path, *SKIP)
+    assert open_dataset(str(output)).manifest.rejected == {"TIFF of 16 bits per sample": 2}
+    assert "2: 2 TIFF of 16 bits per sample; listed in" in capsys.readouterr().out
 
 
 def test_reasons_are_counted_without_their_particulars(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import bz2
 import csv
+import datetime
+import decimal
 import gzip
 import io
 import itertools
@@ -212,13 +214,21 @@ def test_parquet_that_is_not_read(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-2] + b"xx")
     with pytest.raises(CorruptionError, match="Parquet file is cut or damaged"):
         found(path)
-    for column, message in (([b"\xff"], "not UTF-8"), ([__import__("datetime").date(2020, 1, 1)], "holds a date")):
-        pq.write_table(pa.table({"text": column}), path)
-        with pytest.raises(SourceError, match=message):
-            found(path)
-    pq.write_table(pa.table({"text": pa.array([2**62], pa.timestamp("us"))}), path)
-    with pytest.raises(SourceError, match=r"a\.parquet: a value cannot be read: date value out of range"):
-        found(path)
+    good = ["a"] * 300
+    for column, message in (
+        ([*[b"a"] * 299, b"\xff"], "it holds bytes that are not UTF-8"),
+        ([*[None] * 299, datetime.date(2020, 1, 1)], "it holds a date; strings and numbers are read"),
+        (pa.array([*[None] * 299, 2**62], pa.timestamp("us")), "a value cannot be read: date value out of range"),
+        ([*[None] * 299, decimal.Decimal(1)], "it holds a Decimal"),
+        ([*[None] * 299, {"a": b"\xff"}], "it holds bytes that are not UTF-8"),
+    ):
+        # Over two row groups: the row is counted from the file's begin.
+        pq.write_table(pa.table({"text": good, "label": column}), path, row_group_size=200)
+        with pytest.raises(SourceError, match=rf"a\.parquet: column 'label', row 299: {message}"):
+            found(path, FIELDS)
+    pq.write_table(pa.table({"text": ["a", "b" * 100]}), path)
+    with pytest.raises(BadRecordError, match=rf"a\.parquet:1 in {path}: refused: larger than --document-bytes"):
+        found(path, TextOptions(document_bytes=50))
     pq.write_table(pa.Table.from_arrays([pa.array(["a"])] * 2, names=["text", "text"]), path)
     with pytest.raises(SourceError, match="column 'text' comes twice"):
         found(path)
@@ -230,7 +240,7 @@ def test_what_is_said_of_damaged_parquet_is_one_line(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[6:30] = b"\xff" * 24
     path.write_bytes(data)
-    with pytest.raises(CorruptionError, match="Parquet file is cut or damaged") as caught:
+    with pytest.raises(CorruptionError, match="Parquet file is cut or damaged: column 'text': ") as caught:
         found(path)
     assert "\n" not in str(caught.value)
 

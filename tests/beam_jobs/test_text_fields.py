@@ -103,6 +103,27 @@ def test_numbers_of_parquet_name_column_and_row(tmp_path: Path, field: str, reas
         run([*flags, f"--field={field}"])
 
 
+@pytest.mark.parametrize(
+    "flags", [[], ["--sequence-length=4"], ["--sequence-length=4", "--pack", "--long-documents=cut"]]
+)
+def test_unknown_tokens_are_counted_and_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str]
+) -> None:
+    (tmp_path / "vocab.json").write_text(json.dumps({"kind": "chars", "characters": ["a", "b"]}))
+    (tmp_path / "a.txt").write_text("ab\nabxya\nzz\n")
+    flags = [f"--input={tmp_path}/a.txt", f"--output={tmp_path}/out", "--replace-unknown", *flags]
+    assert run([*flags, f"--tokenizer=chars:{tmp_path}/vocab.json"]) == 0
+    assert open_dataset(f"{tmp_path}/out").manifest.counts["unknown"] == 4
+    assert "unknown     4 tokens for text that the tokenizer does not know, " in capsys.readouterr().out
+    assert main(["inspect", f"{tmp_path}/out"]) == 0
+    assert "unknown" in capsys.readouterr().out
+    with (tmp_path / "a.txt").open("a") as file:
+        file.write("x\n")
+    assert run([*flags, f"--tokenizer=chars:{tmp_path}/vocab.json", "--append"]) == 0
+    assert "unknown     1 token for text" in capsys.readouterr().out
+    assert open_dataset(f"{tmp_path}/out").manifest.counts["unknown"] == 5
+
+
 def test_the_share_of_real_tokens_is_in_the_manifest_and_shown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

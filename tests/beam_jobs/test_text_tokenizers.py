@@ -167,6 +167,26 @@ def test_refusals(files: Path, text: str, eos: str | None, error: type[TpudataEr
         open_tokenizer(TokenizerSpec.parse(text.format(files), eos))
 
 
+def test_the_unknown_token_is_the_packages_own(files: Path, tmp_path: Path) -> None:
+    unigram = hugging_face.Tokenizer(hugging_face.models.Unigram([("a", -1.0), ("?", -5.0)], unk_id=1))
+    unigram.save(str(tmp_path / "unigram.json"))
+    words = hugging_face.Tokenizer(hugging_face.models.WordLevel({"resolved": 0, "[UNK]": 1}, unk_token="[UNK]"))
+    words.save(str(tmp_path / "words.json"))
+    for spec, text in (
+        (f"sentencepiece:{files / 'a.model'}", "speak 鱼 speak"),
+        (f"hf:{tmp_path / 'unigram.json'}", "aa鱼"),
+        (f"hf:{tmp_path / 'words.json'}", "鱼"),
+    ):
+        tokenizer = open_tokenizer(TokenizerSpec.parse(spec, None))
+        assert tokenizer.unknown_id is not None
+        assert tokenizer.encode_batch([text])[0].tolist().count(tokenizer.unknown_id) == 1
+    replacing = TokenizerSpec.parse(f"chars:{files / 'vocab.json'}", None, replace_unknown=True)
+    assert open_tokenizer(replacing).encode_batch(["鱼"])[0].tolist() == [open_tokenizer(replacing).unknown_id]
+    # These have none.
+    for spec in ("bytes", f"chars:{files / 'vocab.json'}", f"hf:{files / 'a.json'}"):
+        assert open_tokenizer(TokenizerSpec.parse(spec, None)).unknown_id is None
+
+
 def test_a_token_that_fills_up_for_want_of_another_comes_back(files: Path) -> None:
     words = open_tokenizer(TokenizerSpec.parse(f"hf:{files}/words.json"))
     assert (words.identity.eos_id, words.identity.pad_id) == (None, 0)

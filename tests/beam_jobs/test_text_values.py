@@ -82,7 +82,7 @@ def test_bytes_that_are_not_utf8(kind: str, data: bytes, at: int) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ([1], "a JSON list; each line is an object"),
+        ([1], "a JSON list; each row is an object"),
         ({"n": 1}, "no field 'text': it has 'n'"),
         ({"text": None}, "field 'text' has no value: null; .*--field text:text="),
         ({"text": 1}, "'text' is no string: 1"),

@@ -215,7 +215,7 @@ def test_pairs_and_a_key_function_are_the_same(tmp_path: Path) -> None:
         ([(None, {"x": 1})], {}, SourceError, "key None"),
         ([("k", {"x": 1})], {"key": str}, UsageError, "Pass one of them"),
         ([("k", {"x": 1}), ("k", {"x": 2})], {}, SourceError, "have the same key 'k'"),
-        ([{"label": float("inf")}], {"labels": ["a"]}, BadRecordError, "label inf; it is a class name"),
+        ([{"label": float("inf")}], {"labels": ["a"]}, BadRecordError, "unknown label: inf; it is a class name"),
         ([{3: 1}], {}, FeatureError, "feature name 3 is no str"),
         ([{"x": 1e300}], {}, FeatureError, "Feature 'x': 1e+300 does not fit float32"),
     ],
@@ -232,7 +232,7 @@ def test_an_unknown_label_is_a_bad_record_in_any_pipeline(tmp_path: Path) -> Non
     # Without `run_pipeline`, which looks for our errors in what Beam makes of them.
     pipeline = beam.Pipeline(runner="FnApiRunner")
     _ = pipeline | beam.Create([{"label": "eel"}]) | WriteTFRecordShards(tmp_path / "out", labels=["cat"])
-    with pytest.raises(BadRecordError, match="unknown label 'eel'") as caught:
+    with pytest.raises(BadRecordError, match="unknown label: 'eel'") as caught:
         pipeline.run()
     assert caught.value.source == "{'label': 'eel'}"
 

@@ -15,7 +15,7 @@
     rejects          names of files in rejects/ beside those of the shards: refused inputs that are of no shard
     converted        {reason: count} of inputs that are stored in another encoding than they came in
     appends          int, how many times something was added
-    counts           {what: count} of a conversion of text: documents, tokens, padding, dropped tokens, duplicates
+    counts           {what: count} of a conversion of text: documents, tokens, padding, dropped and unknown tokens, duplicates
     real_token_share of the places for tokens in sequences, the share that is no padding: follows from counts; else missing
     keys             whether index/ has the keys of every shard, see tpudata.format.keys
     options          the conversion's options that decide the bytes

@@ -212,6 +212,6 @@ def _rejects(folder: str, manifest: Manifest) -> Iterator[Defect]:
 def _is_reject(line: bytes) -> bool:
     try:
         value = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return isinstance(value, dict) and {"source", "offset", "reason"} <= value.keys() and line.endswith(b"\n")

@@ -103,7 +103,7 @@ def test_what_does_not_fit(tmp_path: Path) -> None:
         opened(root, split="train=0.5,test=0.5")
     labels = root / "synset_labels.txt"
     labels.write_text("n01440764\nn99999999\n")
-    with pytest.raises(SourceError, match=r"synset_labels\.txt line 2: refused: unknown label 'n99999999'"):
+    with pytest.raises(SourceError, match=r"synset_labels\.txt line 2: refused: unknown label: 'n99999999'"):
         opened(root)
     labels.write_text("n01440764\ntench\n")
     with pytest.raises(SourceError, match=r"line 2: 'tench' is no synset"):

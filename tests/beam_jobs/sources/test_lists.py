@@ -111,6 +111,24 @@ def test_csv_with_splits_and_further_columns(tmp_path: Path) -> None:
     ]
 
 
+def test_splits_have_the_names_that_folders_may_have(tmp_path: Path) -> None:
+    names = {"train": "TRAIN training", "validation": "Val vaL VAL", "test": "Testing", "extra": "extra"}
+    written = [(split, name) for split, spelled in names.items() for name in spelled.split()][1:]
+    rows = "".join(f"{number}.jpg,cat,{name}\n" for number, (_, name) in enumerate(written))
+    path = write_list(tmp_path / "in", f"path,label,split\n{rows}", images=len(written))
+    assert [reference.split for reference in listed(opened(path))] == [split for split, _ in written]
+    for split, name in written:
+        if split != "extra":
+            write_files(
+                tmp_path / name,
+                {f"{name}/cat/0.jpg": jpeg(0), f"{'test' if split != 'test' else 'dev'}/cat/1.jpg": b""},
+            )
+            assert split in {reference.split for reference in listed(opened(tmp_path / name))}
+    path.write_text("path,label,split\n0.jpg,cat,val\n1.jpg,cat,train\n2.jpg,cat,DEV\n")
+    with pytest.raises(SourceError, match=r"line 4: split 'DEV', and .*line 2 has 'val'; both stand for validation"):
+        opened(path)
+
+
 @pytest.mark.parametrize(
     ("values", "kind"),
     [
@@ -291,7 +309,7 @@ def test_whole_numbers_are_labels_themselves(tmp_path: Path) -> None:
     assert not named.integer_labels
     assert [reference.labels for reference in listed(named)] == [("class 4",), ("class 1",), ("class 10",)]
     path.write_text("file,class\n0.jpg,20240131\n")
-    with pytest.raises(SourceError, match=r"line 2.*label 20240131 is more than 1,000,000"):
+    with pytest.raises(SourceError, match=r"line 2.*label is more than 1,000,000, .*: 20240131"):
         listed(opened(path))
 
 
@@ -364,6 +382,13 @@ def test_every_jsonl_row_comes_once_whatever_the_blocks(
         ('{"path": "0.jpg", "label": "cat"}\n[1]\n', "line 2: a JSON list"),
         ('{"path": "0.jpg", "label": "cat", "x": {"y": 1}}\n', "line 1: column 'x' is .*numbers, strings or true"),
         ('{"path": "0.jpg", "label": "cat", "x": 9223372036854775808}\n', "does not fit int64"),
+        ('{"path": "0.jpg", "label": ' + "[" * 100_000, "line 1: not JSON: it is nested too deep"),
+        ('{"path": "0.jpg", "label": "cat", "x": ' + "[" * 900 + "]" * 900 + "}", "line 1: column 'x' is "),
+        (
+            '\n[\n {"path": "0.jpg", "label": "cat"}\n]',
+            r"list\.csv is a JSON array, .*one object a line.*jq -c '\.\[\]'",
+        ),
+        ('[{"path": "0.jpg", "label": "cat"}]', "is a JSON array"),
         ("", "is empty"),
     ],
 )
@@ -385,8 +410,8 @@ def test_lists_that_are_refused(tmp_path: Path, text: str | bytes, message: str)
             "it lists what cannot be read: /dev/zero is neither a file",
         ),
         ("path,label\n0.jpg,cat\nftp://a/b,cat\n1.jpg,dog\n", 3, "it lists what cannot be read: ftp://a/b: no storage"),
-        ("path,label\n0.jpg,cat\n,cat\n1.jpg,dog\n", 3, "column 'path' is '', and no path"),
-        ("path,label\n0.jpg,cat\n2.jpg,\n1.jpg,dog\n", 3, "column 'label' is \"\""),
+        ("path,label\n0.jpg,cat\n,cat\n1.jpg,dog\n", 3, "column 'path' has no path: \"\""),
+        ("path,label\n0.jpg,cat\n2.jpg,\n1.jpg,dog\n", 3, "column 'label' is no label: it is \"\""),
         ('{"path":"0.jpg","label":"cat"}\n{"path":"2.jpg","label":1.5}\n{"path":"1.jpg","label":"dog"}\n', 2, "is 1.5"),
         ('{"path":"0.jpg","label":"cat"}\n{"path":"2.jpg"}\n{"path":"1.jpg","label":"dog"}\n', 2, "is null"),
     ],
@@ -406,7 +431,7 @@ def test_a_labels_file_fixes_names_and_order(tmp_path: Path) -> None:
     names.write_bytes(b"\xef\xbb\xbfdog\r\ncat\r\n")
     source = opened(path, SourceOptions(labels_file=str(names)))
     assert source.labels == Labels(("dog", "cat"))
-    with pytest.raises(SourceError, match=r"list\.csv line 4: refused: unknown label 'cow'; --labels .* has 2 names"):
+    with pytest.raises(SourceError, match=r"list\.csv line 4: refused: unknown label: 'cow'; --labels .* has 2 names"):
         listed(source)
 
 

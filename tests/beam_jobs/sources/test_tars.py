@@ -171,15 +171,17 @@ def test_pairs_with_json_and_text(tmp_path: Path, gz: bool) -> None:
 @pytest.mark.parametrize(
     ("broken", "message"),
     [
-        ([("1.jpg", jpeg(1))], r"1\.jpg has no partner \.cls, \.json or \.txt"),
+        ([("1.jpg", jpeg(1))], r"no partner \.cls, \.json or \.txt next to it: 1\.jpg"),
         ([("1.cls", b"1")], "a sample needs one image; it has cls"),
         ([("1.jpg", jpeg(1)), ("1.png", b""), ("1.cls", b"1")], "needs one image; it has jpg, png, cls"),
-        ([("1.jpg", jpeg(1)), ("1.cls", b"dog")], "label 'dog' is no whole number"),
-        ([("1.jpg", jpeg(1)), ("1.json", b'{"label": null}')], '"label" is null'),
-        ([("1.jpg", jpeg(1)), ("1.json", b"[1]")], '"label" is null'),
+        ([("1.jpg", jpeg(1)), ("1.cls", b"dog")], "label is no whole number .*: 'dog'"),
+        ([("1.jpg", jpeg(1)), ("1.json", b'{"label": null}')], '"label" is no label: it is null'),
+        ([("1.jpg", jpeg(1)), ("1.json", b"[1]")], '"label" is no label: it is null'),
         ([("1.jpg", jpeg(1)), ("1.json", b"{")], "not JSON"),
+        ([("1.jpg", jpeg(1)), ("1.json", b"[" * 100_000)], "not JSON: it is nested too deep"),
+        ([("1.jpg", jpeg(1)), ("1.json", b'{"label": ' + b"[" * 900 + b"]" * 900 + b"}")], '"label" is no label'),
         ([("1.jpg", jpeg(1)), ("1.json", b'{"label": [1]}')], "a list of labels, and the first sample has not"),
-        ([("1.jpg", jpeg(1)), ("1.txt", b"two\nlines")], "2 lines of text; a label is one"),
+        ([("1.jpg", jpeg(1)), ("1.txt", b"two\nlines")], "a label is one line of text: it has 2 lines"),
         ([("1.jpg", jpeg(1)), ("1.cls", b"")], "0 lines of text"),
         ([("1.jpg", jpeg(1)), ("1.cls", b"99999999")], "more than 1,000,000"),
     ],
@@ -203,7 +205,7 @@ def test_numbers_and_names_do_not_mix_as_labels_of_pairs(tmp_path: Path, gz: boo
     found, refused = listed_and_refused(opened(path))
     assert [reference.labels for reference in found] == [("dog",)] * (first == "dog")
     assert [(error.reason or "").split(";")[0] for error in refused] == [
-        f"label '{label}' is a number, and the first label of the input is not a whole number from 0"
+        f"its label is a number, and the first label of the input is not a whole number from 0: '{label}'"
         for label in ([first] * (first != "dog") + ["7"])
     ]
     assert [ref.labels for ref in listed(opened(path, SourceOptions(label_type="str")))] == [(first,), ("7",)]
@@ -243,7 +245,7 @@ def test_links_are_refused_and_devices_passed_over(tmp_path: Path) -> None:
             info = tarfile.TarInfo(f"cat/{kind.decode()}.jpg")
             info.type, info.linkname = kind, "0.jpg"
             tar.addfile(info)
-    with pytest.raises(SourceError, match=r"2\.jpg: refused: a link to 0\.jpg; .*--dereference"):
+    with pytest.raises(SourceError, match=r"2\.jpg: refused: a link .to 0\.jpg.; .*--dereference"):
         listed(opened(path))
     found, refused = listed_and_refused(opened(path))
     assert [reference.key for reference in found] == ["data.tar/cat/0.jpg"]
