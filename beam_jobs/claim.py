@@ -29,7 +29,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from beam_jobs.process_identity import birth_of, machine_identity
-from tpudata.errors import OutputError, StorageError, StoreAwayError, TpudataError
+from tpudata.errors import OutputError, StorageError, StorageUnavailableError, TpudataError
 from tpudata.storage import is_remote, storage_for
 from tpudata.storage.local import TEMPORARY_PREFIX
 
@@ -270,7 +270,7 @@ def _read(path: str) -> bytes | None:
     storage = storage_for(path)
     try:
         return storage.read(path)
-    except StoreAwayError:
+    except StorageUnavailableError:
         raise
     except StorageError:
         if storage.stat(path) is None:

@@ -127,7 +127,8 @@ def _cell_values(text: str, form: RowForm) -> dict[str, str]:
         raise DocumentError(f"not CSV: {error}{many}") from None
     if len(found) != len(form.columns):
         raise DocumentError(
-            f"not as many cells as columns: {counted(len(found), 'cell')}, where the first row names {counted(len(form.columns), 'column')}"
+            f"not as many cells as columns: {counted(len(found), 'cell')}, where the first row names"
+            f" {counted(len(form.columns), 'column')}"
             f" ({_listed(form.columns)})"
         )
     return dict(zip(form.columns, found, strict=True))

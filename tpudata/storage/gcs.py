@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 from google.api_core import exceptions as api
 
-from tpudata.errors import StorageError, StoreAwayError
+from tpudata.errors import StorageError, StorageUnavailableError
 from tpudata.storage._gcs_answers import checksum_number, list_page, object_url, stat_object
 from tpudata.storage._gcs_errors import ERRORS, named, split_object, split_path
 from tpudata.storage._gcs_read import open_object, read_part, read_whole
@@ -132,7 +132,7 @@ class GcsStorage:
         generation = 0 if found is None else found.generation
         try:
             standing = None if found is None else read_whole(self._session, path, generation)
-        except StoreAwayError:
+        except StorageUnavailableError:
             raise
         except StorageError:
             # It was replaced since it was looked up.
