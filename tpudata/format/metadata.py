@@ -39,7 +39,7 @@ def write_metadata(folder: str, manifest: Manifest, labels: Sequence[str] | None
     """
     if (None if labels is None else len(labels)) != manifest.labels:
         raise DatasetError(
-            f"{folder}: {len(labels or ())} class names for a manifest of {counted(manifest.labels, 'class', 'classes')}."
+            f"{folder}: {len(labels or ())} class names for a manifest of {counted(manifest.labels or 0, 'class', 'classes')}."
         )
     files = {}
     if labels is not None:
