@@ -153,7 +153,8 @@ class Base:
         splits = {
             name: _joined(old.splits.get(name), new.splits.get(name)) for name in sorted({*old.splits, *new.splits})
         }
-        features = new.features if new.splits else old.features
+        # By name: flags may name the fields in another order.
+        features = {feature.name: feature for feature in (new.features if new.splits else old.features)}
         source = Source(
             input=new.source.input,
             files=old.source.files + new.source.files,
@@ -164,7 +165,7 @@ class Base:
         return dataclasses.replace(
             old,
             splits=splits,
-            features=tuple(_merged(one, other) for one, other in zip(old.features, features, strict=True)),
+            features=tuple(_merged(one, features[one.name]) for one in old.features),
             source=source,
             created_by=new.created_by,
             labels=new.labels,

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from beam_jobs.inherited_flags import inherited_flags
 from beam_jobs.local_workers import end_workers
 from beam_jobs.output import end_run
 from beam_jobs.pipeline import Conversion
@@ -20,7 +21,7 @@ from tpudata.process import interruptible
 
 
 def parse_flags(parser: FlagParser, argv: Sequence[str]) -> tuple[argparse.Namespace, PipelineOptions]:
-    """Parses a command line.
+    """Parse a command line. With `--append`, what is not passed is as the dataset in `--output` was made.
 
     Args:
         parser: has the flags of `add_common_flags`, and others.
@@ -31,8 +32,12 @@ def parse_flags(parser: FlagParser, argv: Sequence[str]) -> tuple[argparse.Names
 
     Raises:
         UsageError: a flag is known to neither, or a value does not fit.
+        DatasetError: the manifest of the dataset to append to is damaged.
     """
     flags, rest = parser.parse_with_rest(argv, beam_flag_names())
+    if flags.append:
+        parser.set_defaults(**inherited_flags(flags))
+        flags, rest = parser.parse_with_rest(argv, beam_flag_names())
     beam_options, unknown = pipeline_options(rest, flags.workers)
     parser.refuse_unknown(unknown, beam_flag_names())
     return flags, beam_options

@@ -216,7 +216,11 @@ class ConvertOptions:
 
     def deciding(self) -> dict[str, Any]:
         """The options that decide what the shards hold, for the manifest; neither paths nor how the run is carried out."""
+        names = [] if self.split is None else list(self.split.shares)
+        # The order of shares decides, too, and JSON sorts them.
+        order = {"split_order": names} if names != sorted(names) else {}
         return {
+            **order,
             "compression": self.compression,
             "label_offset": self.label_offset,
             "num_shards": self.num_shards,

@@ -281,6 +281,28 @@ def test_other_options_are_refused_by_name(sample: Sample, flags: list[str], mes
     assert sample.state() == before
 
 
+def test_options_that_are_not_passed_are_those_of_the_dataset(tmp_path: Path) -> None:
+    source = make_pictures(tmp_path / "in", 40)
+    flags = ["--split=test=0.3,train=0.3,a=0.4", "--seed=3", "--label-offset=1", "--compression=gzip", "--jpeg-only"]
+    flags += ["--resize-shorter=20", "--quality=80", "--shard-size=15kB", "--check=decode"]
+
+    def convert(output: str, *flags: str) -> None:
+        run(["--input", str(source), "--output", str(tmp_path / output), *flags])
+
+    convert("out", *flags)
+    shutil.copytree(tmp_path / "out", tmp_path / "repeated")
+    make_pictures(source / "new", 30, seed=1)
+    convert("out", "--append")
+    convert("repeated", "--append", *flags)
+    assert digests(tmp_path / "out") == digests(tmp_path / "repeated")
+    assert list((tmp_path / "out").glob("*-a001-*"))
+    with pytest.raises(OutputError, match="jpeg_only = True, and now it is False; quality = 80, and now it is 70"):
+        convert("out", "--append", "--quality=70", "--no-jpeg-only")
+    # Its shares are the same, but would go to other records.
+    with pytest.raises(OutputError, match="split_order = "):
+        convert("out", "--append", "--split=a=0.4,test=0.3,train=0.3")
+
+
 def test_without_a_dataset_there_is_nothing_to_append_to(sample: Sample) -> None:
     with pytest.raises(OutputError, match=r"has no manifest\.json, .* Leave --append out to make one"):
         sample.convert("--append", output=sample.output.parent / "other")

@@ -424,6 +424,50 @@ def test_append(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         convert(source, tmp_path / "out", *flags, "--append")
 
 
+@pytest.mark.parametrize("tokenizer", ["bytes", "chars", "sentencepiece", "hf", "none"])
+def test_append_takes_what_is_not_passed_from_the_dataset(tokenizer: str, tmp_path: Path) -> None:
+    source, model = tmp_path / "in", tmp_path / "model"
+    source.mkdir()
+    lines = PLAY.splitlines()
+    rows = [json.dumps({"said": line, "note": line.upper(), "n": number}) for number, line in enumerate(lines)]
+    (source / "a.jsonl").write_text("\n".join(rows))
+    flags = ["--form=jsonl", "--field=said", "--split=test=0.5,a=0.5", "--seed=2", "--document-bytes=1MB"]
+    if tokenizer == "none":
+        flags += ["--field=n:int", "--compression=gzip"]
+    else:
+        flags += ["--sequence-length=16", "--pack", "--long-documents=cut", "--no-eos", "--int64-lists"]
+        if tokenizer in ("sentencepiece", "hf"):
+            model.write_bytes(sentencepiece_model(lines) if tokenizer == "sentencepiece" else byte_pairs(lines))
+        flags += [f"--tokenizer={tokenizer}:{model}" if model.exists() else f"--tokenizer={tokenizer}"]
+    convert(source, tmp_path / "out", *flags)
+    (source / "b.jsonl").write_text("\n".join(rows[::2]))
+    shutil.copytree(tmp_path / "out", tmp_path / "repeated")
+    convert(source, tmp_path / "repeated", *flags, "--append")
+    # The dataset has the tokenizer's file.
+    model.unlink(missing_ok=True)
+    convert(source, tmp_path / "out", "--append")
+    appended, repeated = (open_dataset(str(tmp_path / name)).manifest for name in ("out", "repeated"))
+    # An index has a digest of the tokenizer's path, too.
+    assert appended.splits == repeated.splits
+    assert (appended.options, appended.features) == (repeated.options, repeated.features)
+    assert appended.appends == 1
+    with pytest.raises(OutputError, match="fields = "):
+        convert(source, tmp_path / "out", "--append", "--field=note")
+
+
+def test_append_with_fields_in_another_order(tmp_path: Path) -> None:
+    source, out = tmp_path / "in.jsonl", tmp_path / "out"
+    rows = ['{"a": "some text", "n": 1}', '{"a": "more text", "n": 2}']
+    source.write_text(rows[0])
+    fields = ["--field=a", "--field=n:int"]
+    convert(source, out, *fields, "--tokenizer=bytes")
+    before = open_dataset(str(out)).manifest.features
+    source.write_text("\n".join(rows))
+    convert(source, out, *reversed(fields), "--append")
+    assert open_dataset(str(out)).manifest.features == before
+    assert sorted(record["n"] for record in records(out)) == [[1], [2]]
+
+
 def test_splits_by_name(tmp_path: Path) -> None:
     source = tmp_path / "in"
     (source / "test").mkdir(parents=True)

@@ -57,5 +57,5 @@ def test_keys_of_another_shard() -> None:
     assert keys.entries.dtype == np.dtype("S16")
     keys.check(Shard("train-00000-of-00001.tfrecord", 1, 100, CRC), "x.keys")
     for records, crc in ((2, CRC), (1, CRC + 1)):
-        with pytest.raises(CorruptionError, match="the keys of another shard: 1 records, checksum 89abcdef"):
+        with pytest.raises(CorruptionError, match="the keys of another shard: 1 record, checksum 89abcdef"):
             keys.check(Shard("train-00000-of-00001.tfrecord", records, 100, crc), "x.keys")

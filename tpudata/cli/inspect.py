@@ -14,7 +14,6 @@ from tpudata.flags import FlagParser, flag_type
 from tpudata.format import Dataset, Feature, Shard, Split, index_name, open_dataset
 from tpudata.format.layout import INDEX_FOLDER, REJECTS_FOLDER
 from tpudata.storage import storage_for
-from tpudata.tables import counted
 
 # How much of a long value or list is shown.
 _SHOWN_VALUES = 8
@@ -110,9 +109,9 @@ def _check_sizes(dataset: Dataset) -> None:
         for shard in split.shards:
             size = sizes.get(shard.name)
             if size != shard.bytes:
-                found = "is missing" if size is None else f"has {counted(size, 'byte')}"
+                found = "is missing" if size is None else f"has {size} bytes"
                 raise DatasetError(
-                    f"{dataset.shard_path(shard)} {found}; the manifest says {counted(shard.bytes, 'byte')}."
+                    f"{dataset.shard_path(shard)} {found}; the manifest says {shard.bytes} bytes."
                     " Copy the shard again from where it is whole, or convert again."
                 )
 

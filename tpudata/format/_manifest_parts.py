@@ -37,7 +37,7 @@ class Shard:
             )
         if self.records <= 0 or self.bytes <= 0:
             raise DatasetError(
-                f"Shard {self.name}: {counted(self.records, 'record')} in {counted(self.bytes, 'byte')}; a shard is never empty."
+                f"Shard {self.name}: {counted(self.records, 'record')} in {self.bytes} bytes; a shard is never empty."
             )
 
 

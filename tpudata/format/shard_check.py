@@ -18,7 +18,7 @@ from tpudata.format.record_check import RecordCheck
 from tpudata.format.shard_walk import Walk
 from tpudata.format.tfrecord import FRAME_BYTES, UNPACKED, read_records
 from tpudata.storage import storage_for
-from tpudata.tables import counted
+from tpudata.tables import count_text, counted
 
 # From the manifest and a decoded record to what does not fit in it, in words.
 ExampleCheck = Callable[[Manifest, Mapping[str, Value]], Iterable[str]]
@@ -57,11 +57,11 @@ class ShardCheck:
         try:
             entry = storage.stat(path)
             if entry is None:
-                yield Defect(path, None, f"is missing; the manifest says {counted(shard.bytes, 'byte')}")
+                yield Defect(path, None, f"is missing; the manifest says {shard.bytes} bytes")
                 return
             if entry.size != shard.bytes:
                 end = min(entry.size, shard.bytes)
-                yield Defect(path, end, f"the file has {counted(entry.size, 'byte')}, the manifest says {shard.bytes}")
+                yield Defect(path, end, f"the file has {entry.size} bytes, the manifest says {shard.bytes}")
             reported = 0
             if self._manifest.compression is not None and index is None:
                 yield from self._unpacked(path, shard)
@@ -93,7 +93,7 @@ class ShardCheck:
             yield Defect(path, error.offset, f"{error.reason}; what follows is not checked")
             return
         if records != shard.records:
-            yield Defect(path, None, f"{counted(records, 'record')}, the manifest says {shard.records}")
+            yield Defect(path, None, f"{counted(records, 'record')}, the manifest says {count_text(shard.records)}")
         crc = 0
         with storage_for(path).open(path) as file:
             while part := file.read(_PROGRESS_BYTES):
@@ -104,7 +104,7 @@ class ShardCheck:
     def _problems(self, path: str, offset: int, data: bytes) -> list[str]:
         """What is wrong with the content of a record."""
         if len(data) > MAX_EXAMPLE_BYTES:
-            return [f"the record has {counted(len(data), 'byte')}; a tf.train.Example has {MAX_EXAMPLE_BYTES} at most"]
+            return [f"the record has {len(data)} bytes; a tf.train.Example has {MAX_EXAMPLE_BYTES} at most"]
         try:
             example = decode_example(data, path=path, offset=offset)
         except CorruptionError as error:
@@ -155,4 +155,4 @@ def _is_in_order(index: ShardIndex) -> bool:
 
 def _described(records: int, size: int, crc32c: int, compression: str | None) -> str:
     how = "" if compression is None else f", {compression}"
-    return f"{counted(records, 'record')}, {counted(size, 'byte')}, checksum {crc32c:08x}{how}"
+    return f"{counted(records, 'record')}, {size} bytes, checksum {crc32c:08x}{how}"

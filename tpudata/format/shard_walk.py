@@ -21,7 +21,7 @@ from tpudata.format.gzip_blocks import unpack_blocks
 from tpudata.format.index import ShardIndex
 from tpudata.format.manifest import Shard
 from tpudata.format.tfrecord import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, UNPACKED, masked_crc32c
-from tpudata.tables import counted
+from tpudata.tables import count_text, counted
 
 # From path, offset and data of a record to what is wrong with its content, in words.
 Problems = Callable[[str, int, bytes], list[str]]
@@ -115,7 +115,7 @@ class Walk:
             return
         if self._number != self._shard.records:
             yield self._damage(
-                self.offset, f"{counted(self._number, 'record')}, the manifest says {self._shard.records}"
+                self.offset, f"{counted(self._number, 'record')}, the manifest says {count_text(self._shard.records)}"
             )
         crc = self._crc if self._file_crc is None else self._file_crc
         if crc != self._shard.crc32c and not self._damaged:
@@ -142,15 +142,15 @@ class Walk:
             yield self._damage(start, reason)
             length = end - start - FRAME_BYTES
         elif length > size - start - FRAME_BYTES:
-            yield self._break_off(f"the file ends inside a record of {counted(length, 'byte')}")
+            yield self._break_off(f"the file ends inside a record of {length} bytes")
             return
         data, footer = file.read(length), file.read(FOOTER_BYTES)
         if len(data) + len(footer) < length + FOOTER_BYTES:
-            yield self._break_off(f"the file ends inside a record of {counted(length, 'byte')}")
+            yield self._break_off(f"the file ends inside a record of {length} bytes")
             return
         self._crc = google_crc32c.extend(google_crc32c.extend(google_crc32c.extend(self._crc, header), data), footer)
         if masked_crc32c(data) != _FOOTER.unpack(footer)[0]:
-            yield self._damage(start, f"the checksum of a record of {counted(length, 'byte')} does not fit")
+            yield self._damage(start, f"the checksum of a record of {length} bytes does not fit")
         else:
             for problem in problems(self._path, start, data):
                 yield self._defect(start, problem)
@@ -206,10 +206,10 @@ class Walk:
         start, end, packed = self._bad_blocks
         self._bad_blocks = None
         if packed is None:
-            reason = f"{counted(end - start, 'byte')} of whole records are not those that were written, by the index's checksums"
+            reason = f"{end - start} bytes of whole records are not those that were written, by the index's checksums"
         else:
-            size = counted(end - start, "byte")
-            reason = f"{size} of records cannot be unpacked from bytes {packed[0]} to {packed[1]} of the file"
+            size = end - start
+            reason = f"{size} bytes of records cannot be unpacked from bytes {packed[0]} to {packed[1]} of the file"
         yield self._damage(start, reason)
 
     def _break_off(self, reason: str) -> Defect:

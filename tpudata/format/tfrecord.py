@@ -23,7 +23,6 @@ import google_crc32c
 
 from tpudata.errors import CorruptionError
 from tpudata.storage import storage_for
-from tpudata.tables import counted
 
 HEADER_BYTES = 12
 FOOTER_BYTES = 4
@@ -94,13 +93,13 @@ def _records(path: str, file: BinaryIO | gzip.GzipFile, size: int | None) -> Ite
         if masked_crc32c(header[: _LENGTH.size]) != crc:
             raise CorruptionError(path, offset, "the checksum of a record's length does not fit")
         if size is not None and length > size - offset - FRAME_BYTES:
-            raise CorruptionError(path, offset, f"the file ends inside a record of {counted(length, 'byte')}")
+            raise CorruptionError(path, offset, f"the file ends inside a record of {length} bytes")
         data = file.read(length) if length <= _READ_BYTES else b"".join(_read_long(file, length))
         footer = file.read(FOOTER_BYTES)
         if len(data) + len(footer) < length + FOOTER_BYTES:
-            raise CorruptionError(path, offset, f"the file ends inside a record of {counted(length, 'byte')}")
+            raise CorruptionError(path, offset, f"the file ends inside a record of {length} bytes")
         if masked_crc32c(data) != _CRC.unpack(footer)[0]:
-            raise CorruptionError(path, offset, f"the checksum of a record of {counted(length, 'byte')} does not fit")
+            raise CorruptionError(path, offset, f"the checksum of a record of {length} bytes does not fit")
         yield offset, data
         offset += length + FRAME_BYTES
 

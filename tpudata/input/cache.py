@@ -101,7 +101,7 @@ class CachePlan:
                 raise CorruptionError(
                     str(path),
                     min(found, size),
-                    f"the cached records are damaged: the file has {counted(found, 'byte')} and had {size} when it"
+                    f"the cached records are damaged: the file has {found} bytes and had {size} when it"
                     f" was complete. {mend}",
                 )
         try:

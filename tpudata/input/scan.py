@@ -71,7 +71,7 @@ def _walk(data: bytes, offset: int, file: Entry, starts: list[int]) -> int:
             raise CorruptionError(file.path, begin, reason)
         size = length + FRAME_BYTES
         if size > file.size - begin:
-            raise CorruptionError(file.path, begin, f"the file ends inside a record of {counted(length, 'byte')}")
+            raise CorruptionError(file.path, begin, f"the file ends inside a record of {length} bytes")
         count = 1
         if data[place + size : place + size + HEADER_BYTES] == header:
             count += _run(data, place + size, size, header)
@@ -101,7 +101,7 @@ def line_offsets(file: Entry, skip_lines: int) -> Offsets:
     while offset < file.size:
         data = storage_for(file.path).read_range(file.path, offset, min(_READ_BYTES, file.size - offset))
         if not data:
-            raise CorruptionError(file.path, offset, f"the file ends here, and had {counted(file.size, 'byte')} before")
+            raise CorruptionError(file.path, offset, f"the file ends here, and had {file.size} bytes before")
         if offset == 0 and data.startswith(GZIP_MAGIC):
             raise CorruptionError(file.path, 0, "the file is compressed, and has no lines. Unpack it with gunzip.")
         parts.append(offset + 1 + np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n")))
@@ -124,7 +124,7 @@ def fixed_offsets(file: Entry, record_bytes: int, header_bytes: int, footer_byte
         raise CorruptionError(
             file.path,
             max(0, file.size - footer_bytes - over if body >= 0 else file.size),
-            f"the file has {counted(file.size, 'byte')}: {header_bytes} of header, {footer_bytes} of footer and"
+            f"the file has {file.size} bytes: {header_bytes} of header, {footer_bytes} of footer and"
             f" {counted(max(0, records), 'record')} of {record_bytes} leave {over if body >= 0 else body}."
             " Name the right sizes, or unpack a file that is compressed.",
         )

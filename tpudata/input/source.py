@@ -21,7 +21,6 @@ from tpudata.format import Dataset, ShardIndex
 from tpudata.format.tfrecord import FOOTER_BYTES, HEADER_BYTES
 from tpudata.input.frames import Defects, damaged_frames, mended_frames, packed_range, unpacked_frames
 from tpudata.storage import is_remote, storage_for
-from tpudata.tables import counted
 
 # By name, an array [n, ...] with a row for each record; strings stand in an array of objects.
 Columns: TypeAlias = "dict[str, npt.NDArray[np.generic]]"
@@ -54,7 +53,7 @@ def check_shards(dataset: Dataset, split: str) -> None:
             raise CorruptionError(
                 dataset.shard_path(shard),
                 min(size, shard.bytes),
-                f"the file has {counted(size, 'byte')}, the manifest says {shard.bytes}. Restore it, or convert the dataset again.",
+                f"the file has {size} bytes, the manifest says {shard.bytes}. Restore it, or convert the dataset again.",
             )
 
 

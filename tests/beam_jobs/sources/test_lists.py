@@ -365,7 +365,7 @@ def test_every_jsonl_row_comes_once_whatever_the_blocks(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("path,label\n0.jpg,cat\n1.jpg\n", r"line 3: 1 cells, where the first row names 2 columns \(path, label\)"),
+        ("path,label\n0.jpg,cat\n1.jpg\n", r"line 3: 1 cell, where the first row names 2 columns \(path, label\)"),
         ("path,label\n0.jpg,cat,x\n", "line 2: 3 cells"),
         ('path,label\n0.jpg,"cat\n1.jpg,dog\n', "line 3: not CSV"),
         ("0.jpg,cat\n1.jpg,dog\n", r"'0\.jpg', 'cat'.*--label-column"),
