@@ -83,9 +83,9 @@ def add_image_flags(parser: FlagParser) -> None:
 def image_options(flags: argparse.Namespace) -> ImageOptions:
     """The options that the flags of `add_image_flags` say; UsageError where they are not allowed."""
     return ImageOptions(
-        layout=flags.layout,
+        layout=IMAGENET if flags.layout is None else flags.layout,
         check=flags.check,
         resize_shorter=flags.resize_shorter,
         quality=flags.quality,
-        jpeg_only=flags.jpeg_only,
+        jpeg_only=bool(flags.jpeg_only),
     )

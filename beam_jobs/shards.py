@@ -29,9 +29,10 @@ from beam_jobs.reference import Reference
 from beam_jobs.rejects import Rejects, rejects_name
 from tpudata.errors import BadRecordError, CorruptionError, SourceError
 from tpudata.format import ShardIndex, index_name, shard_name, write_shard
+from tpudata.format.dali_index import write_dali_index
 from tpudata.format.example import MAX_EXAMPLE_BYTES
 from tpudata.format.keys import Entries, ShardKeys
-from tpudata.format.layout import keys_name, shard_prefix
+from tpudata.format.layout import dali_index_name, keys_name, shard_prefix
 from tpudata.storage import storage_for
 
 _INPUTS, _RECORDS, _REJECTED = "inputs", "records", "rejected"
@@ -74,6 +75,7 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
         keep_equal: inputs of one key and without a form are equal, and all are kept; any others of one key are an error.
         keys: whether to write down what each shard was made from, for an append.
         append: number of the append that writes them, or 0.
+        dali_index: whether to write the index for DALI of each shard.
     """
 
     def __init__(
@@ -85,8 +87,10 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
         keep_equal: bool = False,
         keys: bool = False,
         append: int = 0,
+        dali_index: bool = False,
     ) -> None:
         super().__init__()
+        self._dali_index = dali_index
         self._keep_equal = keep_equal
         self._keys = keys
         self._append = append
@@ -122,10 +126,12 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
             # No other attempt will do better, and what was written aside may be as large as the dataset.
             remove_temporary_files(self._output)
             raise
-        name = shard_name(shard_prefix(split, self._append), number, plan.splits[split].count)
+        name = shard_name(shard_prefix(split, self._append), number, plan.splits[split].count, plan.suffix)
         entries = known_entries(inside)
         inputs = _inputs_digest(entries, labels, self._converter, learned)
         kept = self._finished(name, inputs) if self._resume else None
+        if self._resume:
+            self._match_dali_index(name, kept)
         if kept is not None:
             self._shards_kept.inc()
             rejected = dict(kept.summary[_REJECTED])
@@ -154,6 +160,7 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
             itertools.chain([first], records),
             lambda: {_INPUTS: inputs, _RECORDS: counted.to_json(), _REJECTED: rejects.counts()},
             compression=self._compression,
+            dali_index=self._dali_index,
             # A run that began with an empty folder finds a shard only where another run writes there, or it wrote it itself.
             replace=self._resume,
         )
@@ -241,13 +248,21 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
     def _remove_shard(self, name: str) -> None:
         """Removes what a run with other inputs has left under the name of a shard."""
         storage = storage_for(self._output)
-        for path in (name, index_name(name), keys_name(name), rejects_name(name)):
+        for path in (name, index_name(name), keys_name(name), dali_index_name(name), rejects_name(name)):
             storage.delete(storage.join(self._output, path))
 
     def _write_keys(self, name: str, keys: ShardKeys) -> None:
         storage = storage_for(self._output)
         with storage.create(storage.join(self._output, keys_name(name))) as file:
             file.write(keys.to_bytes())
+
+    def _match_dali_index(self, name: str, kept: ShardIndex | None) -> None:
+        """Make what a killed run left for DALI of a shard fit this run: `kept` is the shard's index if it is kept."""
+        if not self._dali_index:
+            storage = storage_for(self._output)
+            storage.delete(storage.join(self._output, dali_index_name(name)))
+        elif kept is not None:
+            write_dali_index(self._output, name, kept)
 
     def _finished(self, name: str, inputs: str) -> ShardIndex | None:
         """The index of a shard that is whole and made from these inputs, or None."""

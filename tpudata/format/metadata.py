@@ -3,33 +3,42 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import google_crc32c
 
 from tpudata.errors import DatasetError
 from tpudata.format import tfds
+from tpudata.format.features import Feature
 from tpudata.format.layout import LABELS_NAME
 from tpudata.format.manifest import MANIFEST_NAME, Manifest
 from tpudata.storage import for_each, storage_for
 
 
-def metadata_names(compression: str | None, *, labelled: bool) -> tuple[str, ...]:
-    """Names of the files that stand beside the shards and the manifest of a dataset.
+def metadata_names(compression: str | None, features: Iterable[Feature], *, labelled: bool) -> tuple[str, ...]:
+    """Return the names of the files next to the shards and the manifest of a dataset.
 
     Args:
         compression: of its shards.
+        features: of its records.
         labelled: whether it has classes.
     """
-    return (*((LABELS_NAME,) if labelled else ()), *tfds.names(compression))
+    return (*((LABELS_NAME,) if labelled else ()), *tfds.names(compression, features))
+
+
+def metadata_names_of(manifest: Manifest) -> tuple[str, ...]:
+    """Return the names of these files of a dataset that is complete."""
+    # Earlier versions did not write class names for TFDS.
+    features = () if manifest.tfds is None else manifest.features
+    return metadata_names(manifest.compression, features, labelled=manifest.labels is not None)
 
 
 def write_metadata(folder: str, manifest: Manifest, labels: Sequence[str] | None = None) -> None:
-    """Writes labels.txt (where there are classes), the TFDS metadata (where it reads the shards), and then the manifest.
+    """Write labels.txt (if there are classes), the TFDS metadata (if it reads the shards), and then the manifest.
 
     Args:
         folder: the dataset's folder, which holds the manifest's shards already.
-        manifest: what is in the dataset; the checksum of labels.txt is filled in.
+        manifest: what is in the dataset; the checksum of labels.txt and the name for TFDS are filled in.
         labels: class names in the order of their labels; as many as `manifest.labels` says.
 
     Raises:
@@ -38,6 +47,7 @@ def write_metadata(folder: str, manifest: Manifest, labels: Sequence[str] | None
     """
     if (None if labels is None else len(labels)) != manifest.labels:
         raise DatasetError(f"{folder}: {len(labels or ())} class names for a manifest of {manifest.labels} classes.")
+    manifest = dataclasses.replace(manifest, tfds=tfds.name_of(folder) if manifest.compression is None else None)
     files = {}
     if labels is not None:
         broken = [name for name in labels if name.splitlines() != [name]]
@@ -46,7 +56,7 @@ def write_metadata(folder: str, manifest: Manifest, labels: Sequence[str] | None
                 f"Class name {broken[0]!r} is empty or has a line break, which {LABELS_NAME} cannot hold. Rename it."
             )
         files[LABELS_NAME] = "".join(f"{name}\n" for name in labels).encode()
-    files.update(tfds.metadata(manifest))
+    files.update(tfds.metadata(manifest, labels))
     crc32c = None if labels is None else google_crc32c.value(files[LABELS_NAME])
     storage = storage_for(folder)
 

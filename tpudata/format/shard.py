@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tpudata.errors import DatasetError
+from tpudata.format.dali_index import check_dali_index, write_dali_index
 from tpudata.format.example import MAX_EXAMPLE_BYTES
 from tpudata.format.index import BLOCK_RECORDS, ShardIndex
 from tpudata.format.layout import index_name, is_shard_name
@@ -21,9 +22,10 @@ def write_shard(
     summary: Callable[[], Mapping[str, Any]] = dict,
     *,
     compression: str | None = None,
+    dali_index: bool = False,
     replace: bool = True,
 ) -> Shard:
-    """Writes a shard and its index into a dataset's folder.
+    """Write a shard and its index into a dataset's folder.
 
     The shard appears under its name only when all records are written, and its index after it: a shard with a valid index is
     complete. Memory holds one record, half a MB of what is written beside what the storage gathers (4 MiB for a disk, 8 MiB for
@@ -35,16 +37,19 @@ def write_shard(
         records: serialised records, each whole or in parts, consumed once.
         summary: called after the last record: what the index should say about them, a JSON object.
         compression: None, or `"gzip"`.
+        dali_index: also write the index for DALI, which takes no compression.
         replace: whether a shard of other bytes may be there already; see `Storage.create`.
 
     Raises:
         DatasetError: there were no records, one has more bytes than a `tf.train.Example` may have, or the name is not of that
             form; nothing was written.
-        UsageError: another compression.
+        UsageError: another compression, or one with `dali_index`.
         StorageError: a file could not be written.
     """
     if not is_shard_name(name):
         raise DatasetError(f"Shard {name!r}: a shard is called SPLIT-NNNNN-of-NNNNN.tfrecord, see shard_name.")
+    if dali_index:
+        check_dali_index(name, compression)
     storage = storage_for(folder)
     with storage.create(storage.join(folder, name), replace=replace) as file:
         writer = RecordWriter(file, BLOCK_RECORDS, compression)
@@ -58,6 +63,8 @@ def write_shard(
         if not len(written.block_crc32c):
             raise DatasetError(f"{name}: no records to write; a shard is never empty.")
     index = ShardIndex.of(written, summary())
+    if dali_index:
+        write_dali_index(folder, name, index)
     with storage.create(storage.join(folder, index_name(name))) as file:
         file.write(index.to_bytes())
     return Shard(name=name, records=index.records, bytes=index.shard_bytes, crc32c=index.shard_crc32c)

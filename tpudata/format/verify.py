@@ -16,7 +16,15 @@ from tpudata.format import tfds
 from tpudata.format.dataset import open_dataset
 from tpudata.format.defect import Defect
 from tpudata.format.keys import ShardKeys
-from tpudata.format.layout import INDEX_FOLDER, LABELS_NAME, REJECTS_FOLDER, SHARD_SUFFIX, index_name, keys_name
+from tpudata.format.layout import (
+    INDEX_FOLDER,
+    LABELS_NAME,
+    REJECTS_FOLDER,
+    SHARD_SUFFIXES,
+    dali_index_name,
+    index_name,
+    keys_name,
+)
 from tpudata.format.manifest import MANIFEST_NAME, Manifest, Shard, checksum_fits
 from tpudata.format.shard_check import ExampleCheck, ShardCheck
 from tpudata.format.tokenizer_file import tokenizer_file
@@ -94,7 +102,6 @@ def _manifest(path: str) -> Generator[Defect, None, Manifest | None]:
 def _beside(folder: str, manifest: Manifest) -> Iterator[Defect]:
     """What is wrong with the tokenizer's file, labels.txt and the TFDS metadata."""
     storage = storage_for(folder)
-    metadata = tfds.metadata(manifest)
     tokenizer = tokenizer_file(manifest)
     if tokenizer is not None:
         path = storage.join(folder, tokenizer.name)
@@ -102,7 +109,9 @@ def _beside(folder: str, manifest: Manifest) -> Iterator[Defect]:
             yield Defect(path, None, "is missing; the manifest names it as the tokenizer's file")
         elif hashlib.sha256(storage.read(path)).hexdigest() != tokenizer.sha256:
             yield Defect(path, 0, "the SHA-256 of the tokenizer's file is not the manifest's")
-    for name in tfds.NAMES:
+    labels = _class_names(folder, manifest)
+    metadata = tfds.metadata(manifest, labels)
+    for name in sorted({*tfds.NAMES, *metadata}):
         path, due = storage.join(folder, name), metadata.get(name)
         if storage.stat(path) is None:
             if due is not None:
@@ -128,6 +137,18 @@ def _beside(folder: str, manifest: Manifest) -> Iterator[Defect]:
         yield Defect(path, 0, "the checksum of the class names is not the manifest's")
 
 
+def _class_names(folder: str, manifest: Manifest) -> list[str] | None:
+    """The class names in labels.txt; None if there are none, or not those of the manifest."""
+    storage = storage_for(folder)
+    path = storage.join(folder, LABELS_NAME)
+    if manifest.labels is None or storage.stat(path) is None:
+        return None
+    data = storage.read(path)
+    fits = manifest.labels_crc32c in (None, google_crc32c.value(data))
+    names = data.decode(errors="replace").splitlines()
+    return names if fits and len(names) == manifest.labels else None
+
+
 def _first_difference(one: bytes, other: bytes) -> int:
     return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
@@ -138,10 +159,14 @@ def _too_much(folder: str, manifest: Manifest, shards: list[Shard]) -> Iterator[
     known = {shard.name for shard in shards}
     prefixes = tuple(f"{split}-" for split in manifest.splits)
     for entry in storage.list(folder):
-        like_a_shard = entry.name.endswith(SHARD_SUFFIX) or entry.name.startswith(prefixes)
+        like_a_shard = entry.name.endswith(SHARD_SUFFIXES) or entry.name.startswith(prefixes)
         if like_a_shard and entry.name not in known and not entry.name.startswith(_HIDDEN):
             yield Defect(entry.path, None, "should not be there: the manifest lists no such shard")
-    names = (index_name, keys_name) if manifest.keys else (index_name,)
+    names = [index_name]
+    if manifest.keys:
+        names.append(keys_name)
+    if manifest.dali_index:
+        names.append(dali_index_name)
     indexes = {storage.join(folder, name(shard.name)) for shard in shards for name in names}
     for entry in _listed(folder, INDEX_FOLDER):
         if entry.path not in indexes:
