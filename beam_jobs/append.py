@@ -19,8 +19,8 @@ from beam_jobs.plan import Plan, make_plan
 from beam_jobs.sources._classes import is_integer_label
 from beam_jobs.tally import Tally, joined_fingerprint
 from tpudata.errors import FeatureError, OutputError
-from tpudata.format import Dataset, Feature, Manifest, Source, Split, open_dataset, shard_name
-from tpudata.format.layout import append_of, shard_prefix
+from tpudata.format import Dataset, Feature, Manifest, Source, Split, open_dataset
+from tpudata.format.layout import append_of
 from tpudata.tables import counted
 
 # How shards are cut may differ from run to run: they are then of other sizes, and nothing else.
@@ -101,12 +101,7 @@ class Base:
 
     def all_shard_names(self, plan: Plan) -> set[str]:
         """The file names of the shards that are there and of those to be added."""
-        new = {
-            shard_name(shard_prefix(name, self.number), number, split.count)
-            for name, split in plan.splits.items()
-            for number in range(split.count)
-        }
-        return self.manifest.shard_names() | new
+        return self.manifest.shard_names() | plan.shard_names(self.number)
 
     def extended(self, found: Labels) -> Labels:
         """The classes of the dataset in their order, and behind them those that are new.

@@ -140,6 +140,7 @@ class WriteMetadata(beam.DoFn):  # type: ignore[misc]
             keys=self._keys,
             converted=dict(sorted(converted.items())),
             counts=counts,
+            dali_index=self._options.dali_index,
         )
         if self._is_written(manifest):
             # An earlier attempt at this step got so far.
@@ -191,7 +192,7 @@ class WriteMetadata(beam.DoFn):  # type: ignore[misc]
     def _refuse_another_append(self, before: Manifest, after: Manifest) -> None:
         """Raises OutputError where the manifest that is there is neither the one that was found, nor what a retry finds."""
         found = open_dataset(self._options.output).manifest
-        if dataclasses.replace(found, labels_crc32c=before.labels_crc32c) not in (before, after):
+        if dataclasses.replace(found, labels_crc32c=before.labels_crc32c, tfds=before.tfds) not in (before, after):
             raise OutputError(
                 f"--append: another job has changed {self._options.output} since this one began, and may have written shards of the"
                 " same names. `tpudata verify` says whether it is whole. Run one job at a time."

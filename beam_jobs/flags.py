@@ -71,14 +71,17 @@ def add_common_flags(parser: FlagParser, *, paths: bool = True, labels: bool = T
     )
     add("--seed", type=int, default=0, metavar="N", help="seed of the shuffled order (default 0)")
     if labels:
-        add("--label-offset", type=int, default=0, metavar="N", help="label of the first class (default %(default)s)")
+        add("--label-offset", type=int, default=0, metavar="N", help="label of the first class (default 0)")
     else:
         parser.set_defaults(label_offset=0)
     add(
         "--compression",
         choices=(_NONE, GZIP),
         default=_NONE,
-        help="of the shards; gzip is for text and numbers, images gain nothing; TFDS does not read it (default none)",
+        help="of the shards; gzip is for text and numbers, images gain nothing; TFDS, Grain and DALI do not read it (default none)",
+    )
+    parser.add_switch(
+        "--dali-index", default=False, help="also write index/*.idx, which NVIDIA DALI and the tfrecord package read"
     )
     parser.add_switch("--resume", default=False, help="carry on a killed run: keep its finished shards, write the rest")
     parser.add_switch(
@@ -106,8 +109,9 @@ def common_options(flags: argparse.Namespace) -> ConvertOptions:
         max_bad_records=flags.max_bad_records,
         shuffle=flags.shuffle,
         seed=flags.seed,
-        label_offset=flags.label_offset,
-        compression=None if flags.compression == _NONE else flags.compression,
+        label_offset=flags.label_offset or 0,
+        compression=None if flags.compression in (None, _NONE) else flags.compression,
+        dali_index=flags.dali_index,
         resume=flags.resume,
         overwrite=flags.overwrite,
         append=flags.append,

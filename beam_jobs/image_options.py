@@ -11,7 +11,6 @@ from tpudata.flags import FlagParser, positive_int
 
 IMAGENET, RAW = "imagenet", "raw"
 LAYOUTS = (IMAGENET, RAW)
-TENSORFLOW_TPU = "tensorflow-tpu"
 HEADER, DECODE = "header", "decode"
 CHECKS = (HEADER, DECODE)
 # What tf.io.encode_jpeg uses too.
@@ -78,38 +77,15 @@ def add_image_flags(parser: FlagParser) -> None:
         help="write every image that must be re-encoded as a JPEG of this quality, 1 to 100"
         f" (default: lossless images as PNG, others as JPEG of {DEFAULT_QUALITY})",
     )
-    add(
-        "--for",
-        dest="reader",
-        metavar="READER",
-        help="tensorflow-tpu: what the readers of tensorflow/tpu take, which is --label-offset 1 --jpeg-only",
-    )
     parser.add_switch("--jpeg-only", default=False, help="store PNGs as JPEG, for readers that decode nothing else")
-
-
-def apply_reader(flags: argparse.Namespace) -> None:
-    """Set the flags that `--for` stands for.
-
-    Raises:
-        UsageError: an unknown reader, or another flag contradicts it.
-    """
-    if flags.reader is None:
-        return
-    if flags.reader != TENSORFLOW_TPU:
-        raise UsageError(f"--for is {flags.reader!r}; allowed is {TENSORFLOW_TPU}")
-    if flags.layout != IMAGENET or flags.label_offset not in (0, 1):
-        given = f"--layout {flags.layout}" if flags.layout != IMAGENET else f"--label-offset {flags.label_offset}"
-        raise UsageError(f"--for {TENSORFLOW_TPU} and {given} contradict each other. Omit one of them.")
-    # Its parser subtracts 1 from the label, takes -1 for a missing one, and crops with an operation for JPEGs alone.
-    flags.label_offset, flags.jpeg_only = 1, True
 
 
 def image_options(flags: argparse.Namespace) -> ImageOptions:
     """The options that the flags of `add_image_flags` say; UsageError where they are not allowed."""
     return ImageOptions(
-        layout=flags.layout,
+        layout=IMAGENET if flags.layout is None else flags.layout,
         check=flags.check,
         resize_shorter=flags.resize_shorter,
         quality=flags.quality,
-        jpeg_only=flags.jpeg_only,
+        jpeg_only=bool(flags.jpeg_only),
     )

@@ -15,10 +15,11 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from beam_jobs.command import parse_flags, run_conversion
 from beam_jobs.flags import add_common_flags, common_options
 from beam_jobs.image_estimate import estimate_ratio
-from beam_jobs.image_options import ImageOptions, add_image_flags, apply_reader, image_options
+from beam_jobs.image_options import ImageOptions, add_image_flags, image_options
 from beam_jobs.image_records import ImageConverter
 from beam_jobs.options import ConvertOptions
 from beam_jobs.pipeline import Conversion
+from beam_jobs.reader import add_reader_flag, apply_reader, check_reader
 from beam_jobs.sources import SourceOptions, add_source_flags, open_source, source_options
 from tpudata.flags import FlagParser
 from tpudata.process import run_command
@@ -47,9 +48,11 @@ def run(argv: Sequence[str], prog: str = "tpudata convert images") -> int:
     add_common_flags(parser)
     add_source_flags(parser)
     add_image_flags(parser)
+    add_reader_flag(parser)
     flags, beam_options = parse_flags(parser, argv)
     apply_reader(flags)
     conversion = image_conversion(common_options(flags), source_options(flags), image_options(flags))
+    check_reader(flags.reader, conversion.source, flags.input)
     return run_conversion(conversion, beam_options, dry_run=flags.dry_run)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from beam_jobs.order import Order
 from beam_jobs.reference import HASH_BITS, split_position
 from tpudata.errors import UsageError
+from tpudata.format.dali_index import check_dali_index
 from tpudata.format.gzip_blocks import check_compression
 
 DEFAULT_SHARD_BYTES = 100_000_000
@@ -148,6 +149,7 @@ class ConvertOptions:
         seed: of the shuffled order.
         label_offset: label of the first class.
         compression: of the shards: None or `"gzip"`.
+        dali_index: shards get an index for NVIDIA DALI, too.
         resume: an output that a killed run left is carried on.
         overwrite: a complete dataset in the output is replaced.
         append: what the input has that the complete dataset in the output has not is added to it.
@@ -168,6 +170,7 @@ class ConvertOptions:
     seed: int = 0
     label_offset: int = 0
     compression: str | None = None
+    dali_index: bool = False
     resume: bool = False
     overwrite: bool = False
     append: bool = False
@@ -208,6 +211,8 @@ class ConvertOptions:
                 f"--label-offset is {self.label_offset}; it is 0, or 1 for readers that keep 0 for background"
             )
         check_compression(self.compression)
+        if self.dali_index:
+            check_dali_index("--dali-index", self.compression)
 
     @property
     def order(self) -> Order:

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Collection, Mapping
+import itertools
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from beam_jobs.claim import CLAIM_NAME, Claim, drop_claim, drop_pipeline_claim, has_claim, own_claim
+from beam_jobs.options import ConvertOptions
 from beam_jobs.rejects import rejects_name
 from tpudata.errors import OutputError, StorageError, TpudataError
-from tpudata.format import Manifest, index_name
-from tpudata.format.layout import INDEX_FOLDER, REJECTS_FOLDER, is_shard_name, keys_name
+from tpudata.format import Feature, Manifest, index_name, tfds
+from tpudata.format.gzip_blocks import HEADER
+from tpudata.format.layout import (
+    INDEX_FOLDER,
+    LABELS_NAME,
+    REJECTS_FOLDER,
+    dali_index_name,
+    is_shard_name,
+    keys_name,
+    shard_suffix,
+)
 from tpudata.format.manifest import MANIFEST_NAME
-from tpudata.format.metadata import metadata_names
+from tpudata.format.metadata import metadata_names, metadata_names_of
 from tpudata.format.tokenizer_file import TOKENIZER_NAMES, tokenizer_file
 from tpudata.storage import Entry, for_each, is_remote, storage_for
 from tpudata.storage.local import TEMPORARY_PREFIX
@@ -22,7 +33,7 @@ from tpudata.tables import counted
 _CARRY_ON = "--resume to carry on a killed run there"
 # As the local storage words it.
 _UNWRITTEN = " could not be written: "
-_METADATA = metadata_names(None, labelled=True)
+_METADATA = (LABELS_NAME, *tfds.NAMES)
 
 
 class Found(enum.Enum):
@@ -75,6 +86,29 @@ def look_at_output(output: str, *, resume: bool, overwrite: bool, append: bool |
     return Found.DATASET if complete else Found.PARTS
 
 
+def suffix_for(options: ConvertOptions, base: Manifest | None = None) -> str:
+    """Return the ending of the names of the shards that a run writes: that of the shards which they join, if there are any.
+
+    Earlier versions named compressed shards like others.
+
+    Args:
+        options: of the run.
+        base: of the dataset that is added to, or None.
+    """
+    if base is not None:
+        return shard_suffix(options.compression, base.shard_names())
+    storage = storage_for(options.output)
+    if options.compression is None or not options.resume or storage.stat(options.output) is None:
+        return shard_suffix(options.compression)
+    names = (entry.name for entry in storage.list(options.output) if _is_compressed_shard(entry))
+    return shard_suffix(options.compression, itertools.islice(names, 1))
+
+
+def _is_compressed_shard(entry: Entry) -> bool:
+    """Whether a file is a shard that this project compressed; a killed run without compression may have left others."""
+    return is_shard_name(entry.name) and storage_for(entry.path).read_range(entry.path, 0, len(HEADER)) == HEADER
+
+
 def refuse_another_dataset(
     output: str, options: Mapping[str, Any], fingerprint: str, *, can_append: bool = False
 ) -> None:
@@ -85,6 +119,15 @@ def refuse_another_dataset(
         raise OutputError(
             f"--resume: {output} holds a complete dataset, and the input has changed since. Say --overwrite to replace"
             f" it{_or_append(can_append)}, or name another folder."
+        )
+
+
+def check_has_dali_index(options: ConvertOptions) -> None:
+    """Raise OutputError if a run that writes no shards again is asked for an index for DALI that its dataset does not have."""
+    if options.dali_index and not _manifest(options.output).dali_index:
+        raise OutputError(
+            f"--dali-index: {options.output} holds a complete dataset without one. Run `tpudata index {options.output}`, which adds"
+            " it, and leave --dali-index out."
         )
 
 
@@ -113,19 +156,20 @@ def refuse_strays(output: str, names: Collection[str]) -> None:
 
 
 def refuse_foreign_metadata(
-    output: str, compression: str | None, *, labelled: bool, files: Collection[str] = ()
+    output: str, compression: str | None, features: Iterable[Feature], *, labelled: bool, files: Collection[str] = ()
 ) -> None:
-    """Raises OutputError where a new dataset would replace a file that is none of the dataset in the folder.
+    """Raise OutputError if a new dataset would replace a file that does not belong to the dataset in the folder.
 
     Args:
         output: a folder with a complete dataset, which is to be overwritten.
         compression: of the new dataset.
+        features: of its records.
         labelled: whether it has classes.
         files: names of further files that it has.
     """
     storage = storage_for(output)
     own = _metadata_of(_manifest(output))
-    for name in (*metadata_names(compression, labelled=labelled), *files):
+    for name in (*metadata_names(compression, features, labelled=labelled), *files):
         if name not in own and storage.stat(storage.join(output, name)) is not None:
             raise OutputError(
                 f"--overwrite: {output} has {name}, which is not of its dataset, and the new one has a file of this name. Move it"
@@ -184,7 +228,7 @@ def refuse_another_run(output: str, manifest: Manifest) -> None:
     if storage.stat(storage.join(output, MANIFEST_NAME)) is None:
         return
     found = _manifest(output)
-    if dataclasses.replace(found, labels_crc32c=manifest.labels_crc32c) != manifest:
+    if dataclasses.replace(found, labels_crc32c=manifest.labels_crc32c, tfds=manifest.tfds) != manifest:
         raise OutputError(
             f"{output}: another run has completed a dataset there since this one began, from another input or with other options."
             " Run one at a time, or name another folder."
@@ -203,6 +247,8 @@ def remove_dataset(output: str) -> None:
             paths.append(storage.join(output, index_name(shard.name)))
             if manifest.keys:
                 paths.append(storage.join(output, keys_name(shard.name)))
+            if manifest.dali_index:
+                paths.append(storage.join(output, dali_index_name(shard.name)))
             paths.append(storage.join(output, rejects_name(shard.name)))
             paths.append(storage.join(output, shard.name))
     paths += [storage.join(output, REJECTS_FOLDER, name) for name in manifest.rejects]
@@ -218,7 +264,7 @@ def _manifest(output: str) -> Manifest:
 
 def _metadata_of(manifest: Manifest) -> tuple[str, ...]:
     tokenizer = tokenizer_file(manifest)
-    names = metadata_names(manifest.compression, labelled=manifest.labels is not None)
+    names = metadata_names_of(manifest)
     return names if tokenizer is None else (*names, tokenizer.name)
 
 
@@ -234,4 +280,5 @@ def _is_nothing(entry: Entry) -> bool:
 
 
 def _is_ours(name: str) -> bool:
-    return name in (*_METADATA, *TOKENIZER_NAMES, MANIFEST_NAME, INDEX_FOLDER, REJECTS_FOLDER) or is_shard_name(name)
+    known = (*_METADATA, *TOKENIZER_NAMES, MANIFEST_NAME, INDEX_FOLDER, REJECTS_FOLDER)
+    return name in known or is_shard_name(name) or name.endswith(tfds.LABELS_SUFFIX)

@@ -30,6 +30,7 @@ from beam_jobs.new_inputs import NewInputs, known_count
 from beam_jobs.options import ConvertOptions
 from beam_jobs.output import (
     Found,
+    check_has_dali_index,
     give_up,
     look_at_output,
     not_written,
@@ -48,7 +49,7 @@ from beam_jobs.shards import WriteShards
 from beam_jobs.sources import Source
 from beam_jobs.text_dedup import KEPT, LEFT_OUT
 from tpudata.errors import TpudataError
-from tpudata.format import open_dataset
+from tpudata.format import Feature, open_dataset
 from tpudata.storage import storage_for
 from tpudata.storage.local import TEMPORARY_PREFIX
 
@@ -171,15 +172,19 @@ class Conversion:
         return Added(base.manifest, open_dataset(output).manifest, known_count(result))
 
     def _open_base(self) -> Base:
-        classes = Labels(("any",)) if self.source.has_classes else Labels(())
-        features = self.converter.features(self.converter.new_summary(), classes)
+        check_has_dali_index(self.options)
         return Base.open(
             self.options.output,
             self.deciding,
-            features,
+            self._features(),
             layout=self.layout,
             integer_labels=self.source.integer_labels,
         )
+
+    def _features(self) -> tuple[Feature, ...]:
+        """The schema of the records, their shapes and classes not yet known."""
+        classes = Labels(("any",)) if self.source.has_classes else Labels(())
+        return self.converter.features(self.converter.new_summary(), classes)
 
     def _of_new(self, base: Base, known: str) -> Conversion:
         """The conversion of what a dataset has not; `known` is the file of the entries of what it has."""
@@ -195,11 +200,16 @@ class Conversion:
         names = plan.shard_names() if self.base is None else self.base.all_shard_names(plan)
         if found is Found.DATASET and options.resume:
             refuse_another_dataset(options.output, self.deciding, plan.fingerprint, can_append=True)
+            check_has_dali_index(options)
             return
         if found is Found.DATASET and options.overwrite:
             names |= open_dataset(options.output).manifest.shard_names()
             refuse_foreign_metadata(
-                options.output, options.compression, labelled=self.source.has_classes, files=self.files
+                options.output,
+                options.compression,
+                self._features(),
+                labelled=self.source.has_classes,
+                files=self.files,
             )
         refuse_strays(options.output, names)
 
@@ -295,5 +305,15 @@ class Conversion:
         return labels if self.base is None else labels | "Extend" >> beam.Map(self.base.extended)
 
     def _write_shards(self, progress: ProgressReport) -> WriteShards:
-        append = 0 if self.base is None else self.base.number
-        return WriteShards(self.options, self.converter, progress, keys=True, append=append, claim=self.claim)
+        append, dali_index = 0, self.options.dali_index
+        if self.base is not None:
+            append, dali_index = self.base.number, self.base.manifest.dali_index
+        return WriteShards(
+            self.options,
+            self.converter,
+            progress,
+            keys=True,
+            append=append,
+            claim=self.claim,
+            dali_index=dali_index,
+        )

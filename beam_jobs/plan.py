@@ -21,6 +21,7 @@ from beam_jobs.order import Positions
 from beam_jobs.tally import BUCKET_BITS, Tally, TallyPart
 from tpudata.errors import SourceError, UsageError
 from tpudata.format import shard_name
+from tpudata.format.layout import PLAIN_SUFFIX, shard_prefix
 from tpudata.format.tfrecord import FRAME_BYTES
 from tpudata.tables import counted
 
@@ -72,16 +73,22 @@ class Plan:
         files: number of input records.
         bytes: their size.
         fingerprint: digest of all keys and sizes, whatever their order.
+        suffix: ending of the shards' names.
     """
 
     splits: dict[str, SplitPlan]
     files: int
     bytes: int
     fingerprint: str
+    suffix: str = PLAIN_SUFFIX
 
-    def shard_names(self) -> set[str]:
-        """The file names of all shards."""
-        return {shard_name(name, n, split.count) for name, split in self.splits.items() for n in range(split.count)}
+    def shard_names(self, append: int = 0) -> set[str]:
+        """Return the file names of all shards; `append` is the number of the append that writes them, or 0."""
+        return {
+            shard_name(shard_prefix(name, append), number, split.count, self.suffix)
+            for name, split in self.splits.items()
+            for number in range(split.count)
+        }
 
 
 class SumTallies(beam.CombineFn):  # type: ignore[misc]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from beam_jobs.append import Base, plan_append
 from beam_jobs.listing import TextBytes
 from beam_jobs.options import SKIP, ConvertOptions
-from beam_jobs.output import refuse_strays
+from beam_jobs.output import refuse_strays, suffix_for
 from beam_jobs.packing import packs
 from beam_jobs.plan import Plan, make_plan
 from beam_jobs.progress import ProgressReport
@@ -57,9 +58,9 @@ def planned(
     progress: ProgressReport,
     left_out: Iterable[Mapping[str, tuple[int, int]]] = (),
 ) -> Plan:
-    """The plan of what a run has counted, its totals reported.
+    """Return the plan of what a run has counted, and report its totals.
 
-    OutputError where the output has shards of another plan, SourceError where there is nothing to convert.
+    OutputError if the output has shards of another plan, SourceError if there is nothing to convert.
     `left_out` says in parts how many documents of each split are left out, and their bytes; never beside a base.
     """
     if base is None and not tally.splits and listing_rejects(options.output):
@@ -96,9 +97,10 @@ def _plan(
     base: Base | None,
     left_out: Mapping[str, tuple[int, int]] | None = None,
 ) -> Plan:
-    if base is None:
-        return make_plan(tally, ratios, options, overhead, left_out)
-    return plan_append(tally, ratios, options, overhead)
+    if base is not None:
+        plan = plan_append(tally, ratios, options, overhead)
+        return dataclasses.replace(plan, suffix=suffix_for(options, base.manifest))
+    return dataclasses.replace(make_plan(tally, ratios, options, overhead, left_out), suffix=suffix_for(options))
 
 
 def _passed_over(error: BadRecordError) -> None:

@@ -22,7 +22,7 @@ import numpy as np
 
 from tpudata.errors import BadRecordError, CorruptionError
 from tpudata.format.keys import Entries
-from tpudata.format.layout import REJECTS_FOLDER, SHARD_SUFFIX, is_listing_rejects
+from tpudata.format.layout import REJECTS_FOLDER, is_listing_rejects, shard_stem
 from tpudata.format.written_files import WrittenFile
 from tpudata.storage import storage_for
 
@@ -99,7 +99,7 @@ class Rejects:
 
 def rejects_name(shard: str) -> str:
     """Path of a shard's rejects below the dataset's folder, such as `rejects/train-00000-of-00012.jsonl`."""
-    return f"{REJECTS_FOLDER}/{shard.removesuffix(SHARD_SUFFIX)}.jsonl"
+    return f"{REJECTS_FOLDER}/{shard_stem(shard)}.jsonl"
 
 
 def reject_line(error: BadRecordError) -> bytes:

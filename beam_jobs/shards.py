@@ -30,9 +30,10 @@ from beam_jobs.reference import Reference
 from beam_jobs.rejects import Rejects, rejects_name
 from tpudata.errors import BadRecordError, CorruptionError, SourceError
 from tpudata.format import ShardIndex, index_name, shard_name
+from tpudata.format.dali_index import write_dali_index
 from tpudata.format.example import MAX_EXAMPLE_BYTES
 from tpudata.format.keys import Entries, ShardKeys
-from tpudata.format.layout import keys_name, shard_prefix
+from tpudata.format.layout import dali_index_name, keys_name, shard_prefix
 from tpudata.format.shard import write_shard_files
 from tpudata.format.written_files import WrittenFile
 from tpudata.storage import storage_for
@@ -80,6 +81,7 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
         keys: whether to write down what each shard was made from, for an append.
         append: number of the append that writes them, or 0.
         claim: the run's, which it must still hold when it begins a shard; or None.
+        dali_index: whether to write the index for DALI of each shard.
     """
 
     def __init__(
@@ -92,9 +94,11 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
         keys: bool = False,
         append: int = 0,
         claim: Claim | None = None,
+        dali_index: bool = False,
     ) -> None:
         super().__init__()
         self._claim = claim
+        self._dali_index = dali_index
         self._keep_equal = keep_equal
         self._keys = keys
         self._append = append
@@ -131,10 +135,12 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
             give_up(self._output, self._claim)
             raise
         check_claim(self._output, self._claim)
-        name = shard_name(shard_prefix(split, self._append), number, plan.splits[split].count)
+        name = shard_name(shard_prefix(split, self._append), number, plan.splits[split].count, plan.suffix)
         entries = known_entries(inside)
         inputs = _inputs_digest(entries, labels, self._converter, learned)
         finished = self._finished(name, inputs) if self._resume else None
+        if self._resume:
+            self._match_dali_index(name, None if finished is None else finished[0])
         if finished is not None:
             kept, files = finished
             self._shards_kept.inc()
@@ -163,6 +169,7 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
             itertools.chain([first], records),
             lambda: {_INPUTS: inputs, _RECORDS: counted.to_json(), _REJECTED: rejects.counts()},
             compression=self._compression,
+            dali_index=self._dali_index,
             # A run that began with an empty folder finds a shard only where another run writes there, or it wrote it itself.
             replace=self._resume,
         )
@@ -251,7 +258,7 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
     def _remove_shard(self, name: str) -> None:
         """Removes what a run with other inputs has left under the name of a shard."""
         storage = storage_for(self._output)
-        for path in (name, index_name(name), keys_name(name), rejects_name(name)):
+        for path in (name, index_name(name), keys_name(name), dali_index_name(name), rejects_name(name)):
             storage.delete(storage.join(self._output, path))
 
     def _write_keys(self, name: str, keys: ShardKeys) -> WrittenFile:
@@ -260,6 +267,14 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
         with storage.create(storage.join(self._output, keys_name(name))) as file:
             file.write(data)
         return WrittenFile.of(keys_name(name), data)
+
+    def _match_dali_index(self, name: str, kept: ShardIndex | None) -> None:
+        """Make what a killed run left for DALI of a shard fit this run: `kept` is the shard's index if it is kept."""
+        if not self._dali_index:
+            storage = storage_for(self._output)
+            storage.delete(storage.join(self._output, dali_index_name(name)))
+        elif kept is not None:
+            write_dali_index(self._output, name, kept)
 
     def _finished(self, name: str, inputs: str) -> tuple[ShardIndex, tuple[WrittenFile, ...]] | None:
         """Return the index and the files of a shard that is whole and made from these inputs, or None."""

@@ -5,6 +5,7 @@ The steps are those of every conversion; only the first, which writes the exampl
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -21,12 +22,14 @@ from beam_jobs.grouping import GroupByShard
 from beam_jobs.labels import Labels
 from beam_jobs.options import DEFAULT_SHARD_BYTES, ConvertOptions, SplitShares, parse_size
 from beam_jobs.output import (
+    check_has_dali_index,
     give_up,
     look_at_output,
     refuse_another_dataset,
     refuse_foreign_metadata,
     refuse_strays,
     remove_dataset,
+    suffix_for,
 )
 from beam_jobs.plan import Plan, SumTallies, make_plan
 from beam_jobs.runner import is_in_process
@@ -74,6 +77,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         shards_multiple_of: the number of shards of every split is a multiple of this.
         seed: of the shuffled order.
         compression: of the shards: None or `"gzip"`.
+        dali_index: shards get an index for NVIDIA DALI, too.
         resume: carry on a killed run: keep its finished shards, write the rest.
         overwrite: replace the dataset in the output; what its manifest lists is removed when the pipeline runs.
 
@@ -102,6 +106,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         shards_multiple_of: int = 1,
         seed: int = 0,
         compression: str | None = None,
+        dali_index: bool = False,
         resume: bool = False,
         overwrite: bool = False,
     ) -> None:
@@ -120,6 +125,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
             shards_multiple_of=shards_multiple_of,
             seed=seed,
             compression=compression,
+            dali_index=dali_index,
             resume=resume,
             overwrite=overwrite,
         )
@@ -161,7 +167,12 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         return (
             spooled.packs
             | "GroupByShard" >> GroupByShard(plan)
-            | "WriteShards" >> beam.ParDo(WriteShards(options, converter, keep_equal=True, claim=claim), plan, labels)
+            | "WriteShards"
+            >> beam.ParDo(
+                WriteShards(options, converter, keep_equal=True, claim=claim, dali_index=options.dali_index),
+                plan,
+                labels,
+            )
             | "Collect" >> beam.combiners.ToList()
             | "WriteMetadata"
             >> beam.ParDo(
@@ -201,15 +212,16 @@ def _planned(
         summary = ExampleSummary()
         for part in parts:
             summary.merge(part)
-        converter.features(summary, labels)
-        plan = make_plan(tally, {}, options, 0)
+        features = converter.features(summary, labels)
+        plan = dataclasses.replace(make_plan(tally, {}, options, 0), suffix=suffix_for(options))
         storage = storage_for(options.output)
         if storage.stat(storage.join(options.output, MANIFEST_NAME)) is not None:
             if options.overwrite:
-                refuse_foreign_metadata(options.output, options.compression, labelled=bool(labels.names))
+                refuse_foreign_metadata(options.output, options.compression, features, labelled=bool(labels.names))
                 remove_dataset(options.output)
             else:
                 refuse_another_dataset(options.output, options.deciding(), plan.fingerprint)
+                check_has_dali_index(options)
         refuse_strays(options.output, plan.shard_names())
     except StorageError:
         # Another attempt may do better.

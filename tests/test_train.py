@@ -294,10 +294,29 @@ def test_a_batch_that_the_cores_cannot_split_is_told_in_a_line(
     assert not (tmp_path / "model").exists()
 
 
-def test_labels_with_an_offset_count_the_background(tmp_path: Path) -> None:
-    write_digits(tmp_path / "d", {"train": 40}, label_offset=1)
-    assert _train(tmp_path / "d", tmp_path / "m", "--mode=train", "--train-steps=1") == 0
-    assert _json(tmp_path / "m" / "train_config.json")["params"]["num_classes"] == 11
+@pytest.mark.parametrize(
+    ("flags", "num_classes", "label_offset"),
+    [([], 10, 1), (["--param=label_offset=0"], 11, 0), (["--param=num_classes=12"], 12, 1)],
+)
+def test_a_model_is_given_the_offset_of_the_labels(
+    tmp_path: Path, flags: list[str], num_classes: int, label_offset: int
+) -> None:
+    write_digits(tmp_path / "d", {"train": 40, "validation": 20}, label_offset=1)
+    assert _train(tmp_path / "d", tmp_path / "m", "--train-steps=1", *flags) == 0
+    params = _json(tmp_path / "m" / "train_config.json")["params"]
+    assert (params["num_classes"], params["label_offset"]) == (num_classes, label_offset)
+    assert _train(tmp_path / "d", tmp_path / "m", "--mode=predict", *flags) == 0
+    lines = [json.loads(line) for line in (tmp_path / "m" / "predictions.jsonl").read_text().splitlines()]
+    assert len(lines) == 20
+    assert all(len(line["probabilities"]) == num_classes for line in lines)
+    assert all(line["label_name"] == str(line["label"] - 1) for line in lines)
+
+
+def test_an_offset_that_the_labels_do_not_have_is_rejected(
+    digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _train(digits_dataset, tmp_path / "m", "--param=label_offset=1") == 2
+    assert "labels of " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

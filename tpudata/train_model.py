@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tpudata.errors import DatasetError, UsageError
@@ -32,8 +32,7 @@ def model_params(options: TrainOptions, dataset: Dataset, label: Feature | None)
     defaults = param_defaults(options.model)
     known: dict[str, Any] = {"seed": options.seed}
     if label is not None and label.num_classes is not None:
-        # Labels are fed as stored, so with an offset of 1 there is one more than there are classes.
-        known["num_classes"] = label.num_classes + label.label_offset
+        known |= _classes(label, options.params, has_offset=defaults is not None and "label_offset" in defaults)
     tokenizer = dataset.manifest.options.get("tokenizer")
     if isinstance(tokenizer, dict) and "vocab_size" in tokenizer:
         known["vocab_size"] = tokenizer["vocab_size"]
@@ -43,7 +42,7 @@ def model_params(options: TrainOptions, dataset: Dataset, label: Feature | None)
     if defaults is None:
         return {**known, **asked}
     known = {name: value for name, value in known.items() if name in defaults}
-    _check_sizes(options, dataset, known, asked)
+    _check_sizes(options, dataset, label, known, asked)
     if "vocab_size" in defaults and not {"vocab_size"} & {*known, *asked}:
         _refuse_textless(options, dataset)
     if "decay_steps" in defaults and asked.get("schedule", defaults.get("schedule")) == "cosine":
@@ -53,20 +52,43 @@ def model_params(options: TrainOptions, dataset: Dataset, label: Feature | None)
     return {**known, **asked}
 
 
-def _check_sizes(options: TrainOptions, dataset: Dataset, known: dict[str, Any], asked: dict[str, Any]) -> None:
-    """Checks that the model has an output for each class or token that the dataset has."""
+def _classes(label: Feature, asked: Mapping[str, Any], *, has_offset: bool) -> dict[str, int]:
+    """Return the parameters for a label: labels are fed as stored, so the model is given the offset, or outputs for all before it.
+
+    Args:
+        label: of the dataset.
+        asked: parameters that the user gives.
+        has_offset: whether the model has the parameter `label_offset`.
+    """
+    assert label.num_classes is not None
+    if not has_offset or not label.label_offset:
+        return {"num_classes": label.num_classes + label.label_offset}
+    offset = asked.get("label_offset", label.label_offset)
+    before = label.label_offset - offset if isinstance(offset, int) and 0 <= offset < label.label_offset else 0
+    return {"num_classes": label.num_classes + before, "label_offset": label.label_offset}
+
+
+def _check_sizes(
+    options: TrainOptions, dataset: Dataset, label: Feature | None, known: dict[str, Any], asked: dict[str, Any]
+) -> None:
+    """Check that the model has an output for each class or token that the dataset has."""
+    offset, first = asked.get("label_offset"), 0 if label is None else label.label_offset
+    if label is not None and label.num_classes is not None and isinstance(offset, int) and offset > first:
+        raise UsageError(
+            f"params: label_offset={offset}, and the labels of {dataset.path} begin with {first}: leave label_offset out"
+        )
     for name, what in (("num_classes", "labels"), ("vocab_size", "token ids")):
         least, given = known.get(name), asked.get(name)
         if least == 1 and given is None:
             raise DatasetError(
                 f"{options.model} tells {what} apart, and {dataset.path} has one alone: convert a folder with several classes"
             )
-        # Where labels begin with 1, a model may be told so instead of counting one more.
-        offset = asked.get("label_offset", 0)
-        if least is not None and isinstance(given, int) and isinstance(offset, int) and given + offset < least:
+        if least is not None and isinstance(given, int) and given < least:
+            highest = least - 1
+            if name == "num_classes" and label is not None and label.num_classes is not None:
+                highest = label.label_offset + label.num_classes - 1
             raise UsageError(
-                f"params: {name}={given}, and {dataset.path} has {what} up to {least - 1}: leave {name} out, or give "
-                f"{least - offset}"
+                f"params: {name}={given}, and {dataset.path} has {what} up to {highest}: leave {name} out, or give {least}"
             )
 
 

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import apache_beam as beam
 import numpy as np
 import pytest
 import tensorflow as tf
 
+import tpudata
 from beam_jobs.images import run
 from tests.beam_jobs.images import encode
 from tests.beam_jobs.test_images import digests
 from tests.beam_jobs.test_write_examples import COUNT, flower, write
 from tpudata.cli import main
 from tpudata.errors import OutputError, UsageError
-from tpudata.format import open_dataset
+from tpudata.format import Manifest, open_dataset
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +54,10 @@ def records(folder: Path) -> list[Any]:
 def test_the_records_are_those_of_shards_that_are_not_compressed(convert: Callable[..., Path]) -> None:
     plain, packed = convert("plain"), convert("packed", "--compression=gzip")
     assert records(packed) == records(plain)
-    names = [f"train-0000{number}-of-00002.tfrecord" for number in range(2)]
+    names = [f"train-0000{number}-of-00002.tfrecord.gz" for number in range(2)]
+    assert sorted(path.name for path in packed.glob("train-*")) == names
     for name in names:
-        assert gzip.decompress((packed / name).read_bytes()) == (plain / name).read_bytes()
+        assert gzip.decompress((packed / name).read_bytes()) == (plain / name.removesuffix(".gz")).read_bytes()
     read = tf.data.TFRecordDataset([str(packed / name) for name in names], compression_type="GZIP")
     assert len(list(read)) == 150
     assert main(["verify", str(packed)]) == 0
@@ -75,16 +79,77 @@ def test_resume_and_overwrite(convert: Callable[..., Path]) -> None:
     # What a killed run leaves: one shard, and another whose index is not there yet.
     for name in ("manifest.json", "index/train-00001-of-00002.index"):
         (whole / name).unlink()
-    kept = (whole / "train-00000-of-00002.tfrecord").stat().st_mtime_ns
+    kept = (whole / "train-00000-of-00002.tfrecord.gz").stat().st_mtime_ns
     convert("whole", "--compression=gzip", "--resume")
     assert digests(whole) == due
-    assert (whole / "train-00000-of-00002.tfrecord").stat().st_mtime_ns == kept
+    assert (whole / "train-00000-of-00002.tfrecord.gz").stat().st_mtime_ns == kept
     with pytest.raises(OutputError, match="compression = 'gzip', and now it is None"):
         convert("whole", "--resume")
     # A shard of a killed run that was compressed is no finished one of a run that does not compress.
     (whole / "manifest.json").unlink()
-    assert digests(convert("whole", "--resume")) == digests(convert("plain"))
+    with pytest.raises(OutputError, match=r"of another run, such as train-00000-of-00002\.tfrecord\.gz"):
+        convert("whole", "--resume")
+    plain = digests(convert("plain"))
+    (convert("killed") / "manifest.json").unlink()
+    with pytest.raises(OutputError, match=r"of another run, such as train-00000-of-00002\.tfrecord:"):
+        convert("killed", "--compression=gzip", "--resume")
+    assert digests(convert("killed", "--resume")) == plain
     assert digests(convert("plain", "--compression=gzip", "--overwrite")) == due
+
+
+def test_beam_sees_the_compression_by_the_name(convert: Callable[..., Path], tmp_path: Path) -> None:
+    folder = convert("packed", "--compression=gzip")
+    pipeline = beam.Pipeline("BundleBasedDirectRunner")
+    found = pipeline | beam.io.ReadFromTFRecord(f"{folder}/train-*")
+    _ = found | beam.Map(bytes.hex) | beam.io.WriteToText(f"{tmp_path}/read")
+    pipeline.run().wait_until_finish()
+    lines = [line for path in tmp_path.glob("read-*") for line in path.read_text().splitlines()]
+    files = tf.io.gfile.glob(f"{folder}/train-*")
+    due = tf.data.TFRecordDataset(files, compression_type="GZIP").as_numpy_iterator()
+    assert sorted(lines) == sorted(record.hex() for record in due)
+
+
+def named_as_before(folder: Path) -> Path:
+    """Rename the shards of a dataset as earlier versions did, which wrote no `tfds` either."""
+    text = (folder / "manifest.json").read_text()
+    manifest = Manifest.from_bytes(text.replace(".tfrecord.gz", ".tfrecord").encode())
+    (folder / "manifest.json").write_bytes(manifest.to_bytes())
+    for path in folder.glob("*.tfrecord.gz"):
+        path.rename(path.with_suffix(""))
+    return folder
+
+
+def test_shards_with_the_names_of_earlier_versions(drawn: Path, tmp_path: Path) -> None:
+    source, output = tmp_path / "in", tmp_path / "out"
+    shutil.copytree(drawn, source)
+    flags = ["--input", str(source), "--output", str(output), "--layout=raw", "--num-shards=2", "--compression=gzip"]
+    assert run(flags) == 0
+    due = records(output)
+    named_as_before(output)
+    names = sorted(path.name for path in output.glob("train-*"))
+    assert names == ["train-00000-of-00002.tfrecord", "train-00001-of-00002.tfrecord"]
+
+    assert records(output) == due
+    assert main(["verify", str(output)]) == 0
+    assert main(["inspect", str(output)]) == 0
+    input_fn = tpudata.make_input_fn(str(output), "train", training=False)
+    assert sum(len(labels) for _, labels in input_fn({"batch_size": 50})) == 150
+    assert run([*flags, "--resume"]) == 0
+
+    (output / "index" / "train-00001-of-00002.index").unlink()
+    (output / "manifest.json").unlink()
+    assert run([*flags, "--resume"]) == 0
+    assert sorted(path.name for path in output.glob("train-*")) == names
+    assert records(output) == due
+
+    (source / "cats" / "new.png").write_bytes((source / "cats" / "000.png").read_bytes())
+    assert run([*flags[:-2], "--compression=gzip", "--num-shards=1", "--append"]) == 0
+    assert sorted(path.name for path in output.glob("train-a*")) == ["train-a001-00000-of-00001.tfrecord"]
+    assert len(records(output)) == 151
+    assert main(["verify", str(output)]) == 0
+    assert run([*flags, "--overwrite"]) == 0
+    assert sorted(path.name for path in output.glob("train-*")) == [f"{name}.gz" for name in names]
+    assert main(["verify", str(output)]) == 0
 
 
 def test_inspect_says_so(convert: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:

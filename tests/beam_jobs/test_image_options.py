@@ -9,7 +9,6 @@ import tensorflow as tf
 from PIL import Image
 
 from beam_jobs.image_options import ImageOptions, add_image_flags, image_options
-from beam_jobs.images import run
 from tpudata import RecordSource, open_dataset
 from tpudata.cli import main
 from tpudata.errors import UsageError
@@ -101,12 +100,3 @@ def test_our_reader_takes_it_too(for_tpu: Path) -> None:
     label = manifest.feature("image/class/label")
     assert (label.num_classes, label.label_offset) == (2, 1)
     assert {record["image/class/label"] for record in RecordSource(for_tpu, "train")} <= {1, 2}
-
-
-@pytest.mark.parametrize("flags", [["--layout", "raw"], ["--label-offset", "2"]])
-def test_what_contradicts_a_reader_is_rejected(flags: list[str], tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
-    with pytest.raises(UsageError, match=flags[0]):
-        run(["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--for", "tensorflow-tpu", *flags])
-    with pytest.raises(UsageError, match="allowed is tensorflow-tpu"):
-        run(["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--for", "pytorch"])

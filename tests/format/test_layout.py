@@ -9,12 +9,14 @@ import pytest
 from tpudata.format import index_name, shard_name
 from tpudata.format.layout import (
     append_of,
+    dali_index_name,
     is_listing_rejects,
     is_shard_name,
     keys_name,
     place_of,
     prefix_of,
     shard_prefix,
+    shard_suffix,
 )
 
 
@@ -31,6 +33,33 @@ def test_names(split: str, number: int, count: int, name: str) -> None:
     assert place_of(shard_name(split, number, count)) == (number, count)
     assert index_name(shard_name(split, number, count)) == f"index/{name}.index"
     assert fnmatch.fnmatch(shard_name(split, number, count), f"{split}-*")  # The glob of tensorflow/tpu's readers.
+
+
+def test_names_of_compressed_shards() -> None:
+    name = shard_name("train", 3, 12, shard_suffix("gzip"))
+    assert name == "train-00003-of-00012.tfrecord.gz"
+    assert is_shard_name(name)
+    assert fnmatch.fnmatch(name, "train-*")
+    assert (place_of(name), prefix_of(name)) == ((3, 12), "train")
+    names = {index_name(name), keys_name(name), dali_index_name(name)}
+    assert names == {f"index/train-00003-of-00012.{suffix}" for suffix in ("index", "keys", "idx")}
+    assert not is_shard_name(f"{name}.gz")
+
+
+@pytest.mark.parametrize(
+    ("compression", "present", "suffix"),
+    [
+        (None, [], ".tfrecord"),
+        (None, ["train-00000-of-00001.tfrecord.gz"], ".tfrecord"),
+        ("gzip", [], ".tfrecord.gz"),
+        ("gzip", ["labels.txt", "train-00000-of-00001.tfrecord.gz"], ".tfrecord.gz"),
+        ("gzip", ["manifest.json", "train-00000-of-00001.tfrecord"], ".tfrecord"),
+    ],
+)
+def test_new_shards_are_named_like_those_that_they_join(
+    compression: str | None, present: list[str], suffix: str
+) -> None:
+    assert shard_suffix(compression, present) == suffix
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,7 @@ def test_on_disk_it_is_as_documented() -> None:
         "converted",
         "counts",
         "created_by",
+        "dali_index",
         "features",
         "format_version",
         "keys",
@@ -97,6 +98,7 @@ def test_on_disk_it_is_as_documented() -> None:
         "rejects",
         "source",
         "splits",
+        "tfds",
     ]
     assert value["format_version"] == 1
     assert value["splits"]["train"] == {

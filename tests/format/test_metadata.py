@@ -24,7 +24,8 @@ def test_labels_stand_one_to_a_line(tmp_path: Path) -> None:
     assert (tmp_path / "labels.txt").read_text("utf-8") == "cat\nhündchen, klein\n"
     assert open_dataset(str(tmp_path)).labels() == ("cat", "hündchen, klein")
     crc32c = google_crc32c.value((tmp_path / "labels.txt").read_bytes())
-    assert open_dataset(str(tmp_path)).manifest == dataclasses.replace(manifest(2), labels_crc32c=crc32c)
+    due = dataclasses.replace(manifest(2), labels_crc32c=crc32c, tfds="tpudata:1.0.0")
+    assert open_dataset(str(tmp_path)).manifest == due
 
 
 def test_without_classes_there_is_no_labels_file(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,8 @@ import pytest
 import tensorflow_datasets as tfds
 
 from tests.datasets import write_dataset, write_images
-from tpudata import open_dataset
-from tpudata.format import Feature, verify, write_metadata
+from tpudata.format import Feature, open_dataset, verify, write_metadata
+from tpudata.format.tfds import dataset_info, features, name_of
 
 # tensorflow_datasets 4.9 asks protobuf for a field's label, which protobuf 5 deprecates.
 pytestmark = pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated:DeprecationWarning")
@@ -37,50 +38,6 @@ def test_images_with_their_counts_features_and_labels(tmp_path: Path) -> None:
             number = int(example["image/filename"].decode().removeprefix(f"{split}/").removesuffix(".png"))
             np.testing.assert_array_equal(example["image/encoded"], images[split][number])
             assert example["image/class/label"] == labels[split][number]
-
-
-def test_class_names_and_supervised_keys(tmp_path: Path) -> None:
-    images = {"train": [np.full((2, 2, 1), number, np.uint8) for number in range(10)]}
-    for layout, label in (("imagenet", "image/class/label"), ("raw", "label")):
-        folder = tmp_path / layout / "1.0.0"
-        write_images(str(folder), images, {"train": list(range(10))}, shape=(2, 2, 1), layout=layout)
-        builder = tfds.builder_from_directory(str(folder))
-        feature = builder.info.features[label]
-        assert feature.names == [f"class {number}" for number in range(10)]
-        assert feature.int2str(3) == "class 3"
-        # `--output DATA_DIR/NAME/1.0.0` is the layout of a dataset by name.
-        loaded = tfds.load(layout, data_dir=str(tmp_path), split="train", as_supervised=True)
-        seen = [(int(image[0, 0, 0]), int(number)) for image, number in tfds.as_numpy(loaded)]
-        assert sorted(seen) == [(number, number) for number in range(10)]
-        assert list(verify(str(folder))) == []
-
-
-def test_class_names_that_tfds_does_not_take(tmp_path: Path) -> None:
-    features = [Feature("x", "int64", "int64"), Feature("label", "int64", "int64", num_classes=2, label_offset=1)]
-    folder = write_dataset(
-        str(tmp_path), {"train": [{"x": 1, "label": 1}]}, features, layout="other", shards=1, classes=2
-    )
-    assert tfds.builder_from_directory(folder).info.features["label"].names == ["unused 0", "class 0", "class 1"]
-    dataset = open_dataset(folder)
-    for names in (["cat", "cat "], ["unused 0", "cat"]):
-        (tmp_path / "label.labels.txt").unlink(missing_ok=True)
-        write_metadata(folder, dataset.manifest, names)
-        assert not (tmp_path / "label.labels.txt").exists()
-        assert tfds.builder_from_directory(folder).info.features["label"].num_classes == 3
-        assert list(verify(folder)) == []
-
-
-def test_a_dataset_of_an_earlier_version_verifies(tmp_path: Path) -> None:
-    images = {"train": [np.zeros((2, 2, 1), np.uint8)] * 3}
-    write_images(str(tmp_path), images, {"train": [0, 1, 2]}, shape=(2, 2, 1), layout="raw")
-    info = tmp_path / "dataset_info.json"
-    content = json.loads(info.read_text())
-    assert content.pop("supervisedKeys") == {"input": "image_raw", "output": "label"}
-    info.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")
-    (tmp_path / "label.labels.txt").unlink()
-    assert list(verify(str(tmp_path))) == []
-    (tmp_path / "label.labels.txt").write_text("other\n")
-    assert [defect.path for defect in verify(str(tmp_path))] == [str(tmp_path / "label.labels.txt")]
 
 
 def test_other_kinds_of_features(tmp_path: Path) -> None:
@@ -109,3 +66,98 @@ def test_other_kinds_of_features(tmp_path: Path) -> None:
     assert example["image_raw"].tobytes() == b"abcd"
     assert example["image_raw"].shape == (2, 2, 1)
     assert example["label"] == 2
+
+
+def write_rows(folder: Path, label: Feature, names: list[str], shape: tuple[int, ...] = (2, 2, 3)) -> str:
+    """Write a raw picture for each class, whose pixels are the number of the class."""
+    pixels = Feature("image_raw", "bytes", "uint8", shape, "raw")
+    size = int(np.prod(shape))
+    records = [
+        {"image_raw": bytes([number] * size), label.name: number + label.label_offset} for number in range(len(names))
+    ]
+    write_dataset(str(folder), {"train": records}, [pixels, label], layout="raw", shards=1, classes=len(names))
+    write_metadata(str(folder), open_dataset(str(folder)).manifest, names)
+    return str(folder)
+
+
+@pytest.mark.parametrize("name", ["label", "image/class/label"])
+@pytest.mark.parametrize("offset", [0, 1, 3])
+def test_class_names_and_supervised_keys(tmp_path: Path, name: str, offset: int) -> None:
+    names = ["cat", "grüne Ente", "background"]
+    label = Feature(name, "int64", "int64", num_classes=3, label_offset=offset)
+    builder = tfds.builder_from_directory(write_rows(tmp_path, label, names))
+    found = builder.info.features[name]
+    assert [found.int2str(number + offset) for number in range(3)] == names
+    assert [found.str2int(each) for each in names] == [offset, offset + 1, offset + 2]
+    assert found.num_classes == 3 + offset
+    assert len({*found.names}) == 3 + offset
+    assert builder.info.supervised_keys == ("image_raw", name)
+    pairs = list(builder.as_dataset(split="train", as_supervised=True).as_numpy_iterator())
+    assert sorted((int(pixels[0, 0, 0]), int(number)) for pixels, number in pairs) == [
+        (0, offset),
+        (1, offset + 1),
+        (2, offset + 2),
+    ]
+    assert list(verify(str(tmp_path))) == []
+
+
+@pytest.mark.parametrize("names", [[" cat", "cat"], ["  ", "cat"]])
+def test_class_names_that_tfds_cannot_hold_are_left_out(tmp_path: Path, names: list[str]) -> None:
+    label = Feature("label", "int64", "int64", num_classes=2)
+    builder = tfds.builder_from_directory(write_rows(tmp_path, label, names))
+    assert not (tmp_path / "label.labels.txt").exists()
+    assert builder.info.features["label"].int2str(1) == "1"
+    assert list(verify(str(tmp_path))) == []
+
+
+def test_load_finds_a_dataset_by_name_and_version(tmp_path: Path) -> None:
+    label = Feature("label", "int64", "int64", num_classes=2)
+    write_rows(tmp_path / "pets" / "1.10.0", label, ["cat", "dog"])
+    write_rows(tmp_path / "pets" / "1.2.0", label, ["cat", "dog", "eel"])
+    dataset, info = tfds.load("pets", data_dir=str(tmp_path), split="train", as_supervised=True, with_info=True)
+    assert len(list(dataset)) == 2
+    assert (info.name, str(info.version), info.full_name) == ("pets", "1.10.0", "pets/1.10.0")
+    assert tfds.builder("pets:1.2.0", data_dir=str(tmp_path)).info.splits["train"].num_examples == 3
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        ("data/pets/1.0.0", "pets:1.0.0"),
+        ("/data/pets/2.10.3/", "pets:2.10.3"),
+        ("gs://bucket/pets/1.0.0", "pets:1.0.0"),
+        ("data/pets", "tpudata:1.0.0"),
+        ("data/my-pets/1.0.0", "tpudata:1.0.0"),
+        ("data/pets/1.0", "tpudata:1.0.0"),
+        ("data/pets/01.0.0", "tpudata:1.0.0"),
+    ],
+)
+def test_the_name_is_that_of_the_folder(folder: str, name: str) -> None:
+    assert name_of(folder) == name
+
+
+def test_a_dataset_without_labels_has_no_supervised_keys(tmp_path: Path) -> None:
+    text = Feature("text", "bytes", "string", encoding="utf8")
+    write_dataset(str(tmp_path), {"train": [{"text": "ä"}]}, [text], layout="text", shards=1)
+    assert tfds.builder_from_directory(str(tmp_path)).info.supervised_keys is None
+
+
+def test_metadata_of_earlier_versions_is_no_defect(tmp_path: Path) -> None:
+    write_rows(tmp_path, Feature("label", "int64", "int64", num_classes=2), ["cat", "dog"])
+    manifest = dataclasses.replace(open_dataset(str(tmp_path)).manifest, tfds=None)
+    value = json.loads(manifest.to_bytes())
+    assert value.pop("tfds") is None
+    (tmp_path / "label.labels.txt").unlink()
+    (tmp_path / "dataset_info.json").write_bytes(dataset_info(manifest))
+    (tmp_path / "manifest.json").write_bytes(manifest.to_bytes())
+    assert b"supervised" not in dataset_info(manifest)
+    assert (tmp_path / "features.json").read_bytes() == features(manifest)
+    assert list(verify(str(tmp_path))) == []
+
+
+@pytest.mark.parametrize("damage", ["missing", "changed"])
+def test_verify_names_damaged_class_names(tmp_path: Path, damage: str) -> None:
+    write_rows(tmp_path, Feature("label", "int64", "int64", num_classes=2), ["cat", "dog"])
+    path = tmp_path / "label.labels.txt"
+    path.unlink() if damage == "missing" else path.write_text("dog\ncat\n")
+    assert [defect.path for defect in verify(str(tmp_path))] == [str(path)]

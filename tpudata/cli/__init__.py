@@ -23,6 +23,7 @@ COMMANDS = {
     "convert": "make a dataset: raw files to TFRecord shards",
     "inspect": "show what is in a dataset",
     "verify": "re-read a dataset and name everything that is damaged",
+    "index": "write the index that NVIDIA DALI and the tfrecord package read",
     "bench": "measure how fast a dataset is fed, stage by stage, and what limits it",
     "train": "train, evaluate, predict with or export a model on a dataset",
     "doctor": "look at versions, devices, a TPU and gs://, and rehearse a model",

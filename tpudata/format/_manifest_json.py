@@ -21,6 +21,7 @@ _NAMES = {
 _NULL = type(None)
 _INT64_MAX = 2**63 - 1
 _CRC32C = re.compile(r"[0-9a-f]{8}")
+_TFDS = re.compile(r"[a-zA-Z][a-zA-Z0-9_]*:[0-9]+\.[0-9]+\.[0-9]+")
 _SHOWN_CHARACTERS = 60
 
 _Keys = Mapping[str, tuple[type, ...]]
@@ -86,6 +87,11 @@ def check_manifest_json(value: Any) -> None:
     for number, name in enumerate(rejects):
         _check(f"rejects[{number}]", name, (str,))
     _check("keys", value.get("keys", False), (bool,))
+    _check("dali_index", value.get("dali_index", False), (bool,))
+    tfds = value.get("tfds")
+    _check("tfds", tfds, (str, _NULL))
+    if tfds is not None and not _TFDS.fullmatch(tfds):
+        raise ValueError(f"tfds is {_shown(tfds)}, not a name and version such as 'pets:1.0.0'")
     _check_object("source", value["source"], _SOURCE)
 
 

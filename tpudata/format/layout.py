@@ -1,9 +1,10 @@
 """Where things stand in a dataset's folder, and what its files are called.
 
-DIR/train-00000-of-00012.tfrecord ...    the shards
+DIR/train-00000-of-00012.tfrecord ...    the shards; compressed ones end in .tfrecord.gz
 DIR/train-a001-00000-of-00003.tfrecord   those that the first append added, and so on
 DIR/index/train-00000-of-00012.index     their indexes, see tpudata.format.index
 DIR/index/train-00000-of-00012.keys      what they were made from, see tpudata.format.keys
+DIR/index/train-00000-of-00012.idx       if asked for, an index for NVIDIA DALI, see tpudata.format.dali_index
 DIR/rejects/train-00000-of-00012.jsonl   the inputs of a shard that were refused, a JSON object each; no file where there are none
 DIR/rejects/listing-0123456789ab.jsonl   refused inputs that are of no shard
 DIR/labels.txt                           class names, a line each
@@ -12,26 +13,49 @@ DIR/dataset_info.json, features.json     TFDS metadata, see tpudata.format.tfds
 DIR/manifest.json                        see tpudata.format.manifest
 
 A shard whose inputs were all refused is not there: the numbers of the others have a gap.
+
+Datasets of earlier versions may have compressed shards that end in `.tfrecord`; the manifest's `compression` decides how a
+shard is read, not its name. An append, or a run that carries on, uses the ending that the shards there have.
 """
 
 import re
+from collections.abc import Iterable
 
 LABELS_NAME = "labels.txt"
 INDEX_FOLDER = "index"
 REJECTS_FOLDER = "rejects"
-SHARD_SUFFIX = ".tfrecord"
+PLAIN_SUFFIX, GZIP_SUFFIX = ".tfrecord", ".tfrecord.gz"
+SHARD_SUFFIXES = (PLAIN_SUFFIX, GZIP_SUFFIX)
 # No separator and no leading dot or dash: a name is never a path, a hidden file or a flag.
 _SPLIT = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 # Ten million shards are more than there are, and few enough to count to.
-_SHARD = re.compile(rf"{_SPLIT}-([0-9]{{5,7}})-of-([0-9]{{5,7}}){re.escape(SHARD_SUFFIX)}")
+_SHARD = re.compile(rf"{_SPLIT}-([0-9]{{5,7}})-of-([0-9]{{5,7}})(\.tfrecord(?:\.gz)?)")
 # The name of a split that is converted has no dash, so this is no part of one.
 _APPEND = re.compile(r"-a([0-9]{3,})$")
 _LISTING_REJECTS = re.compile(r"listing-[0-9a-f]+\.jsonl")
 
 
-def shard_name(split: str, number: int, count: int) -> str:
-    """File name of a split's shard, such as `train-00000-of-00012.tfrecord`."""
-    return f"{split}-{number:05d}-of-{count:05d}{SHARD_SUFFIX}"
+def shard_name(split: str, number: int, count: int, suffix: str = PLAIN_SUFFIX) -> str:
+    """Return the file name of a split's shard, such as `train-00000-of-00012.tfrecord`."""
+    return f"{split}-{number:05d}-of-{count:05d}{suffix}"
+
+
+def shard_suffix(compression: str | None, present: Iterable[str] = ()) -> str:
+    """Return the ending of the names of a dataset's shards.
+
+    Args:
+        compression: of the shards, None or "gzip".
+        present: names of shards that the new ones join, perhaps of an earlier version; other names are ignored.
+    """
+    if compression is None:
+        return PLAIN_SUFFIX
+    found = next(filter(None, map(_SHARD.fullmatch, present)), None)
+    return GZIP_SUFFIX if found is None else found[3]
+
+
+def shard_stem(shard: str) -> str:
+    """Return a shard's name without its ending, such as `train-00000-of-00012`."""
+    return shard.removesuffix(GZIP_SUFFIX).removesuffix(PLAIN_SUFFIX)
 
 
 def shard_prefix(split: str, append: int = 0) -> str:
@@ -46,7 +70,7 @@ def prefix_of(shard: str) -> str:
 
 def place_of(shard: str) -> tuple[int, int]:
     """The number of a shard among those of its prefix, counted from 0, and how many were planned, by its name."""
-    _, number, _, count = shard.removesuffix(SHARD_SUFFIX).rsplit("-", 3)
+    _, number, _, count = shard_stem(shard).rsplit("-", 3)
     return int(number), int(count)
 
 
@@ -74,9 +98,14 @@ def is_listing_rejects(name: str) -> bool:
 
 def index_name(shard: str) -> str:
     """Path of a shard's index below the dataset's folder, such as `index/train-00000-of-00012.index`."""
-    return f"{INDEX_FOLDER}/{shard.removesuffix(SHARD_SUFFIX)}.index"
+    return f"{INDEX_FOLDER}/{shard_stem(shard)}.index"
+
+
+def dali_index_name(shard: str) -> str:
+    """Return the path of a shard's index for DALI below the dataset's folder, such as `index/train-00000-of-00012.idx`."""
+    return f"{INDEX_FOLDER}/{shard_stem(shard)}.idx"
 
 
 def keys_name(shard: str) -> str:
     """Path of a shard's keys below the dataset's folder, such as `index/train-00000-of-00012.keys`."""
-    return f"{INDEX_FOLDER}/{shard.removesuffix(SHARD_SUFFIX)}.keys"
+    return f"{INDEX_FOLDER}/{shard_stem(shard)}.keys"

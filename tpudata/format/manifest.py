@@ -18,6 +18,8 @@
     counts           {what: count} of a conversion of text: documents, tokens, padding, dropped and unknown tokens, duplicates
     real_token_share of the places for tokens in sequences, the share that is no padding: follows from counts; else missing
     keys             whether index/ has the keys of every shard, see tpudata.format.keys
+    dali_index       whether index/ has an index for DALI of every shard, see tpudata.format.dali_index
+    tfds             name and version for TFDS, such as "pets:1.0.0", or null; see tpudata.format.tfds
     options          the conversion's options that decide the bytes
     source           {"input", "files", "bytes", "fingerprint", "ignored_files"}
 
@@ -77,6 +79,8 @@ class Manifest:
     converted: Mapping[str, int] = dataclasses.field(default_factory=dict)
     appends: int = 0
     counts: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    tfds: str | None = None
+    dali_index: bool = False
 
     def __post_init__(self) -> None:
         _check_version(self.format_version)
@@ -155,6 +159,8 @@ class Manifest:
             "appends": self.appends,
             "counts": dict(self.counts),
             "keys": self.keys,
+            "tfds": self.tfds,
+            "dali_index": self.dali_index,
             "options": dict(self.options),
             "source": dataclasses.asdict(self.source),
         }
@@ -200,6 +206,8 @@ class Manifest:
                 converted=value.get("converted", {}),
                 appends=value.get("appends", 0),
                 counts=value.get("counts", {}),
+                tfds=value.get("tfds"),
+                dali_index=value.get("dali_index", False),
             )
         except DatasetError as error:
             raise DatasetError(f"{path}: {error}") from None

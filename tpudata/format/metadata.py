@@ -9,6 +9,7 @@ import google_crc32c
 
 from tpudata.errors import DatasetError
 from tpudata.format import tfds
+from tpudata.format.features import Feature
 from tpudata.format.layout import LABELS_NAME
 from tpudata.format.manifest import MANIFEST_NAME, Manifest
 from tpudata.format.written_files import WrittenFile, check_written
@@ -16,14 +17,22 @@ from tpudata.storage import for_each, storage_for
 from tpudata.tables import counted
 
 
-def metadata_names(compression: str | None, *, labelled: bool) -> tuple[str, ...]:
-    """Return the names of files that may be next to the shards and the manifest of a dataset.
+def metadata_names(compression: str | None, features: Iterable[Feature], *, labelled: bool) -> tuple[str, ...]:
+    """Return the names of the files next to the shards and the manifest of a dataset.
 
     Args:
         compression: of its shards.
+        features: of its records.
         labelled: whether it has classes.
     """
-    return (*((LABELS_NAME,) if labelled else ()), *tfds.names(compression, labelled=labelled))
+    return (*((LABELS_NAME,) if labelled else ()), *tfds.names(compression, features))
+
+
+def metadata_names_of(manifest: Manifest) -> tuple[str, ...]:
+    """Return the names of these files of a dataset that is complete."""
+    # Earlier versions did not write class names for TFDS.
+    features = () if manifest.tfds is None else manifest.features
+    return metadata_names(manifest.compression, features, labelled=manifest.labels is not None)
 
 
 def write_metadata(
@@ -33,7 +42,7 @@ def write_metadata(
 
     Args:
         folder: the dataset's folder, which holds the manifest's shards already.
-        manifest: what is in the dataset; the checksum of labels.txt is filled in.
+        manifest: what is in the dataset; the checksum of labels.txt and the name for TFDS are filled in.
         labels: class names in the order of their labels; as many as `manifest.labels` says.
         written: files that were written before; these and the metadata are compared with what the folder has before the manifest
             is written.
@@ -47,6 +56,7 @@ def write_metadata(
         raise DatasetError(
             f"{folder}: {len(labels or ())} class names for a manifest of {counted(manifest.labels or 0, 'class', 'classes')}."
         )
+    manifest = dataclasses.replace(manifest, tfds=tfds.name_of(folder) if manifest.compression is None else None)
     files = {}
     if labels is not None:
         broken = [name for name in labels if name.splitlines() != [name]]

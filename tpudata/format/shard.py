@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tpudata.errors import DatasetError
+from tpudata.format.dali_index import check_dali_index, write_dali_index
 from tpudata.format.example import MAX_EXAMPLE_BYTES
 from tpudata.format.index import BLOCK_RECORDS, ShardIndex
 from tpudata.format.layout import index_name, is_shard_name
@@ -22,10 +23,13 @@ def write_shard(
     summary: Callable[[], Mapping[str, Any]] = dict,
     *,
     compression: str | None = None,
+    dali_index: bool = False,
     replace: bool = True,
 ) -> Shard:
     """Write a shard and its index into a dataset's folder; see `write_shard_files`, which also returns the files."""
-    return write_shard_files(folder, name, records, summary, compression=compression, replace=replace)[0]
+    return write_shard_files(
+        folder, name, records, summary, compression=compression, dali_index=dali_index, replace=replace
+    )[0]
 
 
 def write_shard_files(
@@ -35,6 +39,7 @@ def write_shard_files(
     summary: Callable[[], Mapping[str, Any]] = dict,
     *,
     compression: str | None = None,
+    dali_index: bool = False,
     replace: bool = True,
 ) -> tuple[Shard, tuple[WrittenFile, WrittenFile]]:
     """Write a shard and its index into a dataset's folder, and return the shard and both files.
@@ -49,16 +54,19 @@ def write_shard_files(
         records: serialised records, each whole or in parts, consumed once.
         summary: called after the last record: what the index should say about them, a JSON object.
         compression: None, or `"gzip"`.
+        dali_index: also write the index for DALI, which takes no compression.
         replace: whether a shard of other bytes may be there already; see `Storage.create`.
 
     Raises:
         DatasetError: there were no records, one has more bytes than a `tf.train.Example` may have, or the name is not of that
             form; nothing was written.
-        UsageError: another compression.
+        UsageError: another compression, or one with `dali_index`.
         StorageError: a file could not be written.
     """
     if not is_shard_name(name):
         raise DatasetError(f"Shard {name!r}: a shard is called SPLIT-NNNNN-of-NNNNN.tfrecord, see shard_name.")
+    if dali_index:
+        check_dali_index(name, compression)
     storage = storage_for(folder)
     with storage.create(storage.join(folder, name), replace=replace) as file:
         writer = RecordWriter(file, BLOCK_RECORDS, compression)
@@ -73,6 +81,8 @@ def write_shard_files(
             raise DatasetError(f"{name}: no records to write; a shard is never empty.")
     index = ShardIndex.of(written, summary())
     data = index.to_bytes()
+    if dali_index:
+        write_dali_index(folder, name, index)
     with storage.create(storage.join(folder, index_name(name))) as file:
         file.write(data)
     shard = Shard(name=name, records=index.records, bytes=index.shard_bytes, crc32c=index.shard_crc32c)

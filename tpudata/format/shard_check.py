@@ -8,11 +8,12 @@ import google_crc32c
 import numpy as np
 
 from tpudata.errors import CorruptionError, StorageError
+from tpudata.format.dali_index import dali_index
 from tpudata.format.defect import Defect
 from tpudata.format.example import MAX_EXAMPLE_BYTES, Value, decode_example
 from tpudata.format.gzip_blocks import ENDING_BYTES, HEADER
 from tpudata.format.index import ShardIndex
-from tpudata.format.layout import index_name
+from tpudata.format.layout import dali_index_name, index_name
 from tpudata.format.manifest import Manifest, Shard
 from tpudata.format.record_check import RecordCheck
 from tpudata.format.shard_walk import Walk
@@ -52,6 +53,8 @@ class ShardCheck:
         """
         storage = storage_for(self._folder)
         index = yield from self._index(shard)
+        if self._manifest.dali_index:
+            yield from self._dali_index(shard, index)
         path = storage.join(self._folder, shard.name)
         walk = Walk(path, shard, index)
         try:
@@ -81,6 +84,18 @@ class ShardCheck:
                 progress(shard.bytes - reported)
         except (StorageError, OSError) as error:
             yield Defect(path, walk.offset, f"cannot be read: {error}")
+
+    def _dali_index(self, shard: Shard, index: ShardIndex | None) -> Iterator[Defect]:
+        """The defects of a shard's index for DALI; `index` is the shard's own, or None if that is damaged."""
+        storage = storage_for(self._folder)
+        path = storage.join(self._folder, dali_index_name(shard.name))
+        try:
+            if storage.stat(path) is None:
+                yield Defect(path, None, "is missing")
+            elif index is not None and storage.read(path) != dali_index(index):
+                yield Defect(path, 0, "differs from the index of its shard. Write it again with tpudata index")
+        except StorageError as error:
+            yield Defect(path, 0, f"cannot be read: {error}")
 
     def _unpacked(self, path: str, shard: Shard) -> Iterator[Defect]:
         """The defects of a compressed shard whose index cannot be relied on: nothing behind the first damage is found then."""

@@ -1,9 +1,13 @@
-"""TFDS metadata: what `tfds.builder_from_directory(DIR)` needs to read a dataset that tpudata wrote.
+"""TFDS metadata: the files with which `tfds.builder_from_directory(DIR)` reads a dataset that tpudata wrote.
+
+`tfds.load(NAME, data_dir=DATA_DIR)` and `seqio.TfdsDataSource` find a dataset in `DATA_DIR/NAME/VERSION`, such as
+`data/pets/1.0.0`; a dataset that is written into such a folder gets this name and version. `LABEL.labels.txt`, where LABEL is
+the name of the feature with dots for slashes, holds the class names, a line for each label from 0: labels before the offset
+have names such as `background`.
 
 `dataset_info.json` follows the DatasetInfo proto and `features.json` the Feature proto of tensorflow_datasets
 (core/proto/{dataset_info,feature}.proto) in proto3 JSON, where 64-bit integers are strings. Features keep their flat names, such
-as `image/encoded`. Class names are in `DIR/LABEL.labels.txt`, such as `image.class.label.labels.txt`: TFDS finds them by the
-feature's name, with dots for slashes (core/features/feature.py).
+as `image/encoded`.
 
 A split of TFDS is one run of numbered files, so what an append has added to a split is a split of its own there, called like its
 files: `train` and `train-a001`. `split="train+train-a001"` reads both, and `split="all"` everything.
@@ -12,63 +16,78 @@ A shard that was planned and is not there, since all its inputs were refused, ha
 (tensorflow_datasets/core/utils/shard_utils.py).
 
 TFDS reads no compressed TFRecord files (tensorflow_datasets/core/file_adapters.py), so a dataset of those has no such metadata.
+
+A manifest of an earlier version has no `tfds`; the metadata next to it has neither class names nor supervised keys.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import posixpath
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from tpudata.format.features import Feature
 from tpudata.format.layout import place_of, prefix_of
 from tpudata.format.manifest import Manifest, Shard
-from tpudata.format.model_features import LABELS, fed_features, label_feature
 
 DATASET_INFO_NAME = "dataset_info.json"
 FEATURES_NAME = "features.json"
 NAMES = (DATASET_INFO_NAME, FEATURES_NAME)
-# Class names of the features that usually hold the label.
-CLASS_NAMES = tuple(f"{name.replace('/', '.')}.labels.txt" for name in LABELS)
+LABELS_SUFFIX = ".labels.txt"
+# The dataset's name and version, for a folder that has none in its path.
+DEFAULT_NAME = "tpudata:1.0.0"
+_NUMBER = r"(?:0|[1-9][0-9]*)"
+_VERSION = rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}"
+_FOLDER = re.compile(rf".*/([a-zA-Z][a-zA-Z0-9_]*)/({_VERSION})")
+# Names are given to labels before the offset too; readers that keep labels free keep one.
+_MOST_UNUSED_LABELS = 1000
 _FILE_TEMPLATE = "{SPLIT}-{SHARD_X_OF_Y}.{FILEFORMAT}"
 _PACKAGE = "tensorflow_datasets.core.features"
 
 
-def names(compression: str | None, *, labelled: bool = False) -> tuple[str, ...]:
-    """Return the names of the files that TFDS may need; none if it would not read the shards."""
+def names(compression: str | None, schema: Iterable[Feature]) -> tuple[str, ...]:
+    """Return the names of the files that TFDS needs; none if it does not read the shards.
+
+    Args:
+        compression: of the shards.
+        schema: features of the records.
+    """
     if compression is not None:
         return ()
-    return (*NAMES, *(CLASS_NAMES if labelled else ()))
+    label = _label(schema)
+    return NAMES if label is None else (*NAMES, _labels_name(label))
 
 
 def metadata(manifest: Manifest, labels: Sequence[str] | None) -> dict[str, bytes]:
-    """Return the files that TFDS needs, by name.
+    """Return the contents of TFDS's files, by name.
 
     Args:
         manifest: of the dataset.
-        labels: its class names; None if it has no classes.
+        labels: its class names, or None.
     """
     if manifest.compression is not None:
         return {}
-    found = {DATASET_INFO_NAME: dataset_info(manifest), FEATURES_NAME: features(manifest)}
-    label = label_feature(manifest)
-    if labels is not None and label is not None and label.num_classes == len(labels) and _are_class_names(labels):
-        # Below the offset no label occurs; TFDS wants a name all the same.
-        unused = [f"unused {number}" for number in range(label.label_offset)]
-        if not {*unused} & {*labels}:
-            name = CLASS_NAMES[LABELS.index(label.name)]
-            found[name] = "".join(f"{item}\n" for item in (*unused, *labels)).encode()
-    return found
+    files = {DATASET_INFO_NAME: dataset_info(manifest), FEATURES_NAME: features(manifest)}
+    label = _label(manifest.features)
+    if manifest.tfds is not None and label is not None and labels is not None:
+        known = _label_names(label, labels)
+        if known is not None:
+            files[_labels_name(label)] = "".join(f"{name}\n" for name in known).encode()
+    return files
 
 
-def _are_class_names(labels: Sequence[str]) -> bool:
-    """Return whether TFDS takes them: it strips names, ignores empty ones and rejects equal ones."""
-    stripped = [name.strip() for name in labels]
-    return all(stripped) and len({*stripped}) == len(stripped)
+def name_of(folder: str) -> str:
+    """Return the name and version, such as `pets:1.0.0`, by which TFDS finds a dataset in this folder; else the default."""
+    path = folder if "://" in folder else posixpath.join(Path.cwd().as_posix(), folder)
+    found = _FOLDER.fullmatch(path.rstrip("/"))
+    return f"{found[1]}:{found[2]}" if found else DEFAULT_NAME
 
 
-def dataset_info(manifest: Manifest, *, supervised: bool = True) -> bytes:
-    """Return the bytes of `dataset_info.json`; without `supervised` as earlier versions wrote it."""
+def dataset_info(manifest: Manifest) -> bytes:
+    """Return the content of `dataset_info.json`."""
     runs: dict[str, list[Shard]] = {}
     for split in manifest.splits.values():
         for shard in split.shards:
@@ -82,23 +101,51 @@ def dataset_info(manifest: Manifest, *, supervised: bool = True) -> bytes:
         }
         for name, shards in sorted(runs.items())
     ]
-    info = {"name": "tpudata", "version": "1.0.0", "fileFormat": "tfrecord", "splits": splits}
-    return _json({**info, **(_supervised_keys(manifest) if supervised else {})})
-
-
-def _supervised_keys(manifest: Manifest) -> dict[str, Any]:
-    """Return the features that `as_supervised=True` gives: the one that a model is fed, and the label."""
-    label = label_feature(manifest)
-    fed = fed_features(manifest, label)
-    if label is None or len(fed) != 1:
-        return {}
-    return {"supervisedKeys": {"input": fed[0].name, "output": label.name}}
+    name, _, version = (manifest.tfds or DEFAULT_NAME).partition(":")
+    info: dict[str, Any] = {"name": name, "version": version, "fileFormat": "tfrecord", "splits": splits}
+    keys = None if manifest.tfds is None else _supervised_keys(manifest.features)
+    if keys is not None:
+        info["supervisedKeys"] = {"tuple": {"items": [{"featureKey": key} for key in keys]}}
+    return _json(info)
 
 
 def features(manifest: Manifest) -> bytes:
-    """The bytes of `features.json`."""
+    """Return the content of `features.json`."""
     inner = {feature.name: _feature(feature) for feature in manifest.features}
     return _json({"pythonClassName": f"{_PACKAGE}.features_dict.FeaturesDict", "featuresDict": {"features": inner}})
+
+
+def _label(schema: Iterable[Feature]) -> Feature | None:
+    """The feature that the class names belong to; None if there is none, or if several could be it."""
+    found = [feature for feature in schema if feature.num_classes is not None]
+    return found[0] if len(found) == 1 and found[0].name.isprintable() else None
+
+
+def _supervised_keys(schema: Sequence[Feature]) -> tuple[str, str] | None:
+    """The names of the input and the label that `as_supervised=True` gives."""
+    label = _label(schema)
+    others = [feature for feature in schema if feature is not label]
+    images = [feature for feature in others if feature.encoding == "image" or feature.name == "image_raw"]
+    inputs = images or others
+    return (inputs[0].name, label.name) if label is not None and len(inputs) == 1 else None
+
+
+def _labels_name(label: Feature) -> str:
+    # As TFDS names it (tensorflow_datasets/core/features/feature.py, convert_feature_name_to_filename).
+    return f"{label.name.replace('/', '.')}{LABELS_SUFFIX}"
+
+
+def _label_names(label: Feature, labels: Sequence[str]) -> list[str] | None:
+    """A name for each label from 0, or None if TFDS cannot hold them: it strips white space, and wants different names."""
+    offset = label.label_offset
+    if offset > _MOST_UNUSED_LABELS:
+        return None
+    unused = ["background" if offset == 1 else f"background_{number}" for number in range(offset)]
+    while {*unused} & {*labels}:
+        unused = [f"{name}_" for name in unused]
+    found = [*unused, *labels]
+    stripped = {name.strip() for name in found}
+    return found if len(stripped) == len(found) and "" not in stripped else None
 
 
 def _lengths(shards: list[Shard]) -> list[str]:

@@ -8,12 +8,20 @@ from collections.abc import Callable, Generator, Iterator
 
 import google_crc32c
 
-from tpudata.errors import CorruptionError, DatasetError, StorageError
+from tpudata.errors import CorruptionError, DatasetError
 from tpudata.format import tfds
-from tpudata.format.dataset import Dataset, open_dataset
+from tpudata.format.dataset import open_dataset
 from tpudata.format.defect import Defect
 from tpudata.format.keys import ShardKeys
-from tpudata.format.layout import INDEX_FOLDER, LABELS_NAME, REJECTS_FOLDER, SHARD_SUFFIX, index_name, keys_name
+from tpudata.format.layout import (
+    INDEX_FOLDER,
+    LABELS_NAME,
+    REJECTS_FOLDER,
+    SHARD_SUFFIXES,
+    dali_index_name,
+    index_name,
+    keys_name,
+)
 from tpudata.format.manifest import MANIFEST_NAME, Manifest, Shard, checksum_fits
 from tpudata.format.shard_check import ExampleCheck, ShardCheck
 from tpudata.format.tokenizer_file import tokenizer_file
@@ -90,23 +98,9 @@ def _manifest(path: str) -> Generator[Defect, None, Manifest | None]:
         return None
 
 
-def _labels(folder: str, manifest: Manifest) -> tuple[str, ...] | None:
-    """Return the class names; None if there are none, or labels.txt is not as it was written, which is reported separately."""
-    try:
-        names = Dataset(folder, manifest).labels()
-    except (DatasetError, StorageError):
-        return None
-    if names is None or google_crc32c.value("".join(f"{name}\n" for name in names).encode()) != manifest.labels_crc32c:
-        return None
-    return names
-
-
 def _beside(folder: str, manifest: Manifest) -> Iterator[Defect]:
     """What is wrong with the tokenizer's file, labels.txt and the TFDS metadata."""
     storage = storage_for(folder)
-    labels = _labels(folder, manifest)
-    metadata = tfds.metadata(manifest, labels)
-    earlier = {tfds.DATASET_INFO_NAME: tfds.dataset_info(manifest, supervised=False)}
     tokenizer = tokenizer_file(manifest)
     if tokenizer is not None:
         path = storage.join(folder, tokenizer.name)
@@ -114,18 +108,16 @@ def _beside(folder: str, manifest: Manifest) -> Iterator[Defect]:
             yield Defect(path, None, "is missing; the manifest names it as the tokenizer's file")
         elif hashlib.sha256(storage.read(path)).hexdigest() != tokenizer.sha256:
             yield Defect(path, 0, "the SHA-256 of the tokenizer's file is not the manifest's")
-    for name in (*tfds.NAMES, *tfds.CLASS_NAMES):
+    labels = _class_names(folder, manifest)
+    metadata = tfds.metadata(manifest, labels)
+    for name in sorted({*tfds.NAMES, *metadata}):
         path, due = storage.join(folder, name), metadata.get(name)
         if storage.stat(path) is None:
-            # Earlier versions wrote no class names for TFDS.
-            if due is not None and name in tfds.NAMES:
+            if due is not None:
                 yield Defect(path, None, "is missing")
         elif due is None:
-            if name in tfds.NAMES:
-                yield Defect(path, None, "should not be there: TFDS does not read compressed shards")
-            elif labels is not None:
-                yield Defect(path, None, "should not be there: TFDS takes other class names than labels.txt has")
-        elif (found := storage.read(path)) not in (due, earlier.get(name)):
+            yield Defect(path, None, "should not be there: TFDS does not read compressed shards")
+        elif (found := storage.read(path)) != due:
             yield Defect(path, _first_difference(found, due), "differs from what the manifest says")
     path = storage.join(folder, LABELS_NAME)
     present = storage.stat(path) is not None
@@ -148,6 +140,18 @@ def _beside(folder: str, manifest: Manifest) -> Iterator[Defect]:
         yield Defect(path, 0, "the checksum of the class names is not the manifest's")
 
 
+def _class_names(folder: str, manifest: Manifest) -> list[str] | None:
+    """The class names in labels.txt; None if there are none, or not those of the manifest."""
+    storage = storage_for(folder)
+    path = storage.join(folder, LABELS_NAME)
+    if manifest.labels is None or storage.stat(path) is None:
+        return None
+    data = storage.read(path)
+    fits = manifest.labels_crc32c in (None, google_crc32c.value(data))
+    names = data.decode(errors="replace").splitlines()
+    return names if fits and len(names) == manifest.labels else None
+
+
 def _first_difference(one: bytes, other: bytes) -> int:
     return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
@@ -158,10 +162,14 @@ def _too_much(folder: str, manifest: Manifest, shards: list[Shard]) -> Iterator[
     known = {shard.name for shard in shards}
     prefixes = tuple(f"{split}-" for split in manifest.splits)
     for entry in storage.list(folder):
-        like_a_shard = entry.name.endswith(SHARD_SUFFIX) or entry.name.startswith(prefixes)
+        like_a_shard = entry.name.endswith(SHARD_SUFFIXES) or entry.name.startswith(prefixes)
         if like_a_shard and entry.name not in known and not entry.name.startswith(_HIDDEN):
             yield Defect(entry.path, None, "should not be there: the manifest lists no such shard")
-    names = (index_name, keys_name) if manifest.keys else (index_name,)
+    names = [index_name]
+    if manifest.keys:
+        names.append(keys_name)
+    if manifest.dali_index:
+        names.append(dali_index_name)
     indexes = {storage.join(folder, name(shard.name)) for shard in shards for name in names}
     for entry in _listed(folder, INDEX_FOLDER):
         if entry.path not in indexes:

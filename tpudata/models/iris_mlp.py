@@ -24,7 +24,8 @@ class IrisMlpParams(TrainingParams):
     """What the model can be told in `params`, beside what TrainingParams has.
 
     Attributes:
-        num_classes: number of classes; labels are 0 to num_classes - 1.
+        num_classes: number of classes; labels are label_offset to label_offset + num_classes - 1.
+        label_offset: label of the first class.
         feature_names: of the features that count, in this order; empty for all floats but "weights" and "token_weights", by name.
         hidden_units: units of each hidden layer.
         activation: of the hidden layers: "sigmoid", "relu" or "tanh".
@@ -38,6 +39,7 @@ class IrisMlpParams(TrainingParams):
     model: ClassVar[str] = "iris_mlp"
     learning_rate: float = 0.01
     num_classes: int = 3
+    label_offset: int = 0
     feature_names: tuple[str, ...] = ()
     hidden_units: tuple[int, ...] = (256,)
     activation: str = "sigmoid"
@@ -47,6 +49,7 @@ class IrisMlpParams(TrainingParams):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require("num_classes", self.num_classes >= 2, "2 or more")
+        self.require("label_offset", self.label_offset >= 0, "0 or more")
         self.require("hidden_units", min(self.hidden_units, default=1) > 0, "1 or more in each layer")
         self.require_one_of("activation", tuple(_ACTIVATIONS))
         self.require("dropout", 0 <= self.dropout < 1, "in [0, 1)")
@@ -85,13 +88,13 @@ def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -
     Args:
         features: floats [batch, numbers]; or a dict with floats [batch] or [batch, numbers], which are put side by side,
             and optionally "weights" (float32 [batch], 0 for rows that do not count).
-        labels: int [batch], in training also float [batch, num_classes]; None in PREDICT.
+        labels: int [batch], in training also float [batch, label_offset + num_classes]; None in PREDICT.
         mode: a value of ModeKeys.
         params: see IrisMlpParams.
 
     Returns:
         The spec, with the metrics "accuracy" and "cross_entropy", exact over all rows that count, and the predictions
-        "classes" (int32 [batch]) and "probabilities" (float32 [batch, num_classes]).
+        "classes" (int32 [batch], counted as labels are) and "probabilities" (float32 [batch, num_classes]).
 
     Raises:
         UsageError: an unknown parameter, a bad value, or features that are not there or of another form.
@@ -99,7 +102,7 @@ def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -
     settings = IrisMlpParams.from_params(params)
     inputs = _inputs(features, settings)
     logits = iris_mlp(inputs, settings, mode == ModeKeys.TRAIN, step_seed(settings.seed))
-    return classification_spec(features, labels, mode, logits, settings)
+    return classification_spec(features, labels, mode, logits, settings, label_offset=settings.label_offset)
 
 
 def _inputs(features: Any, params: IrisMlpParams) -> tf.Tensor:

@@ -21,7 +21,8 @@ class MnistCnnParams(TrainingParams):
     """What the model can be told in `params`, beside what TrainingParams has.
 
     Attributes:
-        num_classes: number of classes; labels are 0 to num_classes - 1.
+        num_classes: number of classes; labels are label_offset to label_offset + num_classes - 1.
+        label_offset: label of the first class.
         image_shape: (height, width, channels) of images that come flat, or None where they come with their shape.
         dropout: share of the dense layer's units that a training step drops.
 
@@ -32,12 +33,14 @@ class MnistCnnParams(TrainingParams):
     model: ClassVar[str] = "mnist_cnn"
     learning_rate: float = 2e-3
     num_classes: int = 10
+    label_offset: int = 0
     image_shape: tuple[int, int, int] | None = None
     dropout: float = 0.4
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require("num_classes", self.num_classes >= 2, "2 or more")
+        self.require("label_offset", self.label_offset >= 0, "0 or more")
         self.require("dropout", 0 <= self.dropout < 1, "in [0, 1)")
         self.require("image_shape", min(self.image_shape or (1,)) > 0, "(height, width, channels)")
 
@@ -89,13 +92,13 @@ def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -
         features: images, or a dict with them as "image" and optionally "weights" (float32 [batch], 0 for rows that do
             not count). Images are uint8 or float, [batch, height, width, channels] or flat [batch, height * width *
             channels]; uint8 is brought to -0.5..0.5, float is taken as it is.
-        labels: int [batch], in training also float [batch, num_classes]; None in PREDICT.
+        labels: int [batch], in training also float [batch, label_offset + num_classes]; None in PREDICT.
         mode: a value of ModeKeys.
         params: see MnistCnnParams.
 
     Returns:
         The spec, with the metrics "accuracy" and "cross_entropy", exact over all rows that count, and the predictions
-        "classes" (int32 [batch]) and "probabilities" (float32 [batch, num_classes]).
+        "classes" (int32 [batch], counted as labels are) and "probabilities" (float32 [batch, num_classes]).
 
     Raises:
         UsageError: an unknown parameter, a bad value, or images of another shape.
@@ -104,4 +107,4 @@ def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -
     images = images_of(features, settings.model, mean=0.5, deviation=1.0, shape=settings.image_shape)
     seed = step_seed(settings.seed)
     logits = mnist_cnn(images, settings.num_classes, mode == ModeKeys.TRAIN, settings.dropout, seed)
-    return classification_spec(features, labels, mode, logits, settings)
+    return classification_spec(features, labels, mode, logits, settings, label_offset=settings.label_offset)

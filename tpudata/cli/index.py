@@ -1,0 +1,26 @@
+"""`tpudata index DIR`: writes the index that NVIDIA DALI and the tfrecord package read, for a dataset that is there already."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tpudata.flags import FlagParser
+from tpudata.format.dali_index import add_dali_index
+from tpudata.format.layout import INDEX_FOLDER
+from tpudata.storage import storage_for
+from tpudata.tables import counted
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run the command with its flags and return its exit code."""
+    parser = FlagParser(
+        "tpudata index",
+        "Write index/*.idx, which NVIDIA DALI and the tfrecord package read, for every shard of a dataset; `tpudata convert"
+        " --dali-index` writes them with the dataset.",
+    )
+    parser.add_argument("folder", metavar="DIR", help="the dataset's folder")
+    flags = parser.parse(argv)
+    manifest = add_dali_index(flags.folder)
+    folder = storage_for(flags.folder).join(flags.folder, INDEX_FOLDER)
+    print(f"{folder}: wrote *.idx for {counted(len(manifest.shard_names()), 'shard')}")
+    return 0
