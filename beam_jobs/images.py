@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_jobs.command import parse_flags, run_conversion
+from beam_jobs.command import parse_flags, refuse_read_only_output, run_conversion
 from beam_jobs.flags import add_common_flags, common_options
 from beam_jobs.image_estimate import estimate_ratio
 from beam_jobs.image_options import ImageOptions, add_image_flags, image_options
@@ -48,7 +48,9 @@ def run(argv: Sequence[str], prog: str = "tpudata convert images") -> int:
     add_source_flags(parser)
     add_image_flags(parser)
     flags, beam_options = parse_flags(parser, argv)
-    conversion = image_conversion(common_options(flags), source_options(flags), image_options(flags))
+    options = common_options(flags)
+    refuse_read_only_output(options, beam_options, dry_run=flags.dry_run)
+    conversion = image_conversion(options, source_options(flags), image_options(flags))
     return run_conversion(conversion, beam_options, dry_run=flags.dry_run)
 
 

@@ -9,6 +9,7 @@ import contextlib
 import io
 import operator
 import re
+import uuid
 from collections.abc import Iterator
 from typing import Any, BinaryIO, NamedTuple
 
@@ -114,6 +115,15 @@ class GcsStorage:
             with contextlib.suppress(*ERRORS):
                 writer.abandon()
             raise
+
+    def check_writable(self, path: str) -> None:
+        """Raise StorageError if no object could be made at or below a path; begins an upload, and abandons it."""
+        bucket, name = split_path(path)
+        with named("written", path):
+            writer = ObjectWriter(self._session, bucket, f"{name.rstrip('/')}/{uuid.uuid4().hex}".lstrip("/"), 0)
+            writer.begin()
+        with contextlib.suppress(*ERRORS):
+            writer.abandon()
 
     def delete(self, path: str) -> None:
         """Removes an object; no error where there is none."""
