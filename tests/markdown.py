@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
 import runpy
 from collections.abc import Mapping
@@ -32,6 +33,11 @@ def run_python(code: str, folder: Path, smaller: Mapping[str, str] = {}) -> str:
     program = folder / "program.py"
     program.write_text(code)
     out = io.StringIO()
-    with contextlib.chdir(folder), contextlib.redirect_stdout(out):
-        runpy.run_path(str(program), run_name="__main__")
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        with contextlib.redirect_stdout(out):
+            runpy.run_path(str(program), run_name="__main__")
+    finally:
+        os.chdir(before)
     return out.getvalue()
