@@ -10,14 +10,22 @@ from collections.abc import Sequence
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_jobs.inherited_flags import inherited_flags
+<<<<<<< HEAD
 from beam_jobs.local_workers import end_workers
 from beam_jobs.output import end_run
+=======
+from beam_jobs.options import ConvertOptions
+>>>>>>> h/front
 from beam_jobs.pipeline import Conversion
-from beam_jobs.runner import beam_flag_names, pipeline_options
+from beam_jobs.runner import beam_flag_names, is_local, pipeline_options
 from beam_jobs.table import added_table, plan_table, result_table
 from tpudata.flags import FlagParser
 from tpudata.format import open_dataset
+<<<<<<< HEAD
 from tpudata.process import interruptible
+=======
+from tpudata.storage import storage_for
+>>>>>>> h/front
 
 
 def parse_flags(parser: FlagParser, argv: Sequence[str]) -> tuple[argparse.Namespace, PipelineOptions]:
@@ -41,6 +49,13 @@ def parse_flags(parser: FlagParser, argv: Sequence[str]) -> tuple[argparse.Names
     beam_options, unknown = pipeline_options(rest, flags.workers)
     parser.refuse_unknown(unknown, beam_flag_names())
     return flags, beam_options
+
+
+def refuse_read_only_output(options: ConvertOptions, beam_options: PipelineOptions, *, dry_run: bool) -> None:
+    """Raise StorageError if this process is to write to the output and cannot, before the input is listed."""
+    # Workers on other machines have other accounts.
+    if is_local(beam_options) and not dry_run:
+        storage_for(options.output).check_writable(options.output)
 
 
 def run_conversion(conversion: Conversion, beam_options: PipelineOptions, *, dry_run: bool) -> int:

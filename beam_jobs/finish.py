@@ -162,7 +162,8 @@ class WriteMetadata(beam.DoFn):  # type: ignore[misc]
             shards_before = (shard for split in self._base.manifest.splits.values() for shard in split.shards)
             written += (WrittenFile(shard.name, shard.bytes, shard.crc32c) for shard in shards_before)
         check_claim(self._options.output, self._claim)
-        write_metadata(self._options.output, manifest, labels.names if self._has_classes else None, written)
+        names = labels.names if self._has_classes else None
+        manifest = write_metadata(self._options.output, manifest, names, written)
         self._drop_claim()
         yield manifest
 
@@ -175,7 +176,7 @@ class WriteMetadata(beam.DoFn):  # type: ignore[misc]
         if storage.stat(storage.join(output, MANIFEST_NAME)) is None:
             return False
         found = open_dataset(output).manifest
-        return dataclasses.replace(found, labels_crc32c=manifest.labels_crc32c) == manifest
+        return dataclasses.replace(found, labels_crc32c=manifest.labels_crc32c, tfds=manifest.tfds) == manifest
 
     def _drop_claim(self) -> None:
         """Remove the claim that nobody else would remove."""

@@ -90,7 +90,8 @@ def add_common_flags(parser: FlagParser, *, paths: bool = True, labels: bool = T
     parser.add_switch(
         "--append",
         default=False,
-        help="add what is new in the input to the dataset in the output, as shards of their own",
+        help="add what is new in the input to the dataset in the output, as separate shards; options that are not passed"
+        " are the dataset's",
     )
     parser.add_switch("--dry-run", default=False, help="print the plan, write nothing")
     add("--workers", type=positive_int, default=1, metavar="N", help="processes of the local runner (default 1)")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_jobs.command import parse_flags, run_conversion
+from beam_jobs.command import parse_flags, refuse_read_only_output, run_conversion
 from beam_jobs.flags import add_common_flags, common_options
 from beam_jobs.image_estimate import estimate_ratio
 from beam_jobs.image_options import ImageOptions, add_image_flags, image_options
@@ -50,9 +50,15 @@ def run(argv: Sequence[str], prog: str = "tpudata convert images") -> int:
     add_image_flags(parser)
     add_reader_flag(parser)
     flags, beam_options = parse_flags(parser, argv)
+<<<<<<< HEAD
     apply_reader(flags)
     conversion = image_conversion(common_options(flags), source_options(flags), image_options(flags))
     check_reader(flags.reader, conversion.source, flags.input)
+=======
+    options = common_options(flags)
+    refuse_read_only_output(options, beam_options, dry_run=flags.dry_run)
+    conversion = image_conversion(options, source_options(flags), image_options(flags))
+>>>>>>> h/front
     return run_conversion(conversion, beam_options, dry_run=flags.dry_run)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_jobs.command import parse_flags, run_conversion
+from beam_jobs.command import parse_flags, refuse_read_only_output, run_conversion
 from beam_jobs.flags import add_common_flags, common_options
 from beam_jobs.options import ConvertOptions
 from beam_jobs.pipeline import Conversion
@@ -57,7 +57,9 @@ def run(argv: Sequence[str], prog: str = "tpudata convert text") -> int:
     add_common_flags(parser, labels=False)
     add_text_flags(parser)
     flags, beam_options = parse_flags(parser, argv)
-    conversion = text_conversion(common_options(flags), text_options(flags))
+    options = common_options(flags)
+    refuse_read_only_output(options, beam_options, dry_run=flags.dry_run)
+    conversion = text_conversion(options, text_options(flags))
     return run_conversion(conversion, beam_options, dry_run=flags.dry_run)
 
 

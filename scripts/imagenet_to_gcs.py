@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from beam_jobs.command import parse_flags, run_conversion
+from beam_jobs.command import parse_flags, refuse_read_only_output, run_conversion
 from beam_jobs.flags import add_common_flags, common_options
 from beam_jobs.image_options import add_image_flags, image_options
 from beam_jobs.images import image_conversion
@@ -50,7 +50,9 @@ def run(argv: Sequence[str]) -> int:
     add_image_flags(parser)
     parser.set_defaults(label_offset=1, jpeg_only=True)
     flags, beam_options = parse_flags(parser, argv)
-    conversion = image_conversion(common_options(flags), SourceOptions(), image_options(flags))
+    options = common_options(flags)
+    refuse_read_only_output(options, beam_options, dry_run=flags.dry_run)
+    conversion = image_conversion(options, SourceOptions(), image_options(flags))
     if not isinstance(conversion.source, ImageNet):
         raise UsageError(
             f"--raw_data_dir {flags.input} is not laid out as ImageNet. Put {TRAIN_TAR} or train/SYNSET/*.JPEG there, and"

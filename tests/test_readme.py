@@ -1,28 +1,36 @@
-"""The README's Python runs as it stands there."""
+"""The README's Python runs as it stands there, each block by itself."""
 
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
-README = Path(__file__).resolve().parent.parent / "README.md"
+import pytest
+
+from tests.markdown import python_blocks, run_python
 
 
-def test_the_examples_run_in_order(digits_dataset: Path, tmp_path: Path) -> None:
-    blocks = re.findall(r"^```python\n(.*?)^```", README.read_text(), flags=re.DOTALL | re.MULTILINE)
-    assert len(blocks) == 2
+@pytest.fixture
+def folder(digits_dataset: Path, tmp_path: Path) -> Path:
+    """A working directory as `scripts/quickstart` leaves it."""
     (tmp_path / "quickstart").mkdir()
     (tmp_path / "quickstart" / "dataset").symlink_to(digits_dataset)
-    program = tmp_path / "program.py"
-    # The fixture has 200 training digits; the number of steps is all that is changed.
-    program.write_text("\n".join(blocks).replace("max_steps=500", "max_steps=20"))
-    done = subprocess.run([sys.executable, program.name], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    evaluated, shown = done.stdout.splitlines()
-    assert re.search(r"'accuracy': np\.float32\(0\.\d+\)", evaluated)
-    assert evaluated.endswith("'global_step': 20}")
-    assert shown == "(128, 8, 8, 1) <dtype: 'uint8'> <dtype: 'int32'>"
-    (comment,) = re.findall(r"# (\(128.*)$", blocks[1], flags=re.MULTILINE)
+    return tmp_path
+
+
+def test_all_blocks_are_run() -> None:
+    assert len(python_blocks("README.md")) == 2
+
+
+def test_a_program_for_the_original_estimator(folder: Path) -> None:
+    block = python_blocks("README.md")[0]
+    # The fixture has 200 training digits.
+    out = run_python(block, folder, {"max_steps=500": "max_steps=20"})
+    assert re.fullmatch(r"\{'accuracy': np\.float32\(0\.\d+\), .*'global_step': 20\}\n", out)
+
+
+def test_a_plain_loop(folder: Path) -> None:
+    block = python_blocks("README.md")[1]
+    shown = run_python(block, folder).rstrip()
+    (comment,) = re.findall(r"# (\(128.*)$", block, flags=re.MULTILINE)
     assert comment == shown.replace("<dtype: '", "").replace("'>", "")

@@ -369,6 +369,25 @@ def test_nothing_is_written_over_the_dataset(
     assert _train(data, data / "model", "--mode=predict", f"--output={data}/model/p.csv") == 0
 
 
+def test_what_cannot_be_written_is_noticed_before_anything_is_done(
+    digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    inside, model_dir = tmp_path / "file" / "inside", tmp_path / "m"
+    for folder, flags, code, message in (
+        (inside, ["--mode=train"], 1, f"{inside} could not be written: Not a directory"),
+        (model_dir, ["--mode=predict", f"--output={inside}.csv"], 1, f"{inside}.csv could not be written: Not a"),
+        (model_dir, ["--mode=export", f"--output={inside}"], 1, f"{inside} could not be written: Not a directory"),
+        (model_dir, ["--mode=predict", f"--output={tmp_path / 'folder'}"], 2, "is a folder: name a file in it"),
+        (model_dir, ["--mode=export", f"--output={tmp_path / 'file'}"], 2, "is a file: name a folder"),
+    ):
+        # There is no such model either, which comes out next.
+        assert _train(digits_dataset, folder, *flags, model="nowhere:model_fn") == code
+        assert message in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
+
+
 def test_unknown_models(digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _train(digits_dataset, tmp_path, model="mnist_cn") == 2
     assert "mnist_cnn" in capsys.readouterr().err

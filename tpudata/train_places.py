@@ -28,11 +28,12 @@ def check_splits(options: TrainOptions, dataset: Dataset) -> None:
 
 
 def check_places(options: TrainOptions) -> None:
-    """Checks that a run writes nothing over the dataset or a file of another kind.
+    """Check that a run can write its files, and writes nothing over the dataset or a file of another kind.
 
     Raises:
-        UsageError: the model's folder is a file or the dataset's folder, or the output lies in the dataset's folder.
-        StorageError: nothing here stores at the model's path.
+        UsageError: the model's folder is a file or the dataset's folder, or the output lies in the dataset's folder, or it is
+            a folder in place of a file or the other way round.
+        StorageError: the model's path or the output cannot be written, or nothing here stores there.
     """
     found = storage_for(options.model_dir).stat(options.model_dir)
     if found is not None and not found.is_folder:
@@ -42,6 +43,19 @@ def check_places(options: TrainOptions) -> None:
     output = options.output
     if output is not None and _is_in(output, options.data) and not _is_in(output, options.model_dir):
         raise UsageError(f"--output {output} lies in the dataset's folder, {options.data}: name another place")
+    if options.rehearse:
+        return  # Writes nothing.
+    storage_for(options.model_dir).check_writable(options.model_dir)
+    if output is not None:
+        storage = storage_for(output)
+        found = storage.stat(output)
+        if options.mode == "predict" and found is not None and found.is_folder:
+            raise UsageError(
+                f"--output {output} is a folder: name a file in it, such as {storage.join(output, 'predictions.jsonl')}"
+            )
+        if options.mode == "export" and found is not None and not found.is_folder:
+            raise UsageError(f"--output {output} is a file: name a folder")
+        storage.check_writable(output)
 
 
 def chosen_checkpoint(options: TrainOptions) -> str | None:

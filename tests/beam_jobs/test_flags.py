@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 
 from beam_jobs.flags import add_common_flags, common_options
 from beam_jobs.options import Budget, ConvertOptions, SplitShares
-from tpudata.errors import UsageError
+from tpudata.errors import SourceError, StorageError, UsageError
 from tpudata.flags import FlagParser
 
 
@@ -85,3 +87,15 @@ def test_a_value_that_does_not_fit_names_the_flag(flag: str, message: str) -> No
     with pytest.raises(UsageError, match=message) as error:
         parsed(flag)
     assert flag.split("=")[0] in str(error.value)
+
+
+@pytest.mark.parametrize("kind", ["images", "text"])
+def test_an_output_that_cannot_be_written_is_noticed_before_the_input_is_looked_at(kind: str, tmp_path: Path) -> None:
+    run = importlib.import_module(f"beam_jobs.{kind}").run
+    (tmp_path / "file").write_bytes(b"")
+    flags = [f"--input={tmp_path / 'missing'}", f"--output={tmp_path / 'file' / 'out'}"]
+    with pytest.raises(StorageError, match="/file/out could not be written: Not a directory"):
+        run(flags)
+    # A plan is made without writing.
+    with pytest.raises(SourceError, match="/missing"):
+        run([*flags, "--dry-run"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib
 import json
 import os
 import re
@@ -362,3 +363,12 @@ def test_datasets_that_are_none_end_in_one_line(
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line]
     assert line.startswith("tpudata: error: ")
     assert folder.rstrip("/") in line
+
+
+@pytest.mark.parametrize("kind", ["images", "text"])
+def test_a_bucket_that_cannot_be_written_is_noticed_before_the_input_is_looked_at(store: FakeGcs, kind: str) -> None:
+    store.faults.add(Fault("403", "upload", count=None))
+    before = dict(store.buckets["b"])
+    with pytest.raises(StorageError, match=r"gs://b/out could not be written: .*403"):
+        importlib.import_module(f"beam_jobs.{kind}").run(["--input=gs://b/missing", "--output=gs://b/out"])
+    assert store.buckets["b"] == before

@@ -214,6 +214,19 @@ def test_errors_name_the_object_the_cause_and_the_mend(store: FakeGcs, gcs: Stor
         gcs.read("gs://b")
 
 
+def test_checks_that_a_path_can_be_written(store: FakeGcs, gcs: Storage) -> None:
+    store.put("b", "in/a", b"a")
+    for path in ("gs://b", "gs://b/in", "gs://b/in/a", "gs://b/new/newer/"):
+        gcs.check_writable(path)
+    assert list(store.buckets["b"]) == ["in/a"]
+    assert store.requests["abandon"] == 4
+    store.faults.add(Fault("403", "upload", "b/out/*", count=None))
+    with pytest.raises(StorageError, match=r"^gs://b/out could not be written: .*"):
+        gcs.check_writable("gs://b/out")
+    with pytest.raises(StorageError, match=r"^gs://none/out could not be written: .*"):
+        gcs.check_writable("gs://none/out")
+
+
 def test_patterns_expand_on_it(store: FakeGcs) -> None:
     for name in ("in/cat/a.jpg", "in/cat/b.png", "in/dog/c.jpg"):
         store.put("b", name, b"x")

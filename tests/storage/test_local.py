@@ -322,6 +322,26 @@ def test_what_is_neither_a_file_nor_a_folder_is_not_waited_for(tmp_path: Path, n
             call()
 
 
+def test_checks_that_a_path_can_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    before = sorted(tmp_path.rglob("*"))
+    for path in (tmp_path, tmp_path / "new", tmp_path / "new" / "newer", tmp_path / "file"):
+        STORAGE.check_writable(str(path))
+    assert sorted(tmp_path.rglob("*")) == before
+    with pytest.raises(StorageError, match=rf"^{tmp_path}/file/new could not be written: Not a directory"):
+        STORAGE.check_writable(str(tmp_path / "file" / "new"))
+
+
+@pytest.mark.parametrize("error", [errno.EROFS, errno.EACCES, errno.ENOSPC])
+def test_a_path_that_cannot_be_written(error: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(StorageError, match=f"^{tmp_path}/new could not be written: {os.strerror(error)}"):
+        STORAGE.check_writable(str(tmp_path / "new"))
+
+
 def test_the_path_decides_the_storage(tmp_path: Path) -> None:
     for path in (str(tmp_path), "relative/path", "C:odd", "a://b"[1:]):
         assert isinstance(storage_for(path), LocalStorage)

@@ -159,6 +159,8 @@ def require_cross_shard(blueprint: Blueprint) -> None:
         ModelFnValueError: a trainable variable is changed step by step by something else.
     """
     applied = {*blueprint.graph.get_collection(_APPLIED)}
+    # First values are no updates.
+    applied |= {name for info in blueprint.variables for name in (info.initializer, info.made_with)}
     handles = {info.handle: blueprint.graph.get_tensor_by_name(info.handle) for info in blueprint.variables}
     updates = {
         handle: [item for item in tensor.consumers() if item.type.startswith(_UPDATES) and item.name not in applied]

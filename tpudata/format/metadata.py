@@ -37,7 +37,7 @@ def metadata_names_of(manifest: Manifest) -> tuple[str, ...]:
 
 def write_metadata(
     folder: str, manifest: Manifest, labels: Sequence[str] | None = None, written: Iterable[WrittenFile] = ()
-) -> None:
+) -> Manifest:
     """Write labels.txt (if there are classes), the TFDS metadata (if it reads the shards), and then the manifest.
 
     Args:
@@ -46,6 +46,9 @@ def write_metadata(
         labels: class names in the order of their labels; as many as `manifest.labels` says.
         written: files that were written before; these and the metadata are compared with what the folder has before the manifest
             is written.
+
+    Returns:
+        The manifest as it was written.
 
     Raises:
         DatasetError: labels and manifest differ, or a class name has a line break.
@@ -75,5 +78,11 @@ def write_metadata(
             file.write(data)
 
     for_each(folder, write, files.items())
+    for name in tfds.names(manifest.compression, manifest.features):
+        # Class names from before an append that TFDS cannot hold any more.
+        if name not in files:
+            storage.delete(storage.join(folder, name))
     check_written(folder, [*written, *(WrittenFile.of(*file) for file in files.items())])
-    write((MANIFEST_NAME, dataclasses.replace(manifest, labels_crc32c=crc32c).to_bytes()))
+    manifest = dataclasses.replace(manifest, labels_crc32c=crc32c)
+    write((MANIFEST_NAME, manifest.to_bytes()))
+    return manifest

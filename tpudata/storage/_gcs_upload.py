@@ -75,6 +75,10 @@ class ObjectWriter(io.RawIOBase):
             self._deliver(PART_BYTES)
         return len(data)
 
+    def begin(self) -> None:
+        """Begin the upload before there is anything to send; an error of the API if the store does not allow it."""
+        self._url = self._session.patiently(self._start)
+
     def finish(self) -> None:
         """Sends the rest, and makes the object.
 

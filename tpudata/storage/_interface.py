@@ -59,6 +59,9 @@ class Storage(Protocol):
         StorageError, unless the bytes are the same. A disk replaces it all the same.
         """
 
+    def check_writable(self, path: str) -> None:
+        """Raise StorageError if a file or folder of this path, which need not exist, could not be written; leaves no trace."""
+
     def delete(self, path: str) -> None:
         """Removes a file; no error where there is none."""
 

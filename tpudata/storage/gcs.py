@@ -7,6 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import operator
+<<<<<<< HEAD
+=======
+import re
+import uuid
+>>>>>>> h/front
 from collections.abc import Iterator
 from typing import BinaryIO
 from urllib.parse import urlencode
@@ -111,6 +116,15 @@ class GcsStorage:
             with contextlib.suppress(*ERRORS):
                 writer.abandon()
             raise
+
+    def check_writable(self, path: str) -> None:
+        """Raise StorageError if no object could be made at or below a path; begins an upload, and abandons it."""
+        bucket, name = split_path(path)
+        with named("written", path):
+            writer = ObjectWriter(self._session, bucket, f"{name.rstrip('/')}/{uuid.uuid4().hex}".lstrip("/"), 0)
+            writer.begin()
+        with contextlib.suppress(*ERRORS):
+            writer.abandon()
 
     def delete(self, path: str) -> None:
         """Remove an object; no error if there is none."""

@@ -9,6 +9,7 @@ import operator
 import os
 import stat as stat_bits
 import sys
+import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -129,6 +130,17 @@ class LocalStorage:
             raise
         finally:
             self._buffers.append(buffer)
+
+    def check_writable(self, path: str) -> None:
+        """Raise StorageError if a path could not be written; makes a file without a name in the nearest folder that exists."""
+        place = Path(path).absolute()
+        with named(WRITTEN, path):
+            if place.is_file():
+                place = place.parent
+            while not place.exists() and place != place.parent:
+                place = place.parent
+            with tempfile.TemporaryFile(dir=place, prefix=TEMPORARY_PREFIX):
+                pass
 
     def delete(self, path: str) -> None:
         """Removes a file; no error where there is none."""

@@ -1,0 +1,110 @@
+"""The Python of the docs runs as it stands there, the blocks of a document in order, on small data."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.datasets import encode_image, write_images
+from tests.digits import write_digits
+from tests.markdown import ROOT, python_blocks, run_python
+from tests.sequences import write_sequences
+from tpudata.format import encode_example
+
+# Blocks that are parts of programs, with names of the reader's: they are only parsed. By document, their numbers.
+PARTS = {"docs/feed_files.md": (3, 4), "docs/tpu.md": (0, 1), "docs/training.md": (0,)}
+# Run by tests/beam_jobs/test_write_examples.py.
+ELSEWHERE = ("docs/write_tfrecord_shards.md",)
+
+
+def _gzip(folder: Path) -> dict[str, str]:
+    images = list(np.zeros((6500, 2, 2, 1), np.uint8))
+    path = str(folder / "dataset")
+    write_images(
+        path, {"test": images}, {"test": [1] * 6500}, shape=(2, 2, 1), layout="raw", shards=1, compression="gzip"
+    )
+    return {}
+
+
+def _quickstart(folder: Path) -> dict[str, str]:
+    write_digits(folder / "quickstart" / "dataset", {"train": 200, "validation": 90})
+    return {"steps_per_epoch=100, epochs=3": "steps_per_epoch=3, epochs=1"}
+
+
+def _files(folder: Path) -> dict[str, str]:
+    (folder / "data").mkdir()
+    (folder / "cifar").mkdir()
+    encoded = encode_image(np.zeros((28, 28, 1), np.uint8))
+    with tf.io.TFRecordWriter(str(folder / "data" / "train-0")) as writer:
+        writer.write(encode_example({"image/encoded": encoded, "class": 3}))
+    (folder / "cifar" / "data_batch_1.bin").write_bytes(bytes(3073 * 2))
+    (folder / "t10k-images-idx3-ubyte").write_bytes(bytes(16 + 784))
+    (folder / "table-0.csv").write_text("a,b\n1,2\n")
+    with tf.io.TFRecordWriter(str(folder / "damaged.tfrecord")) as writer:
+        writer.write(b"whole")
+        writer.write(b"damaged")
+    data = bytearray((folder / "damaged.tfrecord").read_bytes())
+    data[-1] ^= 1
+    (folder / "damaged.tfrecord").write_bytes(data)
+    image = np.zeros((28, 28, 1), np.uint8)
+    write_images(str(folder / "DIR"), {"train": [image]}, {"train": [1]}, shape=(28, 28, 1), layout="raw", shards=1)
+    return {}
+
+
+def _pictures(folder: Path) -> dict[str, str]:
+    pictures = [np.zeros((20 + number, 30, 3), np.uint8) for number in range(4)]
+    splits = ("train", "validation")
+    images, labels = {split: pictures for split in splits}, {split: [0, 1, 2, 3] for split in splits}
+    write_images(str(folder / "DIR"), images, labels, shape=(None, None, 3), shards=1)
+    return {}
+
+
+def _characters(folder: Path) -> dict[str, str]:
+    write_sequences(folder / "DIR", {"train": 24, "validation": 6})
+    return {'"hidden_units": 512': '"hidden_units": 8', "max_steps=1800": "max_steps=2"}
+
+
+def _sound(folder: Path) -> dict[str, str]:
+    image = np.zeros((8, 8, 1), np.uint8)
+    write_images(str(folder / "imagenet"), {"train": [image]}, {"train": [1]}, shape=(8, 8, 1), shards=1)
+    return {"/data/imagenet": str(folder / "imagenet"), "workers=4": "workers=1"}
+
+
+# What a document's programs find, by document; returns what is replaced so that they take less time.
+DATA: dict[str, Callable[[Path], dict[str, str]]] = {
+    "docs/compression.md": _gzip,
+    "docs/feed.md": _quickstart,
+    "docs/feed_files.md": _files,
+    "docs/feed_images.md": _pictures,
+    "docs/models.md": _characters,
+    "docs/verify.md": _sound,
+}
+
+
+def test_every_block_of_python_is_run_or_named_here() -> None:
+    documents = [f"docs/{path.name}" for path in sorted(ROOT.glob("docs/*.md"))]
+    found = {document: len(blocks) for document in documents if (blocks := python_blocks(document))}
+    assert found.keys() == {*DATA, *PARTS, *ELSEWHERE}
+    for document, parts in PARTS.items():
+        for number in parts:
+            ast.parse(python_blocks(document)[number])
+        assert document in DATA or len(parts) == found[document]
+
+
+@pytest.mark.parametrize("document", DATA)
+def test_blocks_run_in_order(document: str, tmp_path: Path) -> None:
+    smaller = DATA[document](tmp_path)
+    blocks = [block for number, block in enumerate(python_blocks(document)) if number not in PARTS.get(document, ())]
+    out = run_python("\n".join(blocks), tmp_path, smaller)
+    if document == "docs/feed.md":
+        assert out.splitlines()[-1] == "90"
+    if document == "docs/feed_files.md":
+        assert "damaged.tfrecord at byte 21" in out
+        assert [record.numpy() for record in tf.data.TFRecordDataset(str(tmp_path / "whole.tfrecord"))] == [b"whole"]
+    if document == "docs/verify.md":
+        assert out == ""
