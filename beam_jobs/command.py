@@ -10,22 +10,16 @@ from collections.abc import Sequence
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_jobs.inherited_flags import inherited_flags
-<<<<<<< HEAD
 from beam_jobs.local_workers import end_workers
-from beam_jobs.output import end_run
-=======
 from beam_jobs.options import ConvertOptions
->>>>>>> h/front
+from beam_jobs.output import end_run
 from beam_jobs.pipeline import Conversion
 from beam_jobs.runner import beam_flag_names, is_local, pipeline_options
 from beam_jobs.table import added_table, plan_table, result_table
 from tpudata.flags import FlagParser
 from tpudata.format import open_dataset
-<<<<<<< HEAD
 from tpudata.process import interruptible
-=======
 from tpudata.storage import storage_for
->>>>>>> h/front
 
 
 def parse_flags(parser: FlagParser, argv: Sequence[str]) -> tuple[argparse.Namespace, PipelineOptions]:

@@ -50,15 +50,11 @@ def run(argv: Sequence[str], prog: str = "tpudata convert images") -> int:
     add_image_flags(parser)
     add_reader_flag(parser)
     flags, beam_options = parse_flags(parser, argv)
-<<<<<<< HEAD
     apply_reader(flags)
-    conversion = image_conversion(common_options(flags), source_options(flags), image_options(flags))
-    check_reader(flags.reader, conversion.source, flags.input)
-=======
     options = common_options(flags)
     refuse_read_only_output(options, beam_options, dry_run=flags.dry_run)
     conversion = image_conversion(options, source_options(flags), image_options(flags))
->>>>>>> h/front
+    check_reader(flags.reader, conversion.source, flags.input)
     return run_conversion(conversion, beam_options, dry_run=flags.dry_run)
 
 

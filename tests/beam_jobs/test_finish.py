@@ -95,7 +95,13 @@ def test_the_manifest_is_the_same_in_whatever_order_shards_come(tmp_path: Path) 
         finished(tmp_path / f"{number}", list(some))
         written.add(tuple((path.name, path.read_bytes()) for path in sorted((tmp_path / f"{number}").iterdir())))
     (files,) = written
-    assert [name for name, _ in files] == ["dataset_info.json", "features.json", "labels.txt", "manifest.json"]
+    assert [name for name, _ in files] == [
+        "dataset_info.json",
+        "features.json",
+        "label.labels.txt",
+        "labels.txt",
+        "manifest.json",
+    ]
     manifest = open_dataset(str(tmp_path / "0")).manifest
     assert {name: [shard.name for shard in split.shards] for name, split in manifest.splits.items()} == {
         name: [f"{name}-0000{number}-of-00002.tfrecord" for number in range(2)] for name in ("test", "train")

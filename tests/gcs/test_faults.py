@@ -92,7 +92,16 @@ OF_BYTES = {
     "unhashed": (read, read_part),
     "cut": (write_small, write_large, replace),
 }
-CELLS = [(kind, operation) for kind in (*TRANSIENT, *UNPROVEN) for operation in OPERATIONS]
+WRITES = (write_small, write_large, replace, delete)
+CELLS: list[Any] = [(kind, operation) for kind in TRANSIENT for operation in OPERATIONS]
+CELLS += [
+    # What a proxy or a second delivery does to reads is the same for all of them.
+    (kind, operation)
+    if operation in WRITES or kind == "html"
+    else pytest.param(kind, operation, marks=pytest.mark.whole)
+    for kind in UNPROVEN
+    for operation in OPERATIONS
+]
 CELLS += [(kind, operation) for kind, operations in OF_BYTES.items() for operation in operations]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 import google_crc32c
 import numpy as np
 
-from tpudata.errors import CorruptionError, StorageError
+from tpudata.errors import CorruptionError, StorageError, StorageUnavailableError
 from tpudata.format.dali_index import dali_index
 from tpudata.format.defect import Defect
 from tpudata.format.example import MAX_EXAMPLE_BYTES, Value, decode_example
@@ -82,6 +82,9 @@ class ShardCheck:
             yield from walk.ending()
             if progress:
                 progress(shard.bytes - reported)
+        except StorageUnavailableError:
+            # An outage says nothing about the shard.
+            raise
         except (StorageError, OSError) as error:
             yield Defect(path, walk.offset, f"cannot be read: {error}")
 
@@ -142,6 +145,8 @@ class ShardCheck:
         except CorruptionError as error:
             yield Defect(path, error.offset, error.reason)
             return None
+        except StorageUnavailableError:
+            raise
         except (StorageError, ValueError, ArithmeticError) as error:
             yield Defect(path, 0, f"cannot be read: {error}")
             return None

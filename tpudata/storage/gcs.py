@@ -7,11 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
-<<<<<<< HEAD
-=======
-import re
 import uuid
->>>>>>> h/front
 from collections.abc import Iterator
 from typing import BinaryIO
 from urllib.parse import urlencode
