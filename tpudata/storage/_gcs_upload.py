@@ -77,7 +77,7 @@ class ObjectWriter(io.RawIOBase):
 
     def begin(self) -> None:
         """Begin the upload before there is anything to send; an error of the API if the store does not allow it."""
-        self._url = self._session.patiently(self._start)
+        self._url = self._session.with_retries(self._start)
 
     def finish(self) -> None:
         """Sends the rest, and makes the object.
