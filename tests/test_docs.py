@@ -58,8 +58,8 @@ def _files(folder: Path) -> dict[str, str]:
 
 def _pictures(folder: Path) -> dict[str, str]:
     pictures = [np.zeros((20 + number, 30, 3), np.uint8) for number in range(4)]
-    splits = ("train", "validation")
-    images, labels = dict.fromkeys(splits, pictures), {split: [0, 1, 2, 3] for split in splits}
+    images = {"train": pictures, "validation": pictures}
+    labels = {"train": [0, 1, 2, 3], "validation": [0, 1, 2, 3]}
     write_images(str(folder / "DIR"), images, labels, shape=(None, None, 3), shards=1)
     return {}
 
