@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import apache_beam as beam
 
 from tpudata.errors import SourceError
+from tpudata.tables import counted
 
 # From so many classes on, one label for so many classes must occur; the largest known sets of classes have 21,841.
 _MANY_CLASSES = 10_000
@@ -59,8 +60,8 @@ def check_classes(largest: int, occurring: int, where: str) -> None:
     """
     if largest >= _MANY_CLASSES and occurring * _CLASSES_PER_LABEL <= largest:
         raise SourceError(
-            f"{where}: label {largest} makes {largest + 1:,} classes, as whole numbers are labels themselves, but"
-            f" {occurring:,} different labels occur. Correct the label, pass --labels FILE with a name for each class, or pass"
+            f"{where}: label {largest} makes {counted(largest + 1, 'class', 'classes')}, as whole numbers are labels"
+            f" themselves, but {occurring:,} different labels occur. Correct the label, pass --labels FILE with a name for each class, or pass"
             " --label-type str to number the labels that occur."
         )
 

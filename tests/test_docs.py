@@ -17,7 +17,13 @@ from tests.sequences import write_sequences
 from tpudata.format import encode_example
 
 # Blocks that are parts of programs, with names of the reader's: they are only parsed. By document, their numbers.
-PARTS = {"docs/feed_files.md": (3, 4), "docs/tpu.md": (0, 1), "docs/training.md": (0,)}
+PARTS = {
+    "docs/feed_files.md": (3, 4),
+    "docs/feed_jax.md": (0,),
+    "docs/feed_torch.md": (0, 1),
+    "docs/tpu.md": (0, 1),
+    "docs/training.md": (0,),
+}
 # Run by tests/beam_jobs/test_write_examples.py.
 ELSEWHERE = ("docs/write_tfrecord_shards.md",)
 
