@@ -61,7 +61,8 @@ def check_classes(largest: int, occurring: int, where: str) -> None:
     if largest >= _MANY_CLASSES and occurring * _CLASSES_PER_LABEL <= largest:
         raise SourceError(
             f"{where}: label {largest} makes {counted(largest + 1, 'class', 'classes')}, as whole numbers are labels"
-            f" themselves, but {occurring:,} different labels occur. Correct the label, pass --labels FILE with a name for each class, or pass"
+            f" themselves, but {occurring:,} different labels occur. Correct the label, pass --labels FILE"
+            " with a name for each class, or pass"
             " --label-type str to number the labels that occur."
         )
 
