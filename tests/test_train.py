@@ -309,6 +309,7 @@ def test_a_model_is_given_the_offset_of_the_labels(
     lines = [json.loads(line) for line in (tmp_path / "m" / "predictions.jsonl").read_text().splitlines()]
     assert len(lines) == 20
     assert all(line["label_name"] == str(line["label"] - 1) for line in lines)
+    assert all(len(line["predictions"]["probabilities"]) == num_classes for line in lines)
 
 
 def test_an_offset_that_the_labels_do_not_have_is_rejected(

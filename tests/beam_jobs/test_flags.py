@@ -38,6 +38,7 @@ SAID = {
     "resume": (["--resume"], True),
     "overwrite": (["--overwrite=true"], True),
     "append": (["--append"], True),
+    "dali_index": (["--dali-index"], True),
 }
 
 

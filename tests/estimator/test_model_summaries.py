@@ -201,7 +201,7 @@ def test_two_estimators_host_calls_do_not_meet(tmp_path: Path) -> None:
         ([1, 2, 3], ValueError, "host_call"),
         ((3, []), TypeError, "not callable"),
         ((lambda a: a, 3), TypeError, "second part"),
-        ((lambda a, b: (a, b), [1]), ValueError, r"host_fn\(a, b\) does not take 1 tensors"),
+        ((lambda a, b: (a, b), [1]), ValueError, r"host_fn\(a, b\) does not take 1 tensor:"),
         ((lambda a: a, {"b": 1}), ValueError, r"does not take \['b'\]"),
     ],
 )

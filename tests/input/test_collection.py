@@ -193,6 +193,8 @@ keep_iterators()
 gc.set_threshold(1, 1, 1)
 for number in range(100):
     tf.stack([tf.constant([number, float(number)]), tf.constant([1.0, 2.0])])
+# Other packages' callbacks fail in a collection at the interpreter's end.
+gc.disable()
 print("end")
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=2 * _PATIENCE, check=False)

@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.estimator._errors import ModelFnValueError
+from tpudata.estimator._graph_walk import needed_operations
 from tpudata.estimator._variables import Blueprint
 
 
@@ -42,7 +43,7 @@ class Replay:
         handles = {info.handle: info.name for info in blueprint.variables}
         inputs = {*handles, *(item.name for item in [*self._arguments, *self._cuts])}
         roots = [tensor.op for tensor in self._tensors if tensor.name not in inputs] + self._updates
-        needed = _needed(roots, inputs, waits_for)
+        needed = needed_operations(roots, inputs, waits_for)
         self.operations = frozenset(needed)
         self._graph_def = _subgraph(blueprint, {operation.name for operation in needed})
         if rewrite is not None:
@@ -88,26 +89,6 @@ class Replay:
         with tf.control_dependencies(results[len(fetched) :]):
             tensors = [feeds[tensor.name] if tensor.name in feeds else found[tensor.name] for tensor in self._tensors]
             return tf.nest.pack_sequence_as(self._wanted, [tf.identity(tensor) for tensor in tensors])
-
-
-def _needed(operations: Iterable[Any], inputs: set[str], waits_for: Callable[[Any], bool] | None = None) -> set[Any]:
-    """Return `operations` and all that they need, but not what gives the tensors of `inputs`."""
-
-    def is_waited_for(operation: Any) -> bool:
-        if any(tensor.name in inputs for tensor in operation.outputs):
-            return False
-        return waits_for is None or waits_for(operation)
-
-    todo = list(operations)
-    found = set(todo)
-    while todo:
-        operation = todo.pop()
-        before = {tensor.op for tensor in operation.inputs if tensor.name not in inputs}
-        before |= {item for item in operation.control_inputs if is_waited_for(item)}
-        fresh = [item for item in before if item not in found]
-        found.update(fresh)
-        todo += fresh
-    return found
 
 
 def _subgraph(blueprint: Blueprint, names: set[str]) -> Any:

@@ -18,6 +18,7 @@ from tpudata.errors import StorageError
 from tpudata.estimator._checkpoint import Checkpoint, latest
 from tpudata.estimator._errors import CheckpointError, ModelFnTypeError, ModelFnValueError, reason
 from tpudata.estimator._export_outputs import DEFAULT_SIGNATURE, named_outputs
+from tpudata.estimator._graph_walk import needed_operations
 from tpudata.estimator._keras_state import fresh_keras_state
 from tpudata.estimator._mode_keys import ModeKeys
 from tpudata.estimator._runtime import Runtime
@@ -155,16 +156,7 @@ def _needed(outputs: Iterable[Any], fed: Iterable[str] = ()) -> set[Any]:
     """Return the operations of the default graph that the outputs (`TensorInfo`s) need, up to the tensors that are fed."""
     graph, fed = v1.get_default_graph(), frozenset(fed)
     found = (graph.get_tensor_by_name(info.name) for info in outputs)
-    waiting = [tensor for tensor in found if tensor.name not in fed]
-    operations = {tensor.op for tensor in waiting}
-    todo = list(operations)
-    while todo:
-        operation = todo.pop()
-        before = [tensor.op for tensor in operation.inputs if tensor.name not in fed]
-        fresh = {*before, *operation.control_inputs} - operations
-        operations |= fresh
-        todo += fresh
-    return operations
+    return needed_operations((tensor.op for tensor in found if tensor.name not in fed), fed)
 
 
 def _restore(session: Any, checkpoint: Checkpoint, signatures: Mapping[str, Any], saver: Any) -> None:

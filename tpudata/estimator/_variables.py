@@ -18,6 +18,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.estimator._errors import ModelFnValueError
+from tpudata.estimator._graph_walk import needed_operations
 from tpudata.estimator._replica import Collections, merging
 
 Key = tuple[str, int]
@@ -105,9 +106,15 @@ class Blueprint:
             return {}
         names = [info.initial for info in variables]
         # An operation with an effect runs even if no value needs it, so only what they need may be there.
-        graph_def = tf.compat.v1.graph_util.extract_sub_graph(
-            self.graph.as_graph_def(), [name.partition(":")[0] for name in names]
-        )
+        tensors = [self.graph.get_tensor_by_name(name) for name in names]
+        needed = {operation.name for operation in needed_operations(tensor.op for tensor in tensors)}
+        graph_def = self.graph.as_graph_def()
+        kept = [node for node in graph_def.node if node.name in needed]
+        del graph_def.node[:]
+        graph_def.node.extend(kept)
+        for node in graph_def.node:
+            # What is left out cannot be lain beside.
+            node.attr.pop("_class", None)
 
         def compute() -> Any:
             return tf.import_graph_def(graph_def, return_elements=names, name="")

@@ -42,7 +42,7 @@ def shard_defects(
     count = useful_workers(workers, len(shards))
     with concurrent.futures.ProcessPoolExecutor(count, context, _start_process, (reader,)) as pool:
         try:
-            with _ctrl_c_blocked():
+            with _signals_blocked():
                 found = pool.map(functools.partial(_all_defects, check), shards)
             for shard, defects in zip(shards, found, strict=True):
                 yield from defects
@@ -58,9 +58,9 @@ def shard_defects(
 
 
 @contextlib.contextmanager
-def _ctrl_c_blocked() -> Iterator[None]:
-    """Start processes that Ctrl-C, which goes to all, does not reach: the one that starts them ends them."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+def _signals_blocked() -> Iterator[None]:
+    """Block signals while processes start: one that were left half started would end with a traceback."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGTERM])
     try:
         yield
     finally:
@@ -68,7 +68,8 @@ def _ctrl_c_blocked() -> Iterator[None]:
 
 
 def _start_process(lifeline: Connection) -> None:
-    """Let a process end with the one that started it."""
+    """Let a process end with the one that started it, or by SIGTERM. Ctrl-C, which goes to all, stays blocked."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
     threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
 
 
