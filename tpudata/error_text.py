@@ -30,7 +30,7 @@ _ODD_FEATURE = re.compile(
     r"|Can't parse serialized Example)"
 )
 _ODD_IMAGE = re.compile(r"Shape of tensor \S*DecodeImage\S* (\[\S*\]) is not compatible with expected shape (\[\S*\])")
-# What the reader checks in TensorFlow's graph; see `tpudata.input.parse`.
+# What the reader checks in TensorFlow's graph; see `tpudata.input.decode.parse`.
 _MISFIT = re.compile(r"\[(Feature [^\n]*?: a (?:value does not fit|record (?:is|does)) [^\n]*?\.)\] \[Condition")
 _PLAIN = " Of files without a manifest, tpudata.format.read_records(FILE) yields (offset, record), to try one by one."
 

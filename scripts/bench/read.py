@@ -115,7 +115,7 @@ def resume(folder: Path, rounds: int) -> None:
 def shuffle(folder: Path, rounds: int) -> None:  # noqa: ARG001
     """Numbers of the order alone; no record is read."""
     from tpudata.input.chunks import Chunks
-    from tpudata.input.training_order import TrainingOrder
+    from tpudata.input.order.training_order import TrainingOrder
 
     print(
         "shuffle: a dataset sorted by class; distance of records from their places, as a share of all, and classes per batch"

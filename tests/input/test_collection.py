@@ -18,7 +18,7 @@ import pytest
 import tensorflow as tf
 
 from tests.datasets import Written
-from tests.input.test_sequence import write_tokens
+from tests.input.text.test_sequence import write_tokens
 from tpudata import make_input_fn
 from tpudata.input.collection import _keep_the_last, keep_iterators
 from tpudata.input.source import Source

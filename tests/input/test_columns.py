@@ -15,7 +15,7 @@ from tpudata.errors import CorruptionError
 from tpudata.format import Feature, ShardIndex, encode_example
 from tpudata.input import columns as columns_module
 from tpudata.input.columns import FixedColumns, has_fixed_layout
-from tpudata.input.fields import Field
+from tpudata.input.dataset.fields import Field
 
 IMAGE = Feature("image_raw", "bytes", "uint8", (2, 3), "raw")
 LABEL = Feature("label", "int64", "int64")

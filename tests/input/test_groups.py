@@ -13,7 +13,7 @@ import tensorflow as tf
 from tests.datasets import Written, write_dataset
 from tpudata import Dataset, UsageError, make_input_fn, open_dataset
 from tpudata.format import Feature, Manifest, Source, Split, encode_example, shard_name, write_metadata, write_shard
-from tpudata.input import records
+from tpudata.input.graph import records
 
 FEATURES = [Feature("image_raw", "bytes", "uint8", (2,), "raw"), Feature("label", "int64", "int64", num_classes=10)]
 TEXT = [Feature("text", "bytes", "string", encoding="utf8"), Feature("label", "int64", "int64")]

@@ -15,10 +15,10 @@ from tests.datasets import Written, write_images
 from tpudata import CorruptionError, StorageError, make_input_fn, open_dataset
 from tpudata.input.chunks import Chunks
 from tpudata.input.feed import FileFeed
-from tpudata.input.hosts import Rows
+from tpudata.input.options.hosts import Rows
+from tpudata.input.order.training_order import TrainingOrder
 from tpudata.input.reading import Reading, reading_of
 from tpudata.input.source import Columns, Piece, Source, Strings
-from tpudata.input.training_order import TrainingOrder
 from tpudata.storage import LocalStorage
 
 PIECES = [(first, first + 5) for first in range(0, 50, 5)]

@@ -14,8 +14,8 @@ from tests.input.test_columns import frames
 from tpudata import FeatureError
 from tpudata.errors import CorruptionError
 from tpudata.format import Feature, encode_example
-from tpudata.input.fields import PADDING, Field
-from tpudata.input.parse import parse_batch
+from tpudata.input.dataset.fields import PADDING, Field
+from tpudata.input.decode.parse import parse_batch
 from tpudata.input.sequence_columns import LENGTH, SequenceColumns, SequenceLengths
 
 IDS = Feature("input_ids", "int64", "int64", (None,))

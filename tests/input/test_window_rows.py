@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tpudata.input.order import Window
+from tpudata.input.order.order import Window
 from tpudata.input.reading import reading_of
 from tpudata.input.source import Piece
 from tpudata.input.window_rows import Room, WindowRows

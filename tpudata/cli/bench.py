@@ -94,8 +94,8 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
     """
     with quiet_loading():
         require_tensorflow("tpudata bench")
-        from tpudata.input.sequence import SequenceOptions
         from tpudata.input.stages import Stages, usable_cores
+        from tpudata.input.text.sequence import SequenceOptions
 
     # Made before anything is measured: they check the flags.
     input_fns = _input_fns(dataset, flags)

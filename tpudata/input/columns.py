@@ -19,7 +19,7 @@ import numpy.typing as npt
 from tpudata.errors import FeatureError
 from tpudata.format import ShardIndex, decode_example
 from tpudata.format.tfrecord import FOOTER_BYTES, HEADER_BYTES
-from tpudata.input.fields import CONVERT_AGAIN, Field
+from tpudata.input.dataset.fields import CONVERT_AGAIN, Field
 from tpudata.input.source import Columns
 
 _BYTES, _FLOATS, _INTS = 1, 2, 3

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tpudata.errors import FeatureError
-from tpudata.input.cache import Column
 from tpudata.input.chunks import Chunks, Integers
-from tpudata.input.hosts import Rows
-from tpudata.input.order import Lane, Order, Window
+from tpudata.input.graph.cache import Column
+from tpudata.input.options.hosts import Rows
+from tpudata.input.order.order import Lane, Order, Window
 from tpudata.input.reading import Reading, reading_of
 from tpudata.input.source import Columns, Reader
 from tpudata.input.window_rows import Room, WindowRows

@@ -13,11 +13,11 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from tpudata.input.feed import Feed
-from tpudata.input.hosts import Rows
-from tpudata.input.maps import PARALLEL, as_written, map_in_thread, only_arranges
+from tpudata.input.graph.maps import PARALLEL, as_written, map_in_thread, only_arranges
 from tpudata.input.next_tokens import NextTokens
-from tpudata.input.order import Order
-from tpudata.input.seeds import record_seeds
+from tpudata.input.options.hosts import Rows
+from tpudata.input.order.order import Order
+from tpudata.input.order.seeds import record_seeds
 
 # Feeds that are kept for whoever asks for their next step: that of the running iterator, and one that may be left behind.
 _MAX_FEEDS = 2

@@ -12,22 +12,22 @@ from typing import Any, Literal, Protocol
 import tensorflow as tf
 
 from tpudata.errors import TpudataError, UsageError
-from tpudata.input.augment import RandAugment
-from tpudata.input.bucket_pipeline import BucketPipeline
-from tpudata.input.cache import plan_cache
 from tpudata.input.collection import keep_iterators
-from tpudata.input.crop import CentreCrop, TrainCrop
-from tpudata.input.first_record import check_first_record
-from tpudata.input.hosts import find_rows
-from tpudata.input.image_options import ImageOptions
-from tpudata.input.mix import CutMix, MixUp
-from tpudata.input.normalize import Normalize
-from tpudata.input.open_data import Data, check_plain, fields_of, open_data
-from tpudata.input.options import Options
-from tpudata.input.pipeline import Pipeline
-from tpudata.input.plain_dataset import PlainDataset
-from tpudata.input.record_files import TFRecordFiles
-from tpudata.input.sequence import SequenceOptions
+from tpudata.input.dataset.first_record import check_first_record
+from tpudata.input.dataset.open_data import Data, check_plain, fields_of, open_data
+from tpudata.input.dataset.plain_dataset import PlainDataset
+from tpudata.input.dataset.record_files import TFRecordFiles
+from tpudata.input.graph.bucket_pipeline import BucketPipeline
+from tpudata.input.graph.cache import plan_cache
+from tpudata.input.graph.pipeline import Pipeline
+from tpudata.input.image.augment import RandAugment
+from tpudata.input.image.crop import CentreCrop, TrainCrop
+from tpudata.input.image.mix import CutMix, MixUp
+from tpudata.input.image.normalize import Normalize
+from tpudata.input.options.hosts import find_rows
+from tpudata.input.options.image_options import ImageOptions
+from tpudata.input.options.options import Options
+from tpudata.input.text.sequence import SequenceOptions
 
 # TensorFlow numbers the rows of a batch in int32.
 _MAX_BATCH = 2**31 - 1

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tpudata.input.fields import Fields
-from tpudata.input.sequence import INPUT_IDS, SEGMENT_IDS, TARGETS, TOKEN_WEIGHTS, Sequences
+from tpudata.input.dataset.fields import Fields
 from tpudata.input.source import Columns
+from tpudata.input.text.sequence import INPUT_IDS, SEGMENT_IDS, TARGETS, TOKEN_WEIGHTS, Sequences
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from tpudata.errors import CorruptionError, FeatureError
 from tpudata.format import decode_example, encode_example
 from tpudata.format.tfrecord import FOOTER_BYTES, HEADER_BYTES
-from tpudata.input.fields import CONVERT_AGAIN, PADDING, Field
+from tpudata.input.dataset.fields import CONVERT_AGAIN, PADDING, Field
 from tpudata.input.source import Columns
 from tpudata.input.spans import Spans, find_spans
 from tpudata.input.varints import count_varints, decode_varints

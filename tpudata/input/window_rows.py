@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tpudata.input.chunks import Integers
-from tpudata.input.order import Window
+from tpudata.input.order.order import Window
 from tpudata.input.reading import Reading
 from tpudata.input.source import Columns, Piece
 

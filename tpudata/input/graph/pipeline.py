@@ -1,0 +1,106 @@
+"""The steps from records to batches, in order."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from tpudata.format import Dataset
+from tpudata.input.chunks import Integers
+from tpudata.input.dataset.fields import Fields
+from tpudata.input.graph.cache import CachePlan
+from tpudata.input.graph.elements import Elements
+from tpudata.input.graph.maps import PARALLEL, as_written
+from tpudata.input.graph.records import Records
+from tpudata.input.options.hosts import Rows
+from tpudata.input.options.options import Options
+from tpudata.input.order.order import Order
+
+# What waits to be asked for. TensorFlow's own choice (AUTOTUNE) doubles after every pause of the consumer, as at a checkpoint:
+# batches of 6 MB had taken 200 MB after four of them. And a batch that waits in the processor's cache is a fifth cheaper to make.
+BATCHES_AHEAD = 2
+
+
+class Pipeline:
+    """The way from a split to batches; `batches` walks it.
+
+    Args:
+        dataset: the dataset.
+        split: name of the split.
+        fields: what is read of each record.
+        options: how records are fed.
+        cache: where decoded records are kept, or None.
+
+    Raises:
+        UsageError: a shuffle_buffer of all records, which do not fit the memory.
+    """
+
+    def __init__(self, dataset: Dataset, split: str, fields: Fields, options: Options, cache: CachePlan | None) -> None:
+        self._options = options
+        self._records = Records(dataset, split, fields, options, cache)
+        self._elements = Elements(fields, options)
+
+    def lengths(self) -> tuple[Integers, npt.NDArray[np.bool_]]:
+        """How many values each record's longest sequence has, and which records are not damaged; reads them all."""
+        return self._records.lengths()
+
+    def part(self, ids: Integers, fields: Fields, options: Options) -> Pipeline:
+        """The way from some of the records to batches, without a cache.
+
+        Args:
+            ids: int64 [records], their numbers in the split, ascending.
+            fields: what is read of each; of other lengths at most.
+            options: how they are fed; another seed at most.
+        """
+        other = copy.copy(self)
+        other._options = options
+        other._records = self._records.part(ids, fields, options)
+        other._elements = Elements(fields, options)
+        return other
+
+    def batches(self, rows: Rows, start_step: int) -> tf.data.Dataset:
+        """What `input_fn` returns."""
+        records, elements, batch_size = self._records, self._elements, rows.batch_size
+        order = records.order(rows.total)
+        are_batches = not self._options.one_by_one and records.group_rows(rows) == batch_size
+
+        def finished(parsed: Any, extras: dict[str, tf.Tensor]) -> Any:
+            element = elements.rows(parsed)
+            if not self._options.training:
+                elements.check_room(element, records.count, rows.total)
+            return elements.batch(element, extras, batch_size)
+
+        if are_batches and self._options.parse is None:
+            return self._counted(records.parsed(order, rows, start_step, finished), order, rows, start_step)
+        dataset = records.parsed(order, rows, start_step)
+        if self._options.parse is not None:
+            # Converted by AutoGraph: it is written by the user, and may branch on tensors.
+            dataset = dataset.map(elements.user_parsed, **PARALLEL)
+        if are_batches:
+            # At once: every map of its own costs a thread's wake-up for each batch.
+            return self._counted(dataset.map(as_written(finished), **PARALLEL), order, rows, start_step)
+        if self._options.one_by_one:
+            dataset = dataset.unbatch().map(elements.row, **PARALLEL)
+            elements.check_row(dataset.element_spec[0])
+            dataset = dataset.batch(batch_size, drop_remainder=True, **PARALLEL)
+        else:
+            dataset = dataset.map(as_written(lambda parsed, extras: (elements.rows(parsed), extras)), **PARALLEL)
+            if records.group_rows(rows) != batch_size:
+                dataset = dataset.rebatch(batch_size, drop_remainder=True)
+        if not self._options.training:
+            elements.check_room(dataset.element_spec[0], records.count, rows.total)
+        dataset = dataset.map(
+            as_written(lambda element, extras: elements.batch(element, extras, batch_size)), **PARALLEL
+        )
+        return self._counted(dataset, order, rows, start_step)
+
+    def _counted(self, dataset: tf.data.Dataset, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
+        """Batches with their number known, and some of them there before they are asked for."""
+        count = tf.data.INFINITE_CARDINALITY
+        if order.steps is not None:
+            count = max(0, order.steps - start_step) * (rows.count // rows.batch_size)
+        return dataset.apply(tf.data.experimental.assert_cardinality(count)).prefetch(BATCHES_AHEAD)

@@ -1,0 +1,123 @@
+"""How records are fed: what `make_input_fn` is asked for, checked at the door."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from tpudata.errors import UsageError
+from tpudata.input.options.image_options import ImageOptions
+from tpudata.input.text.sequence import Sequences
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How records are fed; the attributes are the arguments of `make_input_fn`, `bare` is whether it names one feature, and
+    `sequences` what its arguments for sequences come to.
+
+    Raises:
+        UsageError: an option is out of range or of another type.
+    """
+
+    training: bool
+    images: ImageOptions
+    bare: bool
+    parse: Callable[..., Any] | None
+    transform: Callable[..., Any] | None
+    shuffle_buffer: int | None
+    seed: int
+    weights: Literal["feature", "sample_weight"]
+    verify_checksums: bool = True
+    max_corrupt: int = 0
+    sequences: Sequences = dataclasses.field(default_factory=Sequences)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.training, bool):
+            raise UsageError(f"training={self.training!r}: allowed are True and False.")
+        self.images.check_mode(self.training)
+        if self.parse is not None and not callable(self.parse):
+            raise UsageError(f"parse={self.parse!r}: pass a function of a batch of serialised records, or None.")
+        if self.parse is not None:
+            check_arguments("parse", self.parse, ("serialized",))
+        if self.transform is not None and not callable(self.transform):
+            raise UsageError(f"transform={self.transform!r}: pass a function of (features, labels), or None.")
+        if self.weights not in ("feature", "sample_weight"):
+            raise UsageError(f'weights={self.weights!r}: allowed are "feature" and "sample_weight".')
+        if self.shuffle_buffer is not None and not self.training:
+            raise UsageError(
+                "shuffle_buffer: evaluation takes the records in order. Leave it out, or pass training=True."
+            )
+        if self.shuffle_buffer is not None and not _is_integer(self.shuffle_buffer, 1):
+            raise UsageError(
+                f"shuffle_buffer={self.shuffle_buffer!r}: allowed is None or a number of records, an integer of 1 or more."
+            )
+        if not _is_integer(self.seed, 0, 2**32 - 1):
+            raise UsageError(f"seed={self.seed!r}: allowed is None or an integer from 0 to 2**32 - 1.")
+        if not isinstance(self.verify_checksums, bool):
+            raise UsageError(f"verify_checksums={self.verify_checksums!r}: allowed are True and False.")
+        if not _is_integer(self.max_corrupt, 0):
+            raise UsageError(f"max_corrupt={self.max_corrupt!r}: allowed is a number of records, an integer from 0 on.")
+        if self.max_corrupt and not self.verify_checksums:
+            raise UsageError(
+                "max_corrupt: without the checksums no record is known to be damaged. Leave verify_checksums on."
+            )
+
+    @property
+    def transform_takes_seed(self) -> bool:
+        """Whether transform has an argument named seed."""
+        try:
+            return self.transform is not None and "seed" in inspect.signature(self.transform).parameters
+        except ValueError:  # A builtin that does not tell.
+            return False
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether records are prepared one by one, and not a batch at a time."""
+        return self.transform is not None or self.images.crop is not None or self.images.augment is not None
+
+    @property
+    def scales_arrays(self) -> bool:
+        """Whether uint8 arrays are fed as float32 from 0 to 1 and nothing comes between."""
+        return not self.one_by_one and self.images.normalize is None and self.images.dtype == "float32"
+
+    @property
+    def draws(self) -> bool:
+        """Whether anything is drawn at random for a record or a batch, beside the order."""
+        return self.transform_takes_seed or self.images.draws
+
+
+def check_arguments(
+    name: str, function: Callable[..., Any], given: Sequence[str], keywords: Sequence[str] = ()
+) -> None:
+    """Checks that a function of the user's can be called, without a call: a TypeError of its own stays one.
+
+    Args:
+        name: the option that it was passed as.
+        function: the function.
+        given: what the arguments are that it gets by their places.
+        keywords: those that it gets by their names.
+
+    Raises:
+        UsageError: it takes others.
+    """
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # A builtin that does not tell: the call will.
+        return
+    try:
+        signature.bind(*given, **dict.fromkeys(keywords))
+    except TypeError as error:
+        call = f"({', '.join((*given, *(f'{keyword}={keyword}' for keyword in keywords)))})"
+        takes = " ".join(str(signature).split())
+        raise UsageError(f"{name} is called with {call}, and takes {takes}, {error}. Let it take {call}.") from None
+
+
+def _is_integer(value: Any, least: int, most: int | None = None) -> bool:
+    """Whether a value is a whole number, Python's or numpy's, of a range."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        return False
+    number = operator.index(value)
+    return least <= number and (most is None or number <= most)
