@@ -48,6 +48,9 @@ _COMPRESSIONS = (None, GZIP)
 BLOCK_RECORDS = 64
 _HEAD = struct.Struct("<8sQQIIII")
 _CRC = struct.Struct("<I")
+# The offsets of the records stand after the head.
+HEAD_BYTES = _HEAD.size
+OFFSET_BYTES = 8
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

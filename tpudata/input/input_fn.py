@@ -12,7 +12,6 @@ from typing import Any, Literal, Protocol
 import tensorflow as tf
 
 from tpudata.errors import TpudataError, UsageError
-from tpudata.input.collection import keep_iterators
 from tpudata.input.dataset.first_record import check_first_record
 from tpudata.input.dataset.open_data import Data, check_plain, fields_of, open_data
 from tpudata.input.dataset.plain_dataset import PlainDataset
@@ -70,8 +69,6 @@ def make_input_fn(
     seed: int | None = None,
     cache: bool | str | os.PathLike[str] = False,
     weights: Literal["feature", "sample_weight"] = "feature",
-    verify_checksums: bool = True,
-    max_corrupt: int = 0,
 ) -> InputFn:
     """Makes an input_fn that feeds a split of a dataset in batches of one static shape.
 
@@ -139,9 +136,6 @@ def make_input_fn(
             call of input_fn decodes them all. All datasets of this input_fn share them.
         weights: where evaluation puts the weights: "feature" in `features["weights"]`; "sample_weight" yields
             (features, labels, weights); with targets in training too, the tokens' weights. For Keras, see `as_keras`.
-        verify_checksums: check every byte read against the index's and the records' checksums.
-        max_corrupt: how many different damaged records are skipped and logged before one is an error. In its place comes another
-            record; in evaluation with weight 0, so that it does not count.
 
     Returns:
         The input_fn.
@@ -152,11 +146,12 @@ def make_input_fn(
         UsageError: an argument is out of range or does not fit the dataset.
         MissingExtraError: TensorFlow is not installed.
 
-    A record that is damaged in the middle of a file ends the iteration with a `tf.errors.UnknownError` that tells file and offset.
-    So does one that is not as its features say, where numpy takes records apart. Where TensorFlow does, as beside encoded images,
-    the error is its `tf.errors.InvalidArgumentError`, which tells what does not fit and names no file. `as_numpy` raises
-    CorruptionError, DatasetError and FeatureError in their places.
-    The dataset calls Python, so it runs in the process that made it: each host of a pod needs a process of its own.
+    A damaged record ends the iteration with a `tf.errors.DataLossError`, and one that is not as its features say with a
+    `tf.errors.InvalidArgumentError`. `as_numpy` and the bundled estimator raise CorruptionError, DatasetError and FeatureError in their
+    places, which name the file and the offset if they can be found.
+
+    The dataset is a graph without Python: it runs where TensorFlow places it, such as on a host of a pod or a tf.data service, and
+    `tf.train.Checkpoint(iterator=...)` saves and restores its iterators.
     """
     options = Options(
         training=training,
@@ -167,8 +162,6 @@ def make_input_fn(
         shuffle_buffer=shuffle_buffer,
         seed=_drawn_seed() if seed is None else seed,
         weights=weights,
-        verify_checksums=verify_checksums,
-        max_corrupt=max_corrupt,
     )
     asked = SequenceOptions(sequence_length, buckets, truncate, pad_id, targets)
     if isinstance(extra_features, str):
@@ -181,7 +174,7 @@ def make_input_fn(
         raise UsageError(f"image_size={image_size}: crop={crop} has a size of its own. Leave one of them out.")
     dataset, split = open_data(data, split)
     if isinstance(dataset, PlainDataset):
-        check_plain(dataset, cache, options.max_corrupt)
+        check_plain(cache)
     fields = fields_of(
         dataset,
         is_parsed_by_user=parse is not None,
@@ -201,7 +194,7 @@ def make_input_fn(
             f"cache={cache!r}: with buckets nothing is cached but what fits the window. Leave one of them out."
         )
     kept = cache if asked.buckets is None else False
-    plan = plan_cache(kept, split, dataset.manifest.split(split), fields, options.max_corrupt)
+    plan = plan_cache(kept, split, dataset.manifest.split(split), fields)
     if isinstance(dataset, PlainDataset) and isinstance(dataset.files, TFRecordFiles) and parse is None:
         check_first_record(dataset, fields)
     whole = Pipeline(dataset, split, fields, options, plan)
@@ -217,7 +210,6 @@ def make_input_fn(
         """
         rows = find_rows(_batch_size(params), params, _checked_context(input_context))
         first = _checked_step(start_step, rows.total)
-        keep_iterators()
         try:
             return pipeline.batches(rows, first)
         except TpudataError as error:

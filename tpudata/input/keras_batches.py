@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from tpudata.errors import UsageError
 from tpudata.input.graph.batch import WEIGHTS, named_leaves
-from tpudata.input.graph.maps import PARALLEL, as_written
 from tpudata.input.input_fn import InputFn
+from tpudata.input.maps import PARALLEL, as_written
 from tpudata.input.text.sequence import TOKEN_WEIGHTS
 
 

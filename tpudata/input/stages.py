@@ -18,13 +18,13 @@ import tensorflow as tf
 from tpudata.error_text import reader_error
 from tpudata.errors import DatasetError
 from tpudata.format import Dataset
-from tpudata.input.chunks import Chunks, chunk_records
 from tpudata.input.dataset.open_data import fields_of
 from tpudata.input.graph.records import Records
 from tpudata.input.input_fn import InputFn
 from tpudata.input.options.hosts import Rows
 from tpudata.input.options.image_options import ImageOptions
 from tpudata.input.options.options import Options
+from tpudata.input.order.chunks import Chunks, chunk_records
 from tpudata.input.order.training_order import TrainingOrder
 from tpudata.input.source import Columns, Piece, Source
 from tpudata.input.text.sequence import SequenceOptions

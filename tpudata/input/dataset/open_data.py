@@ -11,7 +11,7 @@ from tpudata.format import Dataset, open_dataset
 from tpudata.input.dataset.fields import CONVERT_AGAIN, Fields, select_fields
 from tpudata.input.dataset.plain_dataset import SPLIT, PlainDataset, open_files
 from tpudata.input.dataset.record_files import FixedLengthRecordFiles, RecordFiles, TextLineFiles, TFRecordFiles
-from tpudata.input.source import check_shards
+from tpudata.input.dataset.shards import check_shards
 from tpudata.input.text.sequence import SequenceOptions
 from tpudata.storage import is_pattern, storage_for
 
@@ -64,19 +64,17 @@ def _opened(folder: str) -> Dataset:
     )
 
 
-def check_plain(dataset: PlainDataset, cache: Any, max_corrupt: int) -> None:
-    """Checks what cannot be asked for without a manifest.
+def check_plain(cache: Any) -> None:
+    """Check what cannot be asked for without a manifest.
 
     Raises:
-        UsageError: a cache in files, or damaged records to skip where there are no checksums.
+        UsageError: a cache in files.
     """
     if isinstance(cache, (str, os.PathLike)) and cache not in ("auto", ""):
         raise UsageError(
             f"cache={os.fspath(cache)!r}: without a manifest nothing says whether the files are those that were cached. Pass"
             ' cache=True or "auto", which keep records in memory.'
         )
-    if max_corrupt and not isinstance(dataset.files, TFRecordFiles):
-        raise UsageError("max_corrupt: these records have no checksums, so none is known to be damaged. Leave it out.")
 
 
 def fields_of(

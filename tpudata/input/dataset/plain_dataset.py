@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tpudata._version import __version__
 from tpudata.errors import DatasetError
 from tpudata.format import Dataset, Manifest, Shard, ShardIndex, Source, Split, shard_name
 from tpudata.format.index import BLOCK_RECORDS
-from tpudata.input.dataset.fields import Field
 from tpudata.input.dataset.record_files import RecordFiles, TextLineFiles, TFRecordFiles, find_files
 from tpudata.input.dataset.scan import Offsets, fixed_offsets, frame_offsets, line_offsets
-from tpudata.input.source import Columns, Decoder, Strings
 from tpudata.storage import Entry
 from tpudata.tables import counted
 
@@ -54,21 +49,6 @@ class PlainDataset(Dataset):
     def mend(self) -> str:
         """What to do where a record is not as its features say; only those of `TFRecordFiles` can be otherwise."""
         return "Correct features= of TFRecordFiles, or pass parse= to make_input_fn."
-
-    @property
-    def has_checksums(self) -> bool:
-        """Whether records have checksums of their own."""
-        return isinstance(self.files, TFRecordFiles)
-
-    def decoder(self, fields: Sequence[Field]) -> Decoder | None:
-        """What takes the records apart, where they are no framed Examples."""
-        if isinstance(self.files, TFRecordFiles):
-            return None
-        if isinstance(self.files, TextLineFiles):
-            return Unframed(ends_line=True)
-        if all(field.is_whole for field in fields):
-            return Unframed(ends_line=False)
-        return FixedRecords(self.files.dtype, fields)
 
 
 def open_files(files: RecordFiles) -> PlainDataset:
@@ -116,41 +96,3 @@ def _index(offsets: Offsets, size: int) -> ShardIndex:
     """The index of a file of which no checksum is known."""
     none = np.zeros(0, np.uint32)
     return ShardIndex(offsets.astype(np.uint64), none, BLOCK_RECORDS, size, 0, None, {})
-
-
-class Unframed:
-    """Leaves records that stand one behind the other as they are, in the column that `Strings` has.
-
-    Args:
-        ends_line: whether a record ends with a line break that is no part of it.
-    """
-
-    def __init__(self, *, ends_line: bool) -> None:
-        self._ends_line = ends_line
-
-    def decode(self, data: bytes, bounds: npt.NDArray[np.int64], path: str, offset: int) -> Columns:  # noqa: ARG002
-        """One column of bytes."""
-        ends = bounds.tolist()
-        column = np.empty(len(ends) - 1, object)
-        for number in range(len(column)):
-            record = data[ends[number] : ends[number + 1]]
-            column[number] = record.removesuffix(b"\n").removesuffix(b"\r") if self._ends_line else record
-        return {Strings.NAME: column}
-
-
-class FixedRecords:
-    """Takes records of one length apart.
-
-    Args:
-        dtype: what a record is, a structured dtype.
-        fields: the parts that are read.
-    """
-
-    def __init__(self, dtype: np.dtype[Any], fields: Sequence[Field]) -> None:
-        self._dtype = dtype
-        self._fields = fields
-
-    def decode(self, data: bytes, bounds: npt.NDArray[np.int64], path: str, offset: int) -> Columns:  # noqa: ARG002
-        """By part, an array [n, *field.shape] in the machine's byte order."""
-        records = np.frombuffer(data, self._dtype)
-        return {f.feature.name: records[f.feature.name].astype(f.feature.dtype, copy=False) for f in self._fields}

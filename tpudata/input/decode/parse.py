@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -30,6 +31,24 @@ def parse_batch(serialized: tf.Tensor, fields: Sequence[Field], mend: str = CONV
     spec = {field.feature.name: _spec(field) for field in fields}
     stored = tf.io.parse_example(serialized, spec)
     return {field.feature.name: _decode(stored[field.feature.name], field, mend) for field in fields}
+
+
+def sequence_lengths(serialized: tf.Tensor, fields: Sequence[Field]) -> tf.Tensor:
+    """Return how many values the longest sequence of each record has, int64 [n].
+
+    Args:
+        serialized: string [n], each a serialised `tf.train.Example`.
+        fields: sequences that are padded.
+    """
+    stored = tf.io.parse_example(serialized, {field.feature.name: _spec(field) for field in fields})
+    lengths = []
+    for field in fields:
+        value = stored[field.feature.name]
+        if isinstance(value, tf.RaggedTensor):
+            lengths.append(value.row_lengths())
+        else:
+            lengths.append(tf.cast(tf.strings.length(value), tf.int64) // tf.as_dtype(field.feature.dtype).size)
+    return functools.reduce(tf.maximum, lengths)
 
 
 def to_int32(name: str, value: tf.Tensor) -> tf.Tensor:

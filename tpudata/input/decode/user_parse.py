@@ -10,7 +10,7 @@ import tensorflow as tf
 from tpudata.errors import FeatureError, UsageError
 from tpudata.input.decode.parse import to_int32
 from tpudata.input.graph.batch import map_named
-from tpudata.input.graph.maps import as_written
+from tpudata.input.maps import as_written
 
 
 def parse_rows(parse: Callable[[tf.Tensor], Any], serialized: tf.Tensor) -> Any:

@@ -10,8 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from tpudata.input.dataset.fields import Fields
-from tpudata.input.graph.maps import as_written
 from tpudata.input.graph.pipeline import BATCHES_AHEAD, Pipeline
+from tpudata.input.maps import as_written
 from tpudata.input.options.hosts import Rows
 from tpudata.input.options.options import Options
 from tpudata.input.order.buckets import Bucket, BucketSteps, bucket_seed, find_buckets
@@ -49,11 +49,9 @@ class BucketPipeline:
         end = np.iinfo(np.int64).max if steps.steps is None else max(start_step, steps.steps)
         per_step = rows.count // rows.batch_size
 
-        def bucket(step: tf.Tensor) -> tf.Tensor:
-            found = tf.numpy_function(lambda step: np.int64(steps.bucket(int(step))), [step], tf.int64, stateful=False)
-            return tf.repeat(tf.ensure_shape(found, ()), per_step)
-
-        choice = tf.data.Dataset.range(start_step, end).map(as_written(bucket)).unbatch()
+        choice = steps.choices(start_step, end).flat_map(
+            as_written(lambda bucket: tf.data.Dataset.from_tensors(bucket).repeat(per_step))
+        )
         dataset = tf.data.Dataset.choose_from_datasets(datasets, choice, stop_on_empty_dataset=True)
         count = tf.data.INFINITE_CARDINALITY if steps.steps is None else (end - start_step) * per_step
         return dataset.apply(tf.data.experimental.assert_cardinality(count)).prefetch(BATCHES_AHEAD)
@@ -61,7 +59,7 @@ class BucketPipeline:
     @functools.cached_property
     def _parts(self) -> list[tuple[Bucket, Pipeline]]:
         """The buckets, each with a pipeline of its own. All records are read for it, once."""
-        buckets = find_buckets(*self._pipeline.lengths(), self._limits)
+        buckets = find_buckets(self._pipeline.lengths(), self._limits)
         return [(bucket, self._part(bucket, number)) for number, bucket in enumerate(buckets)]
 
     def _part(self, bucket: Bucket, number: int) -> Pipeline:

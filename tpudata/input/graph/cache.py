@@ -2,234 +2,139 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
-import json
+import itertools
 import os
 import shutil
-import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
+from tpudata._version import __version__
 from tpudata.errors import CorruptionError, DatasetError, StorageError, UsageError
-from tpudata.format import Split
-from tpudata.input.dataset.fields import Fields
-from tpudata.input.source import Columns
-from tpudata.tables import counted
+from tpudata.format import (
+    Dataset,
+    Feature,
+    Manifest,
+    Source,
+    Split,
+    encode_example,
+    open_dataset,
+    shard_name,
+    write_metadata,
+    write_shard,
+)
+from tpudata.format.manifest import MANIFEST_NAME
+from tpudata.input.dataset.fields import Field, Fields
+from tpudata.input.dataset.shards import check_shards
 
-# Of the free memory: what "auto" takes for the cache without being told to, and the most that True may take. The rest is
-# for the model, the shuffle window and the batches on their way.
+# The share of the free memory that "auto" may take for the cache, and the most that True may take: records are held twice for a moment
+# when they are put together.
 AUTO_SHARE = 0.25
-MEMORY_SHARE = 0.8
-# What Python adds to a string.
-_STRING_BYTES = 41
+MEMORY_SHARE = 0.4
+CACHE_SPLIT = "records"
+_LAYOUT = "raw"
 _MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup")
 
 
-class Column(Protocol):
-    """A value of every record."""
-
-    def __getitem__(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-        """The values of some records, [len(ids), ...]."""
-
-
-class StringColumn:
-    """Strings in a file, as `Column`.
-
-    Args:
-        ends: int64 [records]: where each string ends.
-        data: all strings, one behind the other, uint8.
-    """
-
-    def __init__(self, ends: npt.NDArray[np.int64], data: npt.NDArray[np.uint8]) -> None:
-        self._ends = ends
-        self._data = data
-
-    def __getitem__(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-        """Strings as an array of bytes objects."""
-        ends = self._ends[ids]
-        begins = np.where(ids > 0, self._ends[np.maximum(ids - 1, 0)], 0)
-        strings = np.empty(len(ids), object)
-        for place, (begin, end) in enumerate(zip(begins.tolist(), ends.tolist(), strict=True)):
-            strings[place] = self._data[begin:end].tobytes()
-        return strings
-
-
 @dataclasses.dataclass(frozen=True)
 class CachePlan:
-    """Where decoded records are kept: an array for each feature.
+    """Where decoded records are kept.
+
+    In a folder they are a dataset, `folder/name`: the records of the split in as many shards, each an Example of raw bytes.
 
     Attributes:
-        folder: None for memory, otherwise the folder of the cache's files.
-        name: start of the files' names there; another one for other records, so that no cache is read for what it is not.
-        records: how many there are.
+        folder: None for memory, otherwise the folder of caches.
+        name: of the dataset there; another one for other records, so that no cache is read for what it is not.
     """
 
     folder: str | None
     name: str
-    records: int
 
-    def load(self) -> Mapping[str, Column] | None:
-        """The columns that the folder holds, which stay on disk, or None where they are not there or not complete.
+    @property
+    def path(self) -> str:
+        """Folder of the dataset."""
+        return str(Path(self.folder or "", self.name))
+
+    def load(self) -> Dataset | None:
+        """Return the dataset of a complete cache, or None if there is none.
 
         Raises:
-            DatasetError: a file is missing (or of another size than it was: CorruptionError), or the note about them is damaged.
+            DatasetError: a file is missing (CorruptionError: or damaged).
         """
-        if self.folder is None:
+        if self.folder is None or not Path(self.path, MANIFEST_NAME).exists():
             return None
-        mend = f"Delete the folder {self.folder}; it is made again."
         try:
-            note = json.loads(self._note.read_bytes())
-            sizes = {str(name): int(size) for name, size in note["sizes"].items()}
-            names = [str(name) for name in note["columns"]]
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except (OSError, ValueError, TypeError, AttributeError, KeyError):
-            raise DatasetError(f"cache={self.folder!r}: {self._note} cannot be read. {mend}") from None
-        for name, size in sizes.items():
-            path = Path(self.folder, name)
-            if not path.is_file():
-                raise DatasetError(f"cache={self.folder!r}: {path} is missing. {mend}")
-            found = path.stat().st_size
-            if found != size:
-                raise CorruptionError(
-                    str(path),
-                    min(found, size),
-                    f"the cached records are damaged: the file has {found} bytes and had {size} when it"
-                    f" was complete. {mend}",
-                )
-        try:
-            columns = {name: self._opened(number) for number, name in enumerate(names)}
-        except Exception as error:  # numpy has an array's header parsed as Python, which fails in many ways.
-            raise DatasetError(
-                f"cache={self.folder!r}: an array cannot be read: {str(error).rstrip('.')}. {mend}"
-            ) from None
-        return columns
+            dataset = open_dataset(self.path)
+            check_shards(dataset, CACHE_SPLIT)
+            for shard in dataset.manifest.split(CACHE_SPLIT).shards:
+                dataset.index(shard)
+        except CorruptionError as error:
+            reason = error.reason.partition(". Restore it")[0]
+            raise CorruptionError(error.path, error.offset, f"{reason}. {self._fix}") from None
+        except (DatasetError, StorageError) as error:
+            reason = str(error).partition(". Restore it")[0].rstrip(".")
+            raise DatasetError(f"cache={self.folder!r}: {reason}. {self._fix}") from None
+        return dataset
 
-    def fill(self, parts: Iterable[Columns]) -> Mapping[str, Column]:
-        """Keeps the columns of all records, which come in parts, in order; returns them as they are kept.
+    def fill(self, parts: Iterable[Mapping[str, npt.NDArray[Any]]], split: Split, fields: Fields) -> Dataset:
+        """Write all records of a split and return them as a dataset.
+
+        Args:
+            parts: columns of neighbouring records, in order.
+            split: the split.
+            fields: what is in the columns.
 
         Raises:
             StorageError: a file cannot be written.
         """
-        if self.folder is None:
-            return self._in_memory(parts)
-        try:
-            self._write(parts)
-        except OSError as error:
-            raise StorageError(f"cache={self.folder!r} could not be written: {error.strerror or error}.") from None
-        columns = self.load()
-        assert columns is not None
-        return columns
+        records = (record for part in parts for record in _encoded(part, fields))
+        count = len(split.shards)
+        shards = [
+            write_shard(self.path, shard_name(CACHE_SPLIT, number, count), itertools.islice(records, shard.records))
+            for number, shard in enumerate(split.shards)
+        ]
+        manifest = Manifest(
+            layout=_LAYOUT,
+            splits={CACHE_SPLIT: Split(tuple(shards))},
+            features=tuple(field.feature for field in self.stored(fields).all),
+            source=Source("cache", split.records, split.bytes, self.name),
+            created_by=__version__,
+        )
+        write_metadata(self.path, manifest)
+        return Dataset(self.path, manifest)
+
+    def stored(self, fields: Fields) -> Fields:
+        """Return fields as the cache has them."""
+        label = None if fields.label is None else _stored(fields.label)
+        return Fields(tuple(_stored(field) for field in fields.inputs), label)
 
     @property
-    def _note(self) -> Path:
-        """Written last: a folder that has it holds all."""
-        return Path(self.folder or "", f"{self.name}.json")
-
-    def _path(self, number: int, kind: str) -> Path:
-        return Path(self.folder or "", f"{self.name}.{number}.{kind}")
-
-    def _opened(self, number: int) -> Column:
-        path = self._path(number, "npy")
-        values = np.load(path, mmap_mode="r")
-        if len(values) != self.records:
-            raise ValueError(
-                f"{path} has {counted(len(values), 'row')}, and there are {counted(self.records, 'record')}"
-            )
-        strings = self._path(number, "strings")
-        if not strings.exists():
-            return cast(Column, values)
-        # An empty file cannot be mapped.
-        data = np.memmap(strings, np.uint8, "r") if strings.stat().st_size else np.empty(0, np.uint8)
-        return StringColumn(values, data)
-
-    def _in_memory(self, parts: Iterable[Columns]) -> Mapping[str, Column]:
-        columns: Columns = {}
-        place = 0
-        for part in parts:
-            for name, values in part.items():
-                if name not in columns:
-                    columns[name] = np.empty((self.records, *values.shape[1:]), values.dtype)
-                columns[name][place : place + len(values)] = values
-            place += len(next(iter(part.values())))
-        return cast(Mapping[str, Column], columns)
-
-    def _write(self, parts: Iterable[Columns]) -> None:
-        """Writes files under temporary names, as another process may do the same; then gives them theirs, and notes them."""
-        Path(self.folder or "").mkdir(parents=True, exist_ok=True)
-        suffix = f".{uuid.uuid4().hex}"
-        files: dict[str, _ColumnFile] = {}
-        made: list[Path] = []
-        with contextlib.ExitStack() as stack:
-            stack.callback(_delete, made, suffix)
-            for part in parts:
-                for name, values in part.items():
-                    if name not in files:
-                        kinds = ("npy", "strings") if values.dtype == object else ("npy",)
-                        paths = [self._path(len(files), kind) for kind in kinds]
-                        made += paths
-                        opened = [stack.enter_context(open(f"{path}{suffix}", "wb")) for path in paths]
-                        files[name] = _ColumnFile(opened, self.records, values)
-                    files[name].add(values)
-            for file in files.values():
-                file.flush()
-            sizes = {}
-            for path in made:
-                path.with_name(path.name + suffix).replace(path)
-                sizes[path.name] = path.stat().st_size
-            note = self._note.with_name(self._note.name + suffix)
-            note.write_text(json.dumps({"columns": list(files), "sizes": sizes}, sort_keys=True))
-            note.replace(self._note)
+    def _fix(self) -> str:
+        return f"Delete the folder {self.path}; it is made again."
 
 
-class _ColumnFile:
-    """A column that is written, part by part: an array, and for strings it has their ends, and another file themselves.
-
-    Written and not mapped: where a disk is full, that would end the process with a signal.
-
-    Args:
-        files: the array's, and the strings'.
-        records: length of the column.
-        values: of the first part.
-    """
-
-    def __init__(self, files: Sequence[BinaryIO], records: int, values: npt.NDArray[Any]) -> None:
-        self._array, *self._strings = files
-        dtype = np.dtype(np.int64) if self._strings else values.dtype
-        shape = (records, *values.shape[1:])
-        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(self._array, header)
-
-    def add(self, values: npt.NDArray[Any]) -> None:
-        """Writes a part."""
-        for strings in self._strings:
-            begin = strings.tell()
-            strings.writelines(values)
-            values = begin + np.cumsum([len(value) for value in values], dtype=np.int64)
-        self._array.write(values.tobytes())
-
-    def flush(self) -> None:
-        """Writes what is not written yet."""
-        for file in (self._array, *self._strings):
-            file.flush()
+def _stored(field: Field) -> Field:
+    name = field.feature.name
+    if field.bytes is None:
+        return Field(Feature(name, "bytes", "string"), field.name, ())
+    dtype = "int32" if field.pads or field.feature.dtype == "int64" else field.feature.dtype
+    return Field(Feature(name, "bytes", dtype, field.shape, "raw"), field.name, field.shape)
 
 
-def _delete(paths: Iterable[Path], suffix: str) -> None:
-    """Deletes what was not given its own name."""
-    for path in paths:
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
+def _encoded(part: Mapping[str, npt.NDArray[Any]], fields: Fields) -> Iterator[bytes]:
+    """Yield the Examples of records in columns."""
+    names = [field.feature.name for field in fields.all]
+    for values in zip(*(part[name] for name in names), strict=True):
+        record = {n: v if isinstance(v, bytes) else v.tobytes() for n, v in zip(names, values, strict=True)}
+        yield encode_example(record)
 
 
-def plan_cache(
-    cache: bool | str | os.PathLike[str], split_name: str, split: Split, fields: Fields, max_corrupt: int = 0
-) -> CachePlan | None:
+def plan_cache(cache: bool | str | os.PathLike[str], split_name: str, split: Split, fields: Fields) -> CachePlan | None:
     """Decides whether and where the decoded records of a split are kept.
 
     Args:
@@ -238,7 +143,6 @@ def plan_cache(
         split_name: the split's name.
         split: the split.
         fields: what is read of each record.
-        max_corrupt: how many damaged records may be among them.
 
     Returns:
         The plan, or None for no cache.
@@ -251,18 +155,17 @@ def plan_cache(
         raise UsageError(f'cache={cache!r}: allowed are False, True, "auto" and the path of a local folder.')
     if cache is False:
         return None
-    strings = sum(field.bytes is None for field in fields.all)
-    size = split.records * (fields.record_bytes(split) + _STRING_BYTES * strings)
-    name = f"{split_name}-{_digest(split, fields, max_corrupt)}"
+    size = split.records * fields.record_bytes(split)
+    name = f"{split_name}-{_digest(split, fields)}"
     if cache is True or cache == "auto":
         free = free_memory()
         share = MEMORY_SHARE if cache is True else AUTO_SHARE
         if free is not None and size <= share * free:
-            return CachePlan(None, name, split.records)
+            return CachePlan(None, name)
         if cache == "auto":
             return None
         if free is None:
-            return CachePlan(None, name, split.records)
+            return CachePlan(None, name)
         raise UsageError(
             f"cache=True: the decoded records of {split_name!r} take {_gb(size)}, more than {share:.0%} of the free memory"
             f' of {_gb(free)}. Pass a folder as cache=PATH to keep them on disk, cache="auto", or a smaller image_size.'
@@ -273,7 +176,7 @@ def plan_cache(
     existing = next(path for path in (Path(cache).absolute(), *Path(cache).absolute().parents) if path.exists())
     if not existing.is_dir():
         raise UsageError(f"cache={cache!r}: {existing} is not a folder. Pass a local folder.")
-    plan = CachePlan(cache, name, split.records)
+    plan = CachePlan(cache, name)
     if plan.load() is None:
         free = shutil.disk_usage(existing).free
         if size > free:
@@ -305,11 +208,11 @@ def free_memory() -> int | None:
     return min(found, default=None)
 
 
-def _digest(split: Split, fields: Fields, max_corrupt: int) -> str:
+def _digest(split: Split, fields: Fields) -> str:
     """Digest of the records' bytes and of what is decoded of them."""
     records = [(shard.name, shard.records, shard.crc32c) for shard in split.shards]
     decoded = [(field.feature, field.shape, field.cuts) for field in fields.all]
-    return hashlib.sha256(repr((records, decoded, max_corrupt)).encode()).hexdigest()[:16]
+    return hashlib.sha256(repr((records, decoded)).encode()).hexdigest()[:16]
 
 
 def _gb(size: int) -> str:

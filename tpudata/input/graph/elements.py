@@ -11,13 +11,13 @@ from tpudata.input.dataset.fields import Fields
 from tpudata.input.decode.parse import to_int32
 from tpudata.input.decode.user_parse import parse_rows
 from tpudata.input.graph.batch import check_static, has_room, map_named, with_rows, with_weights
-from tpudata.input.graph.maps import as_written
 from tpudata.input.image.image_steps import prepare_image, scale_images
 from tpudata.input.image.mix import mix
+from tpudata.input.maps import as_written
 from tpudata.input.options.image_options import label_classes
 from tpudata.input.options.options import Options, check_arguments
 from tpudata.input.order.seeds import MIX_SEED
-from tpudata.input.text.sequence import TARGETS, TOKEN_WEIGHTS, split_token_weights, with_row_weights
+from tpudata.input.text.sequence import split_token_weights, with_row_weights
 from tpudata.tables import counted
 
 
@@ -86,7 +86,7 @@ class Elements:
             return
         if has_room(spec):
             return
-        if records % per_step or self._options.max_corrupt:
+        if records % per_step:
             raise UsageError(
                 f"{counted(records, 'record')} in batches of {per_step}: the last one would be padded, and features that are not a"
                 ' dict have no place for its weights. Feed a dict, pass weights="sample_weight" for (features, labels,'
@@ -125,14 +125,11 @@ class Elements:
         return self._fed(parsed, inputs)
 
     def _scaled(self, value: tf.Tensor) -> tf.Tensor:
-        # Where they come as float32, they were scaled as they were read.
         return scale_images(value, self._options.images) if value.dtype == tf.uint8 else value
 
     def _fed(self, parsed: dict[str, tf.Tensor], inputs: dict[str, tf.Tensor]) -> Any:
         inputs = self._options.sequences.fed(inputs, self._fields)
         if self._options.sequences.targets is not None:
-            if TARGETS in parsed:
-                return {**inputs, TOKEN_WEIGHTS: parsed[TOKEN_WEIGHTS]}, parsed[TARGETS]
             return self._options.sequences.with_targets(inputs)
         features = inputs[self._fields.inputs[0].name] if self._options.bare else inputs
         label = self._fields.label

@@ -5,20 +5,18 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 
 from tpudata.format import Dataset
-from tpudata.input.chunks import Integers
 from tpudata.input.dataset.fields import Fields
 from tpudata.input.graph.cache import CachePlan
 from tpudata.input.graph.elements import Elements
-from tpudata.input.graph.maps import PARALLEL, as_written
-from tpudata.input.graph.records import Records
+from tpudata.input.graph.records import Order, Records
+from tpudata.input.maps import PARALLEL, as_written
 from tpudata.input.options.hosts import Rows
 from tpudata.input.options.options import Options
-from tpudata.input.order.order import Order
+from tpudata.input.order.chunks import Integers
+from tpudata.input.order.evaluation import EvaluationOrder
 
 # What waits to be asked for. TensorFlow's own choice (AUTOTUNE) doubles after every pause of the consumer, as at a checkpoint:
 # batches of 6 MB had taken 200 MB after four of them. And a batch that waits in the processor's cache is a fifth cheaper to make.
@@ -44,12 +42,12 @@ class Pipeline:
         self._records = Records(dataset, split, fields, options, cache)
         self._elements = Elements(fields, options)
 
-    def lengths(self) -> tuple[Integers, npt.NDArray[np.bool_]]:
-        """How many values each record's longest sequence has, and which records are not damaged; reads them all."""
+    def lengths(self) -> Integers:
+        """Return how many values the longest sequence of each record has; reads them all."""
         return self._records.lengths()
 
     def part(self, ids: Integers, fields: Fields, options: Options) -> Pipeline:
-        """The way from some of the records to batches, without a cache.
+        """Return the way from some of the records to batches, without a cache.
 
         Args:
             ids: int64 [records], their numbers in the split, ascending.
@@ -63,44 +61,34 @@ class Pipeline:
         return other
 
     def batches(self, rows: Rows, start_step: int) -> tf.data.Dataset:
-        """What `input_fn` returns."""
+        """Return what `input_fn` returns."""
         records, elements, batch_size = self._records, self._elements, rows.batch_size
         order = records.order(rows.total)
-        are_batches = not self._options.one_by_one and records.group_rows(rows) == batch_size
-
-        def finished(parsed: Any, extras: dict[str, tf.Tensor]) -> Any:
-            element = elements.rows(parsed)
-            if not self._options.training:
-                elements.check_room(element, records.count, rows.total)
-            return elements.batch(element, extras, batch_size)
-
-        if are_batches and self._options.parse is None:
-            return self._counted(records.parsed(order, rows, start_step, finished), order, rows, start_step)
-        dataset = records.parsed(order, rows, start_step)
+        dataset = records.batches(order, rows, start_step)
         if self._options.parse is not None:
             # Converted by AutoGraph: it is written by the user, and may branch on tensors.
             dataset = dataset.map(elements.user_parsed, **PARALLEL)
-        if are_batches:
-            # At once: every map of its own costs a thread's wake-up for each batch.
-            return self._counted(dataset.map(as_written(finished), **PARALLEL), order, rows, start_step)
         if self._options.one_by_one:
             dataset = dataset.unbatch().map(elements.row, **PARALLEL)
             elements.check_row(dataset.element_spec[0])
             dataset = dataset.batch(batch_size, drop_remainder=True, **PARALLEL)
-        else:
-            dataset = dataset.map(as_written(lambda parsed, extras: (elements.rows(parsed), extras)), **PARALLEL)
-            if records.group_rows(rows) != batch_size:
-                dataset = dataset.rebatch(batch_size, drop_remainder=True)
-        if not self._options.training:
-            elements.check_room(dataset.element_spec[0], records.count, rows.total)
-        dataset = dataset.map(
-            as_written(lambda element, extras: elements.batch(element, extras, batch_size)), **PARALLEL
-        )
+
+        def finished(parsed: Any, extras: dict[str, tf.Tensor]) -> Any:
+            element = parsed if self._options.one_by_one else elements.rows(parsed)
+            if not self._options.training:
+                elements.check_room(element, records.count, rows.total)
+            return elements.batch(element, extras, batch_size)
+
+        dataset = dataset.map(as_written(finished), **PARALLEL)
         return self._counted(dataset, order, rows, start_step)
 
     def _counted(self, dataset: tf.data.Dataset, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
-        """Batches with their number known, and some of them there before they are asked for."""
+        """Return the batches with their number known, and some of them made before they are asked for."""
         count = tf.data.INFINITE_CARDINALITY
-        if order.steps is not None:
+        if isinstance(order, EvaluationOrder):
             count = max(0, order.steps - start_step) * (rows.count // rows.batch_size)
-        return dataset.apply(tf.data.experimental.assert_cardinality(count)).prefetch(BATCHES_AHEAD)
+        options = tf.data.Options()
+        # Each worker takes its part of every global batch, if `experimental_distribute_dataset` divides one.
+        options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(count)).prefetch(BATCHES_AHEAD)
+        return dataset.with_options(options)

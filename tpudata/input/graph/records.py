@@ -1,65 +1,58 @@
-"""The records of a split in their order: read, or taken from a cache, and parsed, a group of rows at a time."""
+"""The records of a split in batches, in their order: read from files, or taken from a cache."""
 
 from __future__ import annotations
 
 import copy
+import functools
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 
 from tpudata.errors import UsageError
 from tpudata.format import Dataset
-from tpudata.input.chunks import Chunks, Integers, chunk_records
-from tpudata.input.columns import FixedColumns, has_fixed_layout
-from tpudata.input.dataset.fields import CONVERT_AGAIN, Field, Fields
-from tpudata.input.dataset.plain_dataset import FixedRecords, PlainDataset
-from tpudata.input.decode.parse import parse_batch
-from tpudata.input.feed import ArrayFeed, Feed, FileFeed, read_all
-from tpudata.input.graph.cache import MEMORY_SHARE, CachePlan, Column, free_memory
-from tpudata.input.groups import Groups
-from tpudata.input.next_tokens import NextTokens
+from tpudata.input.dataset.fields import CONVERT_AGAIN, Fields
+from tpudata.input.dataset.plain_dataset import PlainDataset
+from tpudata.input.dataset.record_files import FixedLengthRecordFiles
+from tpudata.input.decode.fixed_records import parse_fixed
+from tpudata.input.decode.parse import parse_batch, sequence_lengths
+from tpudata.input.graph.cache import CACHE_SPLIT, MEMORY_SHARE, CachePlan, free_memory
+from tpudata.input.graph.read import RecordReader, file_kind
+from tpudata.input.graph.segments import Segments, segments_of
+from tpudata.input.maps import PARALLEL, as_written
 from tpudata.input.options.hosts import Rows
 from tpudata.input.options.options import Options
-from tpudata.input.order.order import EvaluationOrder, Order
-from tpudata.input.order.training_order import TrainingOrder
-from tpudata.input.sequence_columns import LENGTH, SequenceColumns, SequenceLengths, has_sequences
-from tpudata.input.source import Columns, Decoder, Reader, Source, Strings
-from tpudata.input.subset import Subset
+from tpudata.input.order.chunks import Chunks, Integers, chunk_records
+from tpudata.input.order.evaluation import EvaluationOrder
+from tpudata.input.order.seeds import record_seeds
+from tpudata.input.order.training import TrainingOrder
 from tpudata.input.text.sequence import TOKEN_ROWS
+from tpudata.storage import is_remote
 
-# Parsed at one time: whole batches make it fast, and beyond a few MB they only take memory.
-_GROUP_BYTES = 16 << 20
-_GROUP_RECORDS = 1024
-# The same where images are then cropped one by one: parsing is nothing beside that, and several groups are on their way.
-_CROPPED_BYTES = 2 << 20
-# Handed from numpy to TensorFlow at one time, where batches are smaller: that costs a tenth of a millisecond.
-_LEAST_ROWS = 256
-# Read at one time, up to twice that: larger requests cost an object store less time, smaller ones mix better. 256 KiB cost a sorted
-# dataset of 110 kB pictures a tenth of the classes that a batch of a true permutation has.
-_READ_BYTES = 1 << 18
-# As many times that of records taken in order, where nothing is mixed, and of rows of tokens: the Python of smaller requests is a
-# sixth of the rate. What that loses is mixing of sources that were not shuffled as they were converted. Not of lists of varints:
-# what larger parts are decoded to takes memory that goes back to the system each time, and is cleared anew.
+# Read at one time, up to twice that: to open a file and to begin there costs as much as to read a quarter of it, and larger reads mix
+# less.
+_READ_BYTES = 1 << 19
+# As many times that in evaluation, where nothing is mixed, and of rows of packed tokens, which were mixed as they were made.
 _LARGE_READS = 4
-# What training permutes: with fewer of them, a small window would mix little.
+# What training permutes: with fewer chunks, a small window would mix little.
 _LEAST_CHUNKS = 256
-# The default window of the shuffle, in bytes of stored records, and its least length.
-_WINDOW_BYTES = 256 << 20
+# The default window of the shuffle, in bytes of stored records, and its least length in records.
+_WINDOW_BYTES = 96 << 20
 _WINDOW_RECORDS = 1024
-# Read before it is needed, beside the window: a quarter of it, and in evaluation as much as a quarter of the default one.
-_AHEAD_SHARE = 4
-# The column of a cache that says which records are no stand-ins for damaged ones. No feature is called so.
-_GOOD = ""
-# What is done with the columns and extras of a group.
-Then: TypeAlias = "Callable[[Any, Any], Any]"
+# Decoded as they are read, if that takes no more memory in the window than this many times what is stored.
+_MOST_GROWTH = 1.25
+# At 50 ms each, as object stores take, 32 reads of 0.5 MB under way are 320 MB/s.
+_REMOTE_READS = 32
+
+Order: TypeAlias = TrainingOrder | EvaluationOrder
+# Returns what stands for the records [first, last): tensors with a row each.
+Load: TypeAlias = "Callable[[tf.Tensor, tf.Tensor], Any]"
 
 
 class Records:
-    """The records of a split, from the files or from a cache.
+    """The records of a split, from its files or from a cache.
 
     Args:
         dataset: the dataset.
@@ -73,112 +66,181 @@ class Records:
     """
 
     def __init__(self, dataset: Dataset, split: str, fields: Fields, options: Options, cache: CachePlan | None) -> None:
+        # What is read: the dataset, or the cache's files, which have the same records in the same shards.
+        self._files, self._stored = dataset, fields
+        self._split_name = split
         self._split = dataset.manifest.split(split)
+        self._are_token_rows = dataset.manifest.layout in TOKEN_ROWS
         self._fields = fields
         self._options = options
         self._cache = cache
         index = dataset.index(self._split.shards[0])
-        decoder = dataset.decoder(fields.all) if isinstance(dataset, PlainDataset) else None
-        self._mend = dataset.mend if isinstance(dataset, PlainDataset) else CONVERT_AGAIN
-        self._is_fixed = isinstance(decoder, FixedRecords) if decoder else has_fixed_layout(fields.all, index)
-        self._has_sequences = decoder is None and not self._is_fixed and has_sequences(fields.all)
-        self._source = Source(
-            dataset,
-            split,
-            decoder or self._decoder(),
-            # Records that are no TFRecords have no checksums.
-            verify=options.verify_checksums and decoder is None,
-            max_corrupt=operator.index(options.max_corrupt),
-        )
-        self._reader: Reader = self._source
-        self._are_token_rows = self._is_fixed and dataset.manifest.layout in TOKEN_ROWS
         # As read: what is compressed takes more than its file.
         self._record_bytes = max(1, int(index.offsets[-1]) // index.records)
-        # As kept in a window: padding takes memory too.
-        self._kept_bytes = fields.record_bytes(self._split) if self._has_sequences else 0
-        self._kept_bytes = max(self._record_bytes, self._kept_bytes)
         self._block_records = None if index.compression is None else index.block_records
-        self._count = self._split.records
-        self._chunks = self._chunked(1)
-        self._most_rows = self._rows_at_once()
-        self._check_window()
+        # Numbers of some of the records; None for all.
+        self._ids: Integers | None = None
         # Kept between calls, so that a trainer that asks for its dataset anew every round decodes once.
-        self._kept: Mapping[str, Column] | None = None
+        self._kept: tf.data.Dataset | None = None
+        self._filled: Records | None = None
+        self._segments: tuple[bytes, Segments] | None = None
+        self._check_window()
 
     def part(self, ids: Integers, fields: Fields, options: Options) -> Records:
-        """Some of the records: those numbers of the split, with fields of another length at most, and without a cache."""
+        """Return some of the records: those numbers of the split, with fields of another length at most, and without a cache."""
         other = copy.copy(self)
-        other._fields, other._options, other._cache = fields, options, None
-        other._count = len(ids)
-        other._reader = Subset(self._source, other._decoder(), ids)
-        other._chunks = other._chunked(1)
-        other._most_rows = other._rows_at_once()
+        other._fields, other._stored, other._options, other._cache = fields, fields, options, None
+        other._ids, other._kept = ids, None
         return other
-
-    def lengths(self) -> tuple[Integers, npt.NDArray[np.bool_]]:
-        """How many values the longest sequence of each record has, and which records are not damaged; reads them all.
-
-        Raises:
-            FeatureError: a record is longer than it may be; names it.
-        """
-        decoder = SequenceLengths([field for field in self._fields.inputs if field.pads], self._mend)
-        columns, good = read_all(self._source.with_decoder(decoder), self._chunks)
-        lengths: Integers = columns[LENGTH].astype(np.int64)
-        return lengths, good
-
-    def _rows_at_once(self) -> int:
-        size = _GROUP_BYTES if self._options.images.crop is None else _CROPPED_BYTES
-        return max(1, min(_GROUP_RECORDS, size // self._fields.record_bytes(self._split)))
-
-    def _decoder(self) -> Decoder:
-        if self._has_sequences:
-            return SequenceColumns(self._fields.all, self._mend)
-        return FixedColumns(self._fields.all, self._mend) if self._is_fixed else Strings()
 
     @property
     def count(self) -> int:
         """Number of records."""
-        return self._count
+        return self._split.records if self._ids is None else len(self._ids)
 
     def order(self, total: int) -> Order:
-        """Their order in global batches of `total` rows."""
+        """Return their order in global batches of `total` rows."""
         if not self._options.training:
-            return EvaluationOrder(self._chunks, total)
-        return TrainingOrder(self._chunked(_LEAST_CHUNKS), total, self._window(), operator.index(self._options.seed))
+            return EvaluationOrder(self._chunks(1), total)
+        window = min(self._window(), self.count)
+        chunks = Chunks.of([self.count], 1) if window == self.count else self._chunks(_LEAST_CHUNKS)
+        return TrainingOrder.of(chunks, total, window, operator.index(self._options.seed))
 
-    def parsed(self, order: Order, rows: Rows, start_step: int, then: Then | None = None) -> tf.data.Dataset:
-        """The host's rows from a step on: a dataset of (columns, extras), or of what `then` makes of them.
+    def lengths(self) -> Integers:
+        """Return how many values the longest sequence of each record has; reads them all.
 
-        A group has `group_rows` rows. Columns are tensors [n, *field.shape] by the features' full names, uint8 ones as float32 from
-        0 to 1 where options say so, and those of `NextTokens` where numpy makes targets; extras those of `Groups`.
+        Raises:
+            tf.errors.OpError: a record is damaged, or longer than it may be.
         """
-        cached = self._cached_columns()
-        groups = self._groups(order, rows, cached, is_fed=True)
-        return self._parsed(groups, start_step, then, is_parsed=cached is not None)
+        rows = Rows(1024, 1024, 0, 1024)
+        padded = [field for field in self._fields.inputs if field.pads]
 
-    def group_rows(self, rows: Rows) -> int:
-        """Rows that are parsed together: several batches where they are small, a part of one where it is large."""
-        if rows.batch_size > self._most_rows:
-            return self._most_rows
-        return rows.batch_size * max(1, min(_LEAST_ROWS, self._most_rows) // rows.batch_size)
+        def make() -> tf.data.Dataset:
+            stored = self._evaluated(EvaluationOrder(self._chunks(1), rows.total), rows, 0, is_decoded=False)
+            return stored.map(as_written(lambda records: sequence_lengths(records, padded)), **PARALLEL)
 
-    def _chunked(self, least: int) -> Chunks:
-        """The records in chunks, at least so many where it can be."""
-        is_large = self._are_token_rows or (least == 1 and not self._has_sequences)
+        found: Integers = np.concatenate(list(_elements(make)))[: self.count].astype(np.int64)
+        return found
+
+    def batches(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
+        """Return the host's rows from a step on: a dataset of (columns, extras), with `rows.batch_size` rows each.
+
+        Columns are tensors [n, *field.shape] by the full names of features; extras are `seed`, int32 [n, 2], if anything is drawn, and in
+        evaluation `weights`, float32 [n], 0 for padding.
+        """
+        if self._cache is not None and self._cache.folder is not None:
+            return self._cached_in_files().batches(order, rows, start_step)
+        whole = self._whole()
+        is_decoded = self._decodes_early or self._cache is not None
+        if isinstance(order, TrainingOrder):
+            load = _numbers if whole is not None else self._load(order.chunks.starts, is_decoded=is_decoded)
+            dataset = self._trained(order, rows, start_step, load, whole)
+        else:
+            dataset = self._evaluated(order, rows, start_step, is_decoded=is_decoded, whole=whole)
+            dataset = tf.data.Dataset.zip((dataset, self._extras(order, rows, start_step)))
+        if is_decoded:
+            return dataset
+        return dataset.map(as_written(lambda stored, extras: (self._decode(stored), extras)), **PARALLEL)
+
+    def _whole(self) -> tf.data.Dataset | None:
+        """Return an endless dataset of one element, all records, if they are kept in memory."""
+        if self._cache is None and not (self._options.training and self._window() >= self.count):
+            return None
+        if self._kept is not None:
+            return self._kept
+        rows = Rows(self.count, self.count, 0, self.count)
+        is_decoded = self._decodes_early or self._cache is not None
+        order = EvaluationOrder(self._chunks(1), self.count)
+        whole = self._evaluated(order, rows, 0, is_decoded=is_decoded).cache()
+        if tf.executing_eagerly():
+            self._kept = whole
+        return whole
+
+    def _cached_in_files(self) -> Records:
+        """Return the records as the cache's files have them, which the first call writes."""
+        if self._filled is None:
+            assert self._cache is not None
+            # Also for a dataset of a graph of TensorFlow 1.
+            with tf.init_scope():
+                files = self._cache.load() or self._cache.fill(self._all_decoded(), self._split, self._fields)
+            self._filled = copy.copy(self)
+            self._filled._files, self._filled._split_name = files, CACHE_SPLIT
+            self._filled._stored = self._cache.stored(self._fields)
+            self._filled._cache = None
+        return self._filled
+
+    def _all_decoded(self) -> Iterator[dict[str, Any]]:
+        """Yield all records, decoded, in their order, in parts."""
+        order = EvaluationOrder(self._chunks(1), 1)
+
+        def make() -> tf.data.Dataset:
+            firsts, lasts = order.chunks.starts, order.chunks.stops
+            dataset = tf.data.Dataset.from_tensor_slices((firsts, lasts))
+            return dataset.map(as_written(self._load(firsts, is_decoded=True)), **self._parallel)
+
+        return _elements(make)
+
+    def _load(self, cuts: Integers, *, is_decoded: bool) -> Load:
+        """Return what reads ranges of records, most of which begin at one of `cuts`."""
+        cuts = cuts if self._ids is None else self._ids[cuts]
+        if self._segments is None or self._segments[0] != cuts.tobytes():
+            with tf.init_scope():
+                self._segments = cuts.tobytes(), segments_of(self._files, self._split_name, cuts)
+        reader = RecordReader(self._segments[1], file_kind(self._files, self._split_name), has_gaps=True)
+        ids = None if self._ids is None else tf.constant(self._ids)
+
+        def load(first: tf.Tensor, last: tf.Tensor) -> Any:
+            if ids is None:
+                stored = reader.read(first, last)
+            else:
+                wanted = ids[first:last]
+                stored = tf.gather(reader.read(wanted[0], wanted[-1] + 1), wanted - wanted[0])
+            return self._decode(stored) if is_decoded else stored
+
+        return load
+
+    @functools.cached_property
+    def _decodes_early(self) -> bool:
+        """Whether records are decoded as they are read: many at a time, and not a batch at a time."""
+        fields = self._fields.all
+        if any(field.bytes is None or field.feature.encoding == "image" or field.pads for field in fields):
+            return False
+        return self._fields.record_bytes(self._split) <= _MOST_GROWTH * self._record_bytes
+
+    def _decode(self, stored: tf.Tensor) -> dict[str, tf.Tensor]:
+        files, fields = self._files, self._stored.all
+        if not isinstance(files, PlainDataset):
+            return parse_batch(stored, fields, CONVERT_AGAIN)
+        if isinstance(files.files, FixedLengthRecordFiles) and not all(field.is_whole for field in fields):
+            return parse_fixed(stored, files.files.dtype, fields)
+        return parse_batch(stored, fields, files.mend)
+
+    def _chunks(self, least: int) -> Chunks:
+        """Return the records in chunks, at least so many if there are that many records."""
+        is_large = least == 1 or self._are_token_rows
         size = _READ_BYTES * (_LARGE_READS if is_large else 1)
         length = chunk_records(self._split.records, self._record_bytes, size, least)
         # Of a compressed block, all is unpacked for any record.
         length = length if self._block_records is None else max(length, self._block_records)
         chunks = Chunks.of([shard.records for shard in self._split.shards], length)
-        return self._reader.chunks(chunks) if isinstance(self._reader, Subset) else chunks
+        if self._ids is None:
+            return chunks
+        starts, stops = np.searchsorted(self._ids, chunks.starts), np.searchsorted(self._ids, chunks.stops)
+        return Chunks(starts[starts < stops], stops[starts < stops])
 
     def _window(self) -> int:
+        """Return how many records are mixed."""
         if self._options.shuffle_buffer is not None:
             window = operator.index(self._options.shuffle_buffer)
         else:
             window = max(_WINDOW_RECORDS, _WINDOW_BYTES // self._kept_bytes)
         # A part has its part of the window.
-        return -(-window * self._count // self._split.records)
+        return -(-window * self.count // self._split.records)
+
+    @property
+    def _kept_bytes(self) -> int:
+        """About what a record takes in the window."""
+        return max(self._record_bytes, self._fields.record_bytes(self._split) if self._decodes_early else 0)
 
     def _check_window(self) -> None:
         if self._options.shuffle_buffer is None or self._cache is not None or self._window() < self._split.records:
@@ -190,73 +252,110 @@ class Records:
                 f" {MEMORY_SHARE:.0%} of the free memory of {free / 1e9:.3g} GB. Choose a smaller one, or leave it out."
             )
 
-    def _groups(self, order: Order, rows: Rows, cached: Mapping[str, Column] | None, *, is_fed: bool) -> Groups:
-        """Rows as they are stored, or decoded where they are cached; `is_fed`, with what numpy does for the model."""
+    def _trained(
+        self, order: TrainingOrder, rows: Rows, start_step: int, load: Load, whole: tf.data.Dataset | None
+    ) -> tf.data.Dataset:
+        """Return a dataset of (records, extras) in the order of training."""
+        slots = order.slots(rows.first, rows.last)
+        first_block, begin = divmod(start_step, order.steps_per_block)
+        per_step = rows.count // rows.batch_size
+        offset = slots.start * order.stride
+        read = order.ranges(slots, first_block).map(as_written(load), **self._parallel)
+        blocks = [
+            tf.data.Dataset.range(first_block, tf.int64.max),
+            read.rebatch(len(slots) * order.turns, drop_remainder=True),
+            *([] if whole is None else [whole.repeat()]),
+        ]
 
-        # No more than the window would hold.
-        is_stored = cached is None and isinstance(order, TrainingOrder) and order.is_whole
+        def batches(block: tf.Tensor, records: Any, *all_records: Any) -> tf.data.Dataset:
+            table = order.rows(slots, block)[:, rows.first - offset : rows.last - offset]
+            table = tf.reshape(table, [-1, rows.batch_size])
+            seeds = self._seeds(order, block, rows)
 
-        def load() -> Any:
-            return read_all(self._reader, self._chunks)
+            def batch(number: tf.Tensor) -> Any:
+                here = tf.gather(records, table[number]) if all_records else table[number]
+                found = _gathered(all_records[0] if all_records else records, here)
+                return found, {} if seeds is None else {"seed": seeds[number]}
 
-        def open_feed(step: int, stored: Any) -> Feed:
-            if cached is not None:
-                return ArrayFeed({name: cached[name] for name in columns}, cached[_GOOD], order, rows)
-            if is_stored:
-                columns_of_all, good = stored
-                return ArrayFeed(columns_of_all, good, order, rows)
-            return FileFeed(self._reader, order, rows, step, self._window() // _AHEAD_SHARE)
+            skipped = tf.where(tf.equal(block, first_block), begin * per_step, 0)
+            numbers = tf.data.Dataset.range(tf.cast(skipped, tf.int64), order.steps_per_block * per_step)
+            return numbers.map(as_written(batch))
 
-        columns: dict[str, Any] = {Strings.NAME: (tf.string, ())}
-        next_tokens = None
-        if cached is not None or self._is_fixed or self._has_sequences:
-            columns = {field.feature.name: (_tensor_dtype(field), field.shape) for field in self._fields.all}
-            if is_fed:
-                next_tokens = NextTokens.of(self._fields, self._options.sequences)
-            if is_fed and self._options.scales_arrays:
-                arrays = [field for field in self._fields.inputs if field.dtype == "uint8"]
-                columns |= {field.feature.name: (tf.float32, field.shape) for field in arrays}
-        seed = operator.index(self._options.seed) if self._options.draws else None
-        loads = load if is_stored else None
-        return Groups(order, rows, self.group_rows(rows), seed, columns, open_feed, loads, next_tokens)
+        # The next block is read while this one is taken.
+        return tf.data.Dataset.zip(tuple(blocks)).prefetch(1).flat_map(as_written(batches))
 
-    def _parsed(self, groups: Groups, start_step: int, then: Then | None, *, is_parsed: bool) -> tf.data.Dataset:
-        if is_parsed or self._is_fixed or self._has_sequences:
-            return groups.dataset(start_step, then)
-
-        def parse(found: dict[str, tf.Tensor], extras: dict[str, tf.Tensor]) -> Any:
-            columns = parse_batch(found[Strings.NAME], self._fields.all, self._mend)
-            return (columns, extras) if then is None else then(columns, extras)
-
-        return groups.dataset(start_step, parse)
-
-    def _cached_columns(self) -> Mapping[str, Column] | None:
-        """The decoded records, of which the first call makes a pass to keep them."""
-        if self._cache is None:
+    def _seeds(self, order: TrainingOrder, block: tf.Tensor, rows: Rows) -> tf.Tensor | None:
+        """Return the seeds of a block's records, int32 [batches, rows, 2]."""
+        if not self._options.draws:
             return None
-        if self._kept is None:
-            # Also for a dataset of a graph of TensorFlow 1.
-            with tf.init_scope():
-                self._kept = self._cache.load() or self._cache.fill(self._all_parsed())
-        return self._kept
+        steps = block * order.steps_per_block + tf.range(order.steps_per_block, dtype=tf.int64)
+        positions = order.positions(steps[:, tf.newaxis], rows.first, rows.last)
+        return tf.reshape(record_seeds(operator.index(self._options.seed), positions), [-1, rows.batch_size, 2])
 
-    def _all_parsed(self) -> Iterator[Columns]:
-        """All records, parsed, in order, in parts."""
-        rows = Rows(self._most_rows, self._most_rows, 0, self._most_rows)
+    def _evaluated(
+        self,
+        order: EvaluationOrder,
+        rows: Rows,
+        start_step: int,
+        *,
+        is_decoded: bool,
+        whole: tf.data.Dataset | None = None,
+    ) -> tf.data.Dataset:
+        """Return a dataset of records in the order of evaluation."""
+        firsts, lasts = order.ranges(start_step, rows.first, rows.last)
+        # The last record is read by itself, as padding.
+        cuts = np.append(firsts, order.records - 1)
+        load = _numbers if whole is not None else self._load(cuts, is_decoded=is_decoded)
+        dataset = tf.data.Dataset.from_tensor_slices((firsts, lasts)).map(as_written(load), **self._parallel)
+        padding = max(0, order.steps - start_step) * rows.count - int((lasts - firsts).sum())
+        if padding:
+            last = tf.data.Dataset.range(order.records - 1, order.records)
+            padded = as_written(
+                lambda record: tf.nest.map_structure(
+                    lambda column: tf.repeat(column, padding, axis=0), load(record, record + 1)
+                )
+            )
+            dataset = last.map(padded) if not len(firsts) else dataset.concatenate(last.map(padded))
+        dataset = dataset.rebatch(rows.batch_size, drop_remainder=True)
+        if whole is None:
+            return dataset
+        return tf.data.Dataset.zip((dataset, whole.repeat())).map(as_written(lambda ids, found: _gathered(found, ids)))
 
-        def make() -> tf.data.Dataset:
-            groups = self._groups(EvaluationOrder(self._chunks, rows.total), rows, None, is_fed=False)
-            return self._parsed(groups, 0, None, is_parsed=False).prefetch(2)
+    def _extras(self, order: EvaluationOrder, rows: Rows, start_step: int) -> tf.data.Dataset:
+        """Return a dataset of the extras of evaluation's batches."""
+        per_step = rows.count // rows.batch_size
 
-        left = self._split.records
-        for columns, extras in _elements(make):
-            columns[_GOOD] = extras["weights"] > 0
-            yield {name: column[:left] for name, column in columns.items()}
-            left -= rows.total
+        def extras(number: tf.Tensor) -> dict[str, tf.Tensor]:
+            step, part = start_step + number // per_step, number % per_step
+            positions = order.positions(step, rows.first, rows.first + rows.batch_size) + part * rows.batch_size
+            found = {"weights": tf.cast(positions < order.records, tf.float32)}
+            if self._options.draws:
+                found["seed"] = record_seeds(operator.index(self._options.seed), positions)
+            return found
+
+        return tf.data.Dataset.range(max(0, order.steps - start_step) * per_step).map(as_written(extras))
+
+    @property
+    def _parallel(self) -> dict[str, Any]:
+        reads = (
+            _REMOTE_READS
+            if is_remote(self._files.shard_path(self._files.manifest.split(self._split_name).shards[0]))
+            else tf.data.AUTOTUNE
+        )
+        return {"num_parallel_calls": reads, "deterministic": True}
+
+
+def _numbers(first: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
+    """Return the numbers of records in place of what they hold."""
+    return tf.range(first, last)
+
+
+def _gathered(columns: Any, places: tf.Tensor) -> Any:
+    return tf.nest.map_structure(lambda column: tf.gather(column, places), columns)
 
 
 def _elements(make: Callable[[], tf.data.Dataset]) -> Iterator[Any]:
-    """Yields the elements of a dataset as numpy arrays, also where eager execution is switched off."""
+    """Yield the elements of a dataset as numpy arrays, also if eager execution is switched off."""
     if tf.executing_eagerly():
         yield from make().as_numpy_iterator()
         return
@@ -267,8 +366,3 @@ def _elements(make: Callable[[], tf.data.Dataset]) -> Iterator[Any]:
                 yield session.run(element)
             except tf.errors.OutOfRangeError:
                 return
-
-
-def _tensor_dtype(field: Field) -> tf.DType:
-    dtype = tf.as_dtype(field.dtype)
-    return tf.int32 if field.pads or dtype == tf.int64 else dtype

@@ -30,8 +30,6 @@ class Options:
     shuffle_buffer: int | None
     seed: int
     weights: Literal["feature", "sample_weight"]
-    verify_checksums: bool = True
-    max_corrupt: int = 0
     sequences: Sequences = dataclasses.field(default_factory=Sequences)
 
     def __post_init__(self) -> None:
@@ -56,14 +54,6 @@ class Options:
             )
         if not _is_integer(self.seed, 0, 2**32 - 1):
             raise UsageError(f"seed={self.seed!r}: allowed is None or an integer from 0 to 2**32 - 1.")
-        if not isinstance(self.verify_checksums, bool):
-            raise UsageError(f"verify_checksums={self.verify_checksums!r}: allowed are True and False.")
-        if not _is_integer(self.max_corrupt, 0):
-            raise UsageError(f"max_corrupt={self.max_corrupt!r}: allowed is a number of records, an integer from 0 on.")
-        if self.max_corrupt and not self.verify_checksums:
-            raise UsageError(
-                "max_corrupt: without the checksums no record is known to be damaged. Leave verify_checksums on."
-            )
 
     @property
     def transform_takes_seed(self) -> bool:
@@ -77,11 +67,6 @@ class Options:
     def one_by_one(self) -> bool:
         """Whether records are prepared one by one, and not a batch at a time."""
         return self.transform is not None or self.images.crop is not None or self.images.augment is not None
-
-    @property
-    def scales_arrays(self) -> bool:
-        """Whether uint8 arrays are fed as float32 from 0 to 1 and nothing comes between."""
-        return not self.one_by_one and self.images.normalize is None and self.images.dtype == "float32"
 
     @property
     def draws(self) -> bool:

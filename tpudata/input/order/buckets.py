@@ -11,18 +11,15 @@ epoch, of all buckets, are permuted. In evaluation one bucket comes after the ot
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+import tensorflow as tf
 
-from tpudata.input.chunks import Integers
-from tpudata.input.order.seeds import raw_draws
-
-# What the draws are for; `training_order` has its own.
-_STEPS = 2
+from tpudata.input.maps import as_written
+from tpudata.input.order.chunks import Integers
+from tpudata.input.order.draws import STEP_DRAWS, draw
 
 
 class Bucket(NamedTuple):
@@ -37,16 +34,15 @@ class Bucket(NamedTuple):
     ids: Integers
 
 
-def find_buckets(lengths: Integers, is_whole: npt.NDArray[np.bool_], limits: Sequence[int]) -> list[Bucket]:
-    """The buckets that have records.
+def find_buckets(lengths: Integers, limits: Sequence[int]) -> list[Bucket]:
+    """Return the buckets that have records.
 
     Args:
         lengths: int64 [records]: how long each record is. Those beyond the last limit are in its bucket.
-        is_whole: bool [records]: which are not damaged; the others are in no bucket.
         limits: the buckets' lengths, ascending.
     """
     numbers = np.minimum(np.searchsorted(np.asarray(limits), lengths), len(limits) - 1)
-    found = [Bucket(length, np.flatnonzero((numbers == b) & is_whole)) for b, length in enumerate(limits)]
+    found = [Bucket(length, np.flatnonzero(numbers == b)) for b, length in enumerate(limits)]
     return [bucket for bucket in found if len(bucket.ids)]
 
 
@@ -67,40 +63,46 @@ class BucketSteps:
     def __init__(self, records: Sequence[int], batch_sizes: Sequence[int], seed: int | None) -> None:
         self._sizes = list(zip(records, batch_sizes, strict=True))
         self._seed = seed
-        self._order = functools.lru_cache(maxsize=2)(self._new_order)
 
     @property
     def steps(self) -> int | None:
         """Number of batches, or None where they never end."""
         return self._begin(1) if self._seed is None else None
 
-    def bucket(self, step: int) -> int:
-        """The bucket of a step."""
-        epoch = self._epoch(step)
-        return int(self._order(epoch)[step - self._begin(epoch)])
+    def choices(self, step: int, end: int) -> tf.data.Dataset:
+        """Return a dataset of the buckets of the steps from `step` to `end`, int64 each."""
+        first = 0 if self._seed is None else self._epoch(step)
+
+        def of_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
+            order = self._order(epoch)
+            begin = tf.where(tf.equal(epoch, first), step - self._begin(first), 0)
+            return tf.data.Dataset.from_tensor_slices(order[begin:])
+
+        last = 1 if self._seed is None else tf.int64.max
+        return tf.data.Dataset.range(first, last).flat_map(as_written(of_epoch)).take(end - step)
 
     def done(self, step: int) -> list[int]:
-        """How many batches each bucket has given before a step."""
+        """Return how many batches each bucket has given before a step."""
         if self.steps is not None and step >= self.steps:
             return self._batches(1)
-        epoch = self._epoch(step)
-        here = np.bincount(self._order(epoch)[: step - self._begin(epoch)], minlength=len(self._sizes))
+        epoch = 0 if self._seed is None else self._epoch(step)
+        with tf.init_scope():
+            order = np.asarray(tf.get_static_value(self._order(tf.constant(epoch, tf.int64))))
+        here = np.bincount(order[: step - self._begin(epoch)], minlength=len(self._sizes))
         return [before + int(count) for before, count in zip(self._batches(epoch), here, strict=True)]
 
     def _batches(self, epoch: int) -> list[int]:
-        """How many batches each bucket has given when an epoch begins."""
+        """Return how many batches each bucket has given when an epoch begins."""
         if self._seed is None:
             return [epoch * -(-records // size) for records, size in self._sizes]
         return [epoch * records // size for records, size in self._sizes]
 
     def _begin(self, epoch: int) -> int:
-        """The first step of an epoch."""
+        """Return the first step of an epoch."""
         return sum(self._batches(epoch))
 
     def _epoch(self, step: int) -> int:
-        """The epoch of a step: the last one that begins no later."""
-        if self._seed is None:
-            return 0
+        """Return the epoch of a step: the last one that begins no later."""
         low, high = 0, 1
         while self._begin(high) <= step:
             low, high = high, 2 * high
@@ -109,10 +111,16 @@ class BucketSteps:
             low, high = (middle, high) if self._begin(middle) <= step else (low, middle)
         return low
 
-    def _new_order(self, epoch: int) -> Integers:
-        """The buckets of an epoch's steps."""
-        counts = np.subtract(self._batches(epoch + 1), self._batches(epoch))
-        order = np.repeat(np.arange(len(counts)), counts)
+    def _order(self, epoch: tf.Tensor) -> tf.Tensor:
+        """Return the buckets of an epoch's steps, int64."""
+        records = tf.constant([records for records, _ in self._sizes], tf.int64)
+        sizes = tf.constant([size for _, size in self._sizes], tf.int64)
+        if self._seed is None:
+            counts = (records + sizes - 1) // sizes
+        else:
+            counts = (epoch + 1) * records // sizes - epoch * records // sizes
+        order = tf.repeat(tf.range(len(self._sizes), dtype=tf.int64), counts)
         if self._seed is None:
             return order
-        return order[np.argsort(raw_draws(len(order), self._seed, epoch, _STEPS), kind="stable")]
+        draws = draw(tf.shape(order), self._seed, epoch, STEP_DRAWS)
+        return tf.gather(order, tf.argsort(draws, stable=True))

@@ -15,8 +15,6 @@ from tpudata.input.dataset.fields import PADDING, Fields
 
 INPUT_IDS, SEGMENT_IDS = "input_ids", "segment_ids"
 TOKEN_WEIGHTS = "token_weights"
-# Among the columns of records; no feature is called so.
-TARGETS = ""
 # What stands beside the tokens of a record, and is 0 in padding, whatever stands for a token there. So are masks.
 _BESIDE_TOKENS = (SEGMENT_IDS, "positions", "token_type_ids", "position_ids")
 # Layouts of rows that are all real tokens, but for a little padding: they are made for language models.

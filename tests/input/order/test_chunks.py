@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpudata.input.chunks import Chunks, chunk_records
+from tpudata.input.order.chunks import Chunks, chunk_records
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=5), st.sampled_from([1, 2, 8, 64]), st.data())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -12,13 +12,13 @@ import numpy.typing as npt
 Integers: TypeAlias = "npt.NDArray[np.int64]"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Chunks:
-    """A split's records in runs that are read at once; none crosses the end of a shard.
+    """The records of a split in runs that are read at once; none crosses the end of a shard.
 
     Attributes:
-        starts: first record of each chunk.
-        stops: the record behind its last one.
+        starts: number of the first record of each chunk, int64 [chunks].
+        stops: number of the record after the last one of each chunk, int64 [chunks].
     """
 
     starts: Integers
@@ -26,7 +26,7 @@ class Chunks:
 
     @classmethod
     def of(cls, shard_records: Sequence[int], length: int) -> Chunks:
-        """Chunks of `length` records; the last one of a shard may be shorter."""
+        """Return chunks of `length` records; the last one of a shard may be shorter."""
         ends = np.cumsum(np.asarray(shard_records, np.int64))
         begins = ends - np.asarray(shard_records, np.int64)
         starts = np.concatenate([np.arange(a, b, length) for a, b in zip(begins, ends, strict=True)])
@@ -37,22 +37,15 @@ class Chunks:
         """Number of records in all chunks."""
         return int(self.stops[-1])
 
-    def pieces(self, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """The records [first, last), cut where chunks end."""
-        for chunk in range(int(np.searchsorted(self.stops, first, "right")), len(self.starts)):
-            if self.starts[chunk] >= last:
-                break
-            yield max(first, int(self.starts[chunk])), min(last, int(self.stops[chunk]))
-
 
 def chunk_records(records: int, record_bytes: int, chunk_bytes: int, least: int = 1) -> int:
-    """Records per chunk: a power of two, so that chunks and the index's blocks end together.
+    """Return the records of a chunk: a power of two, so that chunks and the index's blocks end together.
 
     Args:
         records: how many there are.
         record_bytes: size of one.
         chunk_bytes: what a chunk takes at least, and less than twice that.
-        least: number of chunks there should be, if need be smaller ones.
+        least: number of chunks that there should be; smaller ones if there would be fewer.
     """
     length = 1
     while length * record_bytes < chunk_bytes and length * 2 * least <= records:
