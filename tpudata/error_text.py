@@ -10,6 +10,7 @@ import re
 
 from tpudata import errors
 from tpudata.errors import BadRecordError, CorruptionError, DatasetError, FeatureError, MissingExtraError, TpudataError
+from tpudata.format.read_errors import read_error
 
 _RAISED = re.compile(r"tpudata\.errors\.(\w+): (.*?)(?: \[while running|\\n|\n|$)")
 _WHILE_RUNNING = re.compile(r" \[while running '.*", re.DOTALL)
@@ -61,6 +62,9 @@ def reader_error(error: BaseException, *, may_be_plain: bool = False) -> Tpudata
         return known
     # TensorFlow's message holds the record, and where that is no text Python cannot make one of it.
     text = error.object.decode(errors="replace") if isinstance(error, UnicodeDecodeError) else str(error)
+    known = read_error(text)
+    if known is not None:
+        return known
     plain = _PLAIN if may_be_plain else ""
     where = (
         "TensorFlow does not say which: `tpudata verify DIR` names the file and the offset. Convert the dataset again."

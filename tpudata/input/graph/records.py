@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tpudata.errors import UsageError
 from tpudata.format import Dataset
+from tpudata.format.read_errors import name_of_files, name_of_split
 from tpudata.input.dataset.fields import CONVERT_AGAIN, Fields
 from tpudata.input.dataset.plain_dataset import PlainDataset
 from tpudata.input.dataset.record_files import FixedLengthRecordFiles
@@ -146,7 +147,8 @@ class Records:
         """Return an endless dataset of one element, all records, if they are kept in memory."""
         if self._cache is None and not (self._options.training and self._window() >= self.count):
             return None
-        if self._kept is not None:
+        # What was made eagerly is of no use in a graph.
+        if self._kept is not None and tf.executing_eagerly():
             return self._kept
         rows = Rows(self.count, self.count, 0, self.count)
         is_decoded = self._decodes_early or self._cache is not None
@@ -315,7 +317,11 @@ class Records:
                     lambda column: tf.repeat(column, padding, axis=0), load(record, record + 1)
                 )
             )
-            dataset = last.map(padded) if not len(firsts) else dataset.concatenate(last.map(padded))
+            dataset = (
+                last.map(padded, **self._parallel)
+                if not len(firsts)
+                else dataset.concatenate(last.map(padded, **self._parallel))
+            )
         dataset = dataset.rebatch(rows.batch_size, drop_remainder=True)
         if whole is None:
             return dataset
@@ -337,12 +343,12 @@ class Records:
 
     @property
     def _parallel(self) -> dict[str, Any]:
-        reads = (
-            _REMOTE_READS
-            if is_remote(self._files.shard_path(self._files.manifest.split(self._split_name).shards[0]))
-            else tf.data.AUTOTUNE
-        )
-        return {"num_parallel_calls": reads, "deterministic": True}
+        files, split = self._files, self._split_name
+        paths = [files.shard_path(shard) for shard in files.manifest.split(split).shards]
+        # Errors have this name.
+        name = name_of_files(paths) if isinstance(files, PlainDataset) else name_of_split(files.path, split)
+        reads = _REMOTE_READS if is_remote(paths[0]) else tf.data.AUTOTUNE
+        return {"num_parallel_calls": reads, "deterministic": True, "name": name}
 
 
 def _numbers(first: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
