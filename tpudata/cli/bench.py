@@ -182,8 +182,7 @@ def _does(stages: Sequence[Stage], dataset: Dataset, flags: argparse.Namespace) 
     finished = [] if any(stage.name == "decode" for stage in stages) else decoded
     finished = [*finished, *(["augment"] if flags.augment else []), *([flags.dtype] if flags.dtype != "uint8" else [])]
     return {
-        "read": "read from the storage" + (", unpack" if dataset.manifest.compression else ""),
-        "check": "+ compare checksums",
+        "read": f"read from the storage, {'unpack' if dataset.manifest.compression else 'compare checksums'}",
         "parse": f"+ parse, {'shuffle' if flags.training else 'in order'}",
         "decode": f"+ {', '.join(decoded)}",
         "input_fn": f"+ {', '.join([*finished, 'batch'])}: the whole input_fn",
@@ -222,8 +221,6 @@ def _advice(limit: str, waits_for: str, dataset: Dataset, flags: argparse.Namesp
             "The cores wait for the storage: bring the dataset nearer (a local disk, a bucket in the same region), or keep its"
             " records in memory with cache=True."
         )
-    if limit == "check":
-        return "More cores help; verify_checksums=False leaves the check out, and then damage is not seen."
     if is_encoded and limit == ("decode" if flags.augment or flags.dtype != "uint8" else "input_fn"):
         smaller = "Decode fewer pixels: convert with --resize-shorter, to a little more than the model takes."
         if flags.crop is None:

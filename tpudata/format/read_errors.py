@@ -52,12 +52,11 @@ def read_error(text: str) -> TpudataError | None:
     if damaged is not None:
         # Of the record's data, or of its header if that is damaged.
         offset = int(damaged[1])
-        found = _damaged_shard(paths[0], split, offset) if split else _damaged_file(paths, offset)
-        if found is not None:
-            return CorruptionError(found, offset, f"the record is damaged or cut. {_fix(split)}")
-        return TpudataError(
-            f"{where}: the record at byte {offset} of one of its files is damaged or cut. {_fix(split)}"
-        )
+        for begin in (offset, offset - HEADER_BYTES):
+            found = _damaged_shard(paths[0], split, begin) if split else _damaged_file(paths, begin)
+            if found is not None:
+                return CorruptionError(found, begin, f"the record is damaged or cut. {_fix(split)}")
+        return TpudataError(f"{where}: a record at byte {offset} of one of its files is damaged or cut. {_fix(split)}")
     unreadable = _UNREADABLE.search(text)
     if unreadable is not None:
         return StorageError(f"{unreadable[1]} could not be read: {unreadable[2]}.")

@@ -31,8 +31,8 @@ from tpudata.format.manifest import MANIFEST_NAME
 from tpudata.input.dataset.fields import Field, Fields
 from tpudata.input.dataset.shards import check_shards
 
-# The share of the free memory that "auto" may take for the cache, and the most that True may take: records are held twice for a moment
-# when they are put together.
+# The share of the free memory that "auto" may take for the cache, and the most that True may take: records are held twice for a
+# moment when they are put together.
 AUTO_SHARE = 0.25
 MEMORY_SHARE = 0.4
 CACHE_SPLIT = "records"

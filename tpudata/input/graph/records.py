@@ -32,8 +32,8 @@ from tpudata.input.order.training import TrainingOrder
 from tpudata.input.text.sequence import TOKEN_ROWS
 from tpudata.storage import is_remote
 
-# Read at one time, up to twice that: to open a file and to begin there costs as much as to read a quarter of it, and larger reads mix
-# less.
+# Read at one time, up to twice that: to open a file and to begin there costs as much as to read a quarter of it, and larger reads
+# mix less.
 _READ_BYTES = 1 << 19
 # As many times that in evaluation, where nothing is mixed, and of rows of packed tokens, which were mixed as they were made.
 _LARGE_READS = 4
@@ -126,8 +126,8 @@ class Records:
     def batches(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return the host's rows from a step on: a dataset of (columns, extras), with `rows.batch_size` rows each.
 
-        Columns are tensors [n, *field.shape] by the full names of features; extras are `seed`, int32 [n, 2], if anything is drawn, and in
-        evaluation `weights`, float32 [n], 0 for padding.
+        Columns are tensors [n, *field.shape] by the full names of features; extras are `seed`, int32 [n, 2], if anything is drawn,
+        and in evaluation `weights`, float32 [n], 0 for padding.
         """
         if self._cache is not None and self._cache.folder is not None:
             return self._cached_in_files().batches(order, rows, start_step)
@@ -143,9 +143,21 @@ class Records:
             return dataset
         return dataset.map(as_written(lambda stored, extras: (self._decode(stored), extras)), **PARALLEL)
 
+    @property
+    def is_held(self) -> bool:
+        """Whether training holds all records in memory, as they fit the window of the shuffle."""
+        return self._options.training and self._window() >= self.count
+
+    def stored(self) -> tf.data.Dataset:
+        """Return a dataset that reads all records, in order, and has how many were read each time."""
+        chunks = self._chunks(1)
+        read = self._load(chunks.starts, is_decoded=False)
+        ranges = tf.data.Dataset.from_tensor_slices((chunks.starts, chunks.stops))
+        return ranges.map(as_written(lambda first, last: tf.size(read(first, last))), **self._parallel)
+
     def _whole(self) -> tf.data.Dataset | None:
         """Return an endless dataset of one element, all records, if they are kept in memory."""
-        if self._cache is None and not (self._options.training and self._window() >= self.count):
+        if self._cache is None and not self.is_held:
             return None
         # What was made eagerly is of no use in a graph.
         if self._kept is not None and tf.executing_eagerly():

@@ -115,12 +115,9 @@ class BucketSteps:
         """Return the buckets of an epoch's steps, int64."""
         records = tf.constant([records for records, _ in self._sizes], tf.int64)
         sizes = tf.constant([size for _, size in self._sizes], tf.int64)
+        numbers = tf.range(len(self._sizes), dtype=tf.int64)
         if self._seed is None:
-            counts = (records + sizes - 1) // sizes
-        else:
-            counts = (epoch + 1) * records // sizes - epoch * records // sizes
-        order = tf.repeat(tf.range(len(self._sizes), dtype=tf.int64), counts)
-        if self._seed is None:
-            return order
+            return tf.repeat(numbers, (records + sizes - 1) // sizes)
+        order = tf.repeat(numbers, (epoch + 1) * records // sizes - epoch * records // sizes)
         draws = draw(tf.shape(order), self._seed, epoch, STEP_DRAWS)
         return tf.gather(order, tf.argsort(draws, stable=True))

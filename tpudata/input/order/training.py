@@ -1,15 +1,16 @@
 """The endless, shuffled order of training, as integer arithmetic in a TensorFlow graph.
 
-Records are numbered 0..N-1 in the order of the dataset. Batches of B rows are cut from one endless stream of positions 0, 1, 2, ...:
-batch k has the positions [k B, (k + 1) B). Epoch p // N has the record of position p at its place p % N, so that every record comes once
-an epoch and no batch is short.
+Records are numbered 0..N-1 in the order of the dataset. Batches of B rows are cut from one endless stream of positions 0, 1, 2,
+...: batch k has the positions [k B, (k + 1) B). Epoch p // N has the record of position p at its place p % N, so that every record
+comes once an epoch and no batch is short.
 
 - Chunks, runs of neighbouring records, are what is read at once. Each epoch permutes all of them.
-- The permuted sequence is cut into L lanes of equal length, where L divides B. Place q of an epoch is place q // L of lane q % L. Row r of
-  a batch belongs to slot r // (B / L); slot s takes the positions s, s + L, s + 2 L, ..., its turns 0, 1, 2, ...: within an epoch these
-  are the places of one lane, and in the next epoch those of another. A host that feeds some rows reads the lanes of their slots only.
-- A block is V turns of all slots, a whole number of steps, and is what a host holds in memory at a time. Within a block, the records of
-  each slot are permuted: all that are of one epoch, or windows of W turns of them.
+- The permuted sequence is cut into L lanes of equal length, where L divides B. Place q of an epoch is place q // L of lane q % L.
+  Row r of a batch belongs to slot r // (B / L); slot s takes the positions s, s + L, s + 2 L, ..., its turns 0, 1, 2, ...: within an
+  epoch these are the places of one lane, and in the next epoch those of another. A host that feeds some rows reads the lanes of
+  their slots only.
+- A block is V turns of all slots, a whole number of steps, and is what a host holds in memory at a time. Within a block, the
+  records of each slot are permuted: all that are of one epoch, or windows of W turns of them.
 
 All draws are Philox, so that a seed gives the same order with every release of TensorFlow.
 """
@@ -150,7 +151,7 @@ class TrainingOrder:
         return step * self.batch_size + rows % self.stride * self.lanes + rows // self.stride
 
     def _turns(self, epoch: tf.Tensor, block: tf.Tensor, slots: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Return for each slot the first turn of an epoch, and which turns [begin, end) of it are in a block; none if end <= begin."""
+        """Return for each slot the first turn of an epoch, and which turns [begin, end) of the epoch are in a block."""
         first = (epoch * self.records - slots + self.lanes - 1) // self.lanes
         after = ((epoch + 1) * self.records - slots + self.lanes - 1) // self.lanes
         begin = tf.maximum(first, block * self.turns)
