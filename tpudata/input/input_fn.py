@@ -147,8 +147,8 @@ def make_input_fn(
         MissingExtraError: TensorFlow is not installed.
 
     A damaged record ends the iteration with a `tf.errors.DataLossError`, and one that is not as its features say with a
-    `tf.errors.InvalidArgumentError`. `as_numpy` and the commands raise CorruptionError, which names file and offset, DatasetError and
-    FeatureError in their places.
+    `tf.errors.InvalidArgumentError`. `as_numpy` and the commands raise CorruptionError, which names file and offset, DatasetError
+    and FeatureError in their places.
 
     The dataset is a graph without Python: it runs where TensorFlow places it, such as on a host of a pod or a tf.data service, and
     `tf.train.Checkpoint(iterator=...)` saves and restores its iterators.

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from tpudata.errors import UsageError
+from tpudata.errors import FeatureError, UsageError
 from tpudata.format import Dataset
 from tpudata.format.read_errors import name_of_files, name_of_split
 from tpudata.input.dataset.fields import CONVERT_AGAIN, Fields
@@ -111,7 +111,8 @@ class Records:
         """Return how many values the longest sequence of each record has; reads them all.
 
         Raises:
-            tf.errors.OpError: a record is damaged, or longer than it may be.
+            FeatureError: a record is longer than it may be; names it.
+            tf.errors.OpError: a record is damaged.
         """
         rows = Rows(1024, 1024, 0, 1024)
         padded = [field for field in self._fields.inputs if field.pads]
@@ -121,7 +122,20 @@ class Records:
             return stored.map(as_written(lambda records: sequence_lengths(records, padded)), **PARALLEL)
 
         found: Integers = np.concatenate(list(_elements(make)))[: self.count].astype(np.int64)
+        for field in padded:
+            longest = int(found.argmax())
+            if not field.cuts and found[longest] > field.shape[0]:
+                raise FeatureError(
+                    f"{self._place(longest)}: feature {field.feature.name!r} has {found[longest]} values, and the longest bucket has"
+                    f" room for {field.shape[0]}. Pass a longer one, or truncate=True."
+                )
         return found
+
+    def _place(self, record: int) -> str:
+        """Return the file and the offset of a record, for messages."""
+        segments = segments_of(self._files, self._split_name, [record])
+        segment = int(np.searchsorted(segments.firsts, record, "right")) - 1
+        return f"{segments.paths[segments.files[segment]]} at byte {segments.offsets[segment]}"
 
     def batches(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return the host's rows from a step on: a dataset of (columns, extras), with `rows.batch_size` rows each.

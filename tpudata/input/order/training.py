@@ -6,9 +6,9 @@ comes once an epoch and no batch is short.
 
 - Chunks, runs of neighbouring records, are what is read at once. Each epoch permutes all of them.
 - The permuted sequence is cut into L lanes of equal length, where L divides B. Place q of an epoch is place q // L of lane q % L.
-  Row r of a batch belongs to slot r // (B / L); slot s takes the positions s, s + L, s + 2 L, ..., its turns 0, 1, 2, ...: within an
-  epoch these are the places of one lane, and in the next epoch those of another. A host that feeds some rows reads the lanes of
-  their slots only.
+  Row r of a batch belongs to slot r // (B / L); slot s takes the positions s, s + L, s + 2 L, ..., its turns 0, 1, 2, ...: within
+  an epoch these are the places of one lane, and in the next epoch those of another. A host that feeds some rows reads the lanes
+  of their slots only.
 - A block is V turns of all slots, a whole number of steps, and is what a host holds in memory at a time. Within a block, the
   records of each slot are permuted: all that are of one epoch, or windows of W turns of them.
 
