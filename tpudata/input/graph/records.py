@@ -214,7 +214,7 @@ class Records:
         if self._segments is None or self._segments[0] != cuts.tobytes():
             with tf.init_scope():
                 self._segments = cuts.tobytes(), segments_of(self._files, self._split_name, cuts)
-        reader = RecordReader(self._segments[1], file_kind(self._files, self._split_name), has_gaps=True)
+        reader = RecordReader(self._segments[1], file_kind(self._files, self._split_name), has_gaps=False)
         ids = None if self._ids is None else tf.constant(self._ids)
 
         def load(first: tf.Tensor, last: tf.Tensor) -> Any:
