@@ -66,4 +66,8 @@ def write_metadata(folder: str, manifest: Manifest, labels: Sequence[str] | None
             file.write(data)
 
     for_each(folder, write, files.items())
+    for name in tfds.names(manifest.compression, manifest.features):
+        # Class names from before an append that TFDS cannot hold any more.
+        if name not in files:
+            storage.delete(storage.join(folder, name))
     write((MANIFEST_NAME, dataclasses.replace(manifest, labels_crc32c=crc32c).to_bytes()))
