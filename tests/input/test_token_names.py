@@ -124,7 +124,8 @@ def test_other_features_keep_their_names(tmp_path: Path) -> None:
 
 def test_what_does_not_fit_is_rejected(tmp_path: Path) -> None:
     path, _ = write_rows(tmp_path / "rows", "packed", "bytes")
-    for options in ({"token_names": "flax"}, {"targets": False}, {"weights": "sample_weight"}):
+    wrong: list[dict[str, Any]] = [{"token_names": "flax"}, {"targets": False}, {"weights": "sample_weight"}]
+    for options in wrong:
         with pytest.raises(UsageError, match="token_names="):
             make_input_fn(path, "train", training=False, **{"token_names": "t5x", **options})
     images = {"train": [np.zeros((4, 4, 3), np.uint8)] * 2}

@@ -112,8 +112,8 @@ def _beside(folder: str, manifest: Manifest) -> Iterator[Defect]:
     labels = _class_names(folder, manifest)
     metadata = tfds.metadata(manifest, labels)
     # Damaged labels.txt is a defect by itself, and does not say what TFDS's copy should be.
-    names = {*tfds.NAMES, *(metadata_names_of(manifest) if labels is not None else ())} - {LABELS_NAME}
-    for name in sorted(names):
+    expected = {*tfds.NAMES, *(metadata_names_of(manifest) if labels is not None else ())} - {LABELS_NAME}
+    for name in sorted(expected):
         path, due = storage.join(folder, name), metadata.get(name)
         if storage.stat(path) is None:
             if due is not None:
