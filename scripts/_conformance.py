@@ -18,18 +18,22 @@ Record = dict[str, Any]
 ROOT = Path(__file__).resolve().parent.parent
 READERS = ROOT / "scripts" / "_conformance_readers.py"
 IMAGE = "image/encoded"
-KINDS = ("images", "text", "tokens", "packed", "packed_int64")
+KINDS = ("images", "text", "text_gzip", "tokens", "packed", "packed_int64")
 # What a record is known by.
-KEYS = {"images": IMAGE, "text": "n", "tokens": "n", "packed": "text", "packed_int64": "text"}
+KEYS = {"images": IMAGE, "text": "n", "text_gzip": "n", "tokens": "n", "packed": "text", "packed_int64": "text"}
+# Below the folder of a kind: TFDS looks for NAME/VERSION.
+VERSION = "1.0.0"
 _ROWS = ["--form", "jsonl", "--field", "text", "--field", "n:int"]
 _PACKED = ["--form", "jsonl", "--tokenizer", "bytes", "--sequence-length", "64", "--pack"]
+_SHARDS = ["--num-shards=3", "--dali-index"]
 # By kind of dataset: the module that makes it, and its flags.
 CONVERSIONS = {
-    "images": ("images", ["--shard-size=20kB"]),
-    "text": ("text", [*_ROWS, "--num-shards=3"]),
-    "tokens": ("text", [*_ROWS, "--tokenizer=bytes", "--num-shards=3"]),
-    "packed": ("text", [*_PACKED, "--num-shards=3"]),
-    "packed_int64": ("text", [*_PACKED, "--int64-lists", "--num-shards=3"]),
+    "images": ("images", ["--shard-size=20kB", "--dali-index"]),
+    "text": ("text", [*_ROWS, *_SHARDS]),
+    "text_gzip": ("text", [*_ROWS, "--num-shards=3", "--compression=gzip"]),
+    "tokens": ("text", [*_ROWS, "--tokenizer=bytes", *_SHARDS]),
+    "packed": ("text", [*_PACKED, *_SHARDS]),
+    "packed_int64": ("text", [*_PACKED, "--int64-lists", *_SHARDS]),
 }
 
 # By reader: the package whose version is shown, and what pip installs into the reader's own environment.
@@ -41,10 +45,15 @@ ENVIRONMENTS = {
     "tfrecord": ("tfrecord", ["tfrecord"]),
     # The limit is SeqIO's need, which its own requirements do not say.
     "seqio": ("seqio", ["seqio", "sentencepiece<0.2.1"]),
+    "seqio_tfds": ("seqio", ["seqio", "sentencepiece<0.2.1"]),
+    "dali": ("nvidia-dali-cuda120", ["nvidia-dali-cuda120"]),
     "tf_models": ("tf-models-official", ["tf-models-official", "tensorflow==2.20.*"]),
 }
+# Readers that use the environment of another one.
+SHARED = {"seqio_tfds": "seqio"}
 # Readers of some kinds only.
-KNOWS = {"tf_models": ("images",)}
+_PLAIN = tuple(kind for kind in KINDS if kind != "text_gzip")
+KNOWS = {**dict.fromkeys(("tfds", "grain", "seqio", "seqio_tfds", "dali"), _PLAIN), "tf_models": ("images",)}
 # Pictures, or documents.
 INPUTS = 60
 
@@ -68,7 +77,7 @@ def main() -> int:
         draw_rows(rows)
         for kind in KINDS:
             module, options = CONVERSIONS[kind]
-            source, output = (pictures if kind == "images" else rows), f"{temporary}/{kind}"
+            source, output = (pictures if kind == "images" else rows), f"{temporary}/{kind}/{VERSION}"
             command = [writer, "-m", f"beam_jobs.{module}", "--input", str(source), "--output", output, *options]
             subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
             subprocess.run([writer, "-m", "tpudata", "verify", output], check=True, cwd=ROOT)
@@ -97,7 +106,7 @@ def environment(folder: Path, packages: list[str]) -> str:
 def compare(name: str, venvs: Path, datasets: str, due: dict[str, dict[object, Record]]) -> tuple[str, ...]:
     """The row of one reader: its version, and of each kind of dataset how many records it gave, where they are as due."""
     package, packages = ENVIRONMENTS[name]
-    python = environment(venvs / name, packages)
+    python = environment(venvs / SHARED.get(name, name), packages)
     version = f"import importlib.metadata as m; print(m.version({package!r}))"
     shown = subprocess.run([python, "-c", version], check=True, capture_output=True, text=True).stdout.strip()
     cells = []
@@ -105,7 +114,7 @@ def compare(name: str, venvs: Path, datasets: str, due: dict[str, dict[object, R
         if kind not in KNOWS.get(name, KINDS):
             cells.append("-")
             continue
-        command = [python, str(READERS), name, f"{datasets}/{kind}", kind]
+        command = [python, str(READERS), name, f"{datasets}/{kind}/{VERSION}", kind]
         read = subprocess.run(command, capture_output=True, text=True)
         if read.returncode:
             print(f"{name}, {kind}:\n{read.stderr}", file=sys.stderr)

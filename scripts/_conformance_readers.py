@@ -7,6 +7,7 @@ features of the KIND of dataset: of `image/encoded` the SHA-256 of the bytes, ot
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import struct
@@ -29,6 +30,7 @@ INTEGER, BYTES, INTEGERS, ROW = "integer", "bytes", "any number of integers", "a
 KINDS: dict[str, dict[str, str]] = {
     "images": {**dict.fromkeys((IMAGE, *TEXTS), BYTES), **dict.fromkeys(NUMBERS, INTEGER)},
     "text": {"text": BYTES, "n": INTEGER},
+    "text_gzip": {"text": BYTES, "n": INTEGER},
     "tokens": {"input_ids": INTEGERS, "n": INTEGER},
     "packed": dict.fromkeys(IDS, BYTES),
     "packed_int64": dict.fromkeys(IDS, ROW),
@@ -67,6 +69,12 @@ def _shards(folder: str) -> list[str]:
     return sorted(str(path) for path in Path(folder).glob("train-*"))
 
 
+def _index(shard: str) -> str:
+    """The index for DALI of a shard."""
+    path = Path(shard)
+    return str(path.parent / "index" / f"{path.stem}.idx")
+
+
 def _description(tf: Any, kind: str) -> dict[str, Any]:
     features = {
         INTEGER: tf.io.FixedLenFeature([], tf.int64),
@@ -90,7 +98,7 @@ def tf_data(folder: str, kind: str) -> Iterator[Record]:
     """tf.data: TFRecordDataset, parse_example on whole batches, and every image decoded."""
     import tensorflow as tf
 
-    dataset = tf.data.TFRecordDataset(_shards(folder)).batch(7)
+    dataset = tf.data.TFRecordDataset(_shards(folder), compression_type="GZIP" if "gzip" in kind else None).batch(7)
     for batch in dataset.map(lambda rows: tf.io.parse_example(rows, _description(tf, kind))):
         count = next(iter(batch.values())).shape[0]
         for row in range(count):
@@ -104,13 +112,20 @@ def tf_data(folder: str, kind: str) -> Iterator[Record]:
 
 
 def tfds(folder: str, kind: str) -> Iterator[Record]:
-    """TFDS: builder_from_directory."""
+    """TFDS: load by name, from a folder of datasets; class names and supervised keys too."""
     import tensorflow_datasets
 
-    decoders = {IMAGE: tensorflow_datasets.decode.SkipDecoding()} if kind == "images" else None
-    builder = tensorflow_datasets.builder_from_directory(folder)
-    for example in builder.as_dataset(split="train", decoders=decoders).as_numpy_iterator():
-        yield record_of(example)
+    decoders = _decoders(kind)
+    data_dir = str(Path(folder).parent.parent)
+    dataset, info = tensorflow_datasets.load(kind, data_dir=data_dir, split="train", decoders=decoders, with_info=True)
+    if kind == "images" and info.supervised_keys != (IMAGE, "image/class/label"):
+        raise ValueError(f"supervised_keys is {info.supervised_keys}")
+    for example in dataset.as_numpy_iterator():
+        record = record_of(example)
+        if kind == "images":
+            # The class is known by its number: TFDS has the names.
+            record["image/class/text"] = info.features["image/class/label"].int2str(record["image/class/label"])
+        yield record
 
 
 def beam(folder: str, kind: str) -> Iterator[Record]:
@@ -139,13 +154,17 @@ def grain(folder: str, kind: str) -> Iterator[Record]:
 
 
 def tfrecord(folder: str, kind: str) -> Iterator[Record]:
-    """The tfrecord package, with its own protobuf classes: never in a process that has TensorFlow's."""
+    """The tfrecord package by its index, with its own protobuf classes: never in a process that has TensorFlow's."""
     from tfrecord.reader import tfrecord_loader
 
     stored = KINDS[kind]
     description = {name: "byte" if of == BYTES else "int" for name, of in stored.items()}
+    compression = "gzip" if "gzip" in kind else None
     for path in _shards(folder):
-        for example in tfrecord_loader(path, None, description):
+        # The index divides a file; there is none of compressed ones.
+        parts = [(None, None)] if compression else [(_index(path), (number, 2)) for number in range(2)]
+        examples = (tfrecord_loader(path, index, description, part, None, compression) for index, part in parts)
+        for example in itertools.chain.from_iterable(examples):
             yield record_of({name: bytes(of) if stored[name] == BYTES else of for name, of in example.items()})
 
 
@@ -157,6 +176,50 @@ def seqio(folder: str, kind: str) -> Iterator[Record]:
     source = library.TFExampleDataSource({"train": f"{folder}/train-*"}, _description(tf, kind))
     for example in source.get_dataset("train", shuffle=False).as_numpy_iterator():
         yield record_of(example)
+
+
+def seqio_tfds(folder: str, kind: str) -> Iterator[Record]:
+    """SeqIO's TfdsDataSource."""
+    import seqio as library
+
+    place = Path(folder)
+    source = library.TfdsDataSource(
+        f"{kind}:{place.name}", tfds_data_dir=str(place.parent.parent), decoders=_decoders(kind)
+    )
+    for example in source.get_dataset("train", shuffle=False).as_numpy_iterator():
+        yield record_of(example)
+
+
+def _decoders(kind: str) -> Any:
+    import tensorflow_datasets
+
+    return {IMAGE: tensorflow_datasets.decode.SkipDecoding()} if kind == "images" else None
+
+
+def dali(folder: str, kind: str) -> Iterator[Record]:
+    """NVIDIA DALI's tfrecord reader by its index, on the CPU."""
+    import nvidia.dali.tfrecord as stored_as
+    from nvidia.dali import fn, pipeline_def
+
+    shards, stored = _shards(folder), KINDS[kind]
+    features = {
+        INTEGER: stored_as.FixedLenFeature([1], stored_as.int64, -1),
+        BYTES: stored_as.FixedLenFeature((), stored_as.string, ""),
+        INTEGERS: stored_as.VarLenFeature(stored_as.int64, -1),
+        ROW: stored_as.FixedLenFeature([LENGTH], stored_as.int64, -1),
+    }
+
+    @pipeline_def(batch_size=1, num_threads=1, device_id=None)  # type: ignore[untyped-decorator]
+    def pipeline() -> Any:
+        paths = [_index(path) for path in shards]
+        described = {name: features[of] for name, of in stored.items()}
+        return tuple(fn.readers.tfrecord(path=shards, index_path=paths, features=described, name="records").values())
+
+    pipe = pipeline()
+    pipe.build()
+    for _ in range(pipe.epoch_size("records")):
+        values = {name: output.at(0) for name, output in zip(stored, pipe.run(), strict=True)}
+        yield record_of({name: of.tobytes() if stored[name] == BYTES else of for name, of in values.items()})
 
 
 def tf_models(folder: str, kind: str) -> Iterator[Record]:
@@ -175,7 +238,7 @@ def tf_models(folder: str, kind: str) -> Iterator[Record]:
 
 
 READERS: dict[str, Callable[[str, str], Iterator[Record]]] = {
-    reader.__name__: reader for reader in (tf_data, tfds, beam, grain, tfrecord, seqio, tf_models)
+    reader.__name__: reader for reader in (tf_data, tfds, beam, grain, tfrecord, seqio, seqio_tfds, dali, tf_models)
 }
 
 if __name__ == "__main__":

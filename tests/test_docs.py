@@ -21,6 +21,7 @@ PARTS = {
     "docs/feed_files.md": (3, 4),
     "docs/feed_jax.md": (0,),
     "docs/feed_torch.md": (0, 1),
+    "docs/other_readers.md": (0, 1),
     "docs/tpu.md": (0, 1),
     "docs/training.md": (0,),
 }
@@ -75,6 +76,11 @@ def _characters(folder: Path) -> dict[str, str]:
     return {'"hidden_units": 512': '"hidden_units": 8', "max_steps=1800": "max_steps=2"}
 
 
+def _rows(folder: Path) -> dict[str, str]:
+    write_sequences(folder / "DIR", {"train": 24, "validation": 6})
+    return {}
+
+
 def _sound(folder: Path) -> dict[str, str]:
     image = np.zeros((8, 8, 1), np.uint8)
     write_images(str(folder / "imagenet"), {"train": [image]}, {"train": [1]}, shape=(8, 8, 1), shards=1)
@@ -87,6 +93,7 @@ DATA: dict[str, Callable[[Path], dict[str, str]]] = {
     "docs/feed.md": _quickstart,
     "docs/feed_files.md": _files,
     "docs/feed_images.md": _pictures,
+    "docs/feed_text.md": _rows,
     "docs/models.md": _characters,
     "docs/verify.md": _sound,
 }

@@ -23,6 +23,7 @@ from tpudata.format.layout import (
     keys_name,
 )
 from tpudata.format.manifest import MANIFEST_NAME, Manifest, Shard, checksum_fits
+from tpudata.format.metadata import metadata_names_of
 from tpudata.format.shard_check import ExampleCheck, ShardCheck
 from tpudata.format.tokenizer_file import tokenizer_file
 from tpudata.format.verify_shards import shard_defects
@@ -110,13 +111,17 @@ def _beside(folder: str, manifest: Manifest) -> Iterator[Defect]:
             yield Defect(path, 0, "the SHA-256 of the tokenizer's file is not the manifest's")
     labels = _class_names(folder, manifest)
     metadata = tfds.metadata(manifest, labels)
-    for name in sorted({*tfds.NAMES, *metadata}):
+    # Damaged labels.txt is a defect by itself, and does not say what TFDS's copy should be.
+    expected = {*tfds.NAMES, *(metadata_names_of(manifest) if labels is not None else ())} - {LABELS_NAME}
+    for name in sorted(expected):
         path, due = storage.join(folder, name), metadata.get(name)
         if storage.stat(path) is None:
             if due is not None:
                 yield Defect(path, None, "is missing")
         elif due is None:
-            yield Defect(path, None, "should not be there: TFDS does not read compressed shards")
+            yield Defect(
+                path, None, "should not be there: TFDS does not read compressed shards, or not these class names"
+            )
         elif (found := storage.read(path)) != due:
             yield Defect(path, _first_difference(found, due), "differs from what the manifest says")
     path = storage.join(folder, LABELS_NAME)

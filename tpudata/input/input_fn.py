@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 import operator
 import os
@@ -18,15 +19,17 @@ from tpudata.input.dataset.plain_dataset import PlainDataset
 from tpudata.input.dataset.record_files import TFRecordFiles
 from tpudata.input.graph.bucket_pipeline import BucketPipeline
 from tpudata.input.graph.cache import plan_cache
-from tpudata.input.graph.pipeline import Pipeline
+from tpudata.input.graph.pipeline import BATCHES_AHEAD, Pipeline
 from tpudata.input.image.augment import RandAugment
 from tpudata.input.image.crop import CentreCrop, TrainCrop
 from tpudata.input.image.mix import CutMix, MixUp
 from tpudata.input.image.normalize import Normalize
+from tpudata.input.maps import PARALLEL, as_written
 from tpudata.input.options.hosts import find_rows
 from tpudata.input.options.image_options import ImageOptions
 from tpudata.input.options.options import Options
 from tpudata.input.text.sequence import SequenceOptions
+from tpudata.input.text.token_names import TokenNames, check_token_names, renamed
 
 # TensorFlow numbers the rows of a batch in int32.
 _MAX_BATCH = 2**31 - 1
@@ -63,6 +66,7 @@ def make_input_fn(
     truncate: bool = False,
     pad_id: int | None = None,
     targets: bool | None = None,
+    token_names: TokenNames | None = None,
     parse: Callable[..., Any] | None = None,
     transform: Callable[..., Any] | None = None,
     shuffle_buffer: int | None = None,
@@ -121,6 +125,8 @@ def make_input_fn(
         targets: labels are the token behind each one of `input_ids`, int32 [B, L], and `features["token_weights"]`, float32
             [B, L], is 1 where there is one; 0 at the end of a row, a packed document or the text, in padding, and in
             evaluation's padded rows. By default for the layouts sequences and packed, unless `features` is given.
+        token_names: "maxtext" or "t5x" yields one dict without labels, under the names and conventions of that project's trainer,
+            such as `inputs`, `inputs_segmentation` and `targets`: docs/feed_text.md has them all.
         transform: `transform(features, labels)` (or `transform(features)` where there are no labels), called in
             `tf.data.Dataset.map` with single records, their images cropped and scaled, before they are batched; returns
             (features, labels), or features where there are no labels. Where it has an argument named `seed`, it gets int32 [2]
@@ -187,6 +193,7 @@ def make_input_fn(
     options.images.check_fields(fields)
     sequences = asked.sequences(dataset.manifest, fields, options.bare)
     options = dataclasses.replace(options, sequences=sequences)
+    check_token_names(token_names, sequences, weights)
     if weights == "sample_weight" and fields.label is None and sequences.targets is None and parse is None:
         raise UsageError('weights="sample_weight": (features, labels, weights) needs labels, and the dataset has none.')
     if asked.buckets is not None and cache not in (False, "auto"):
@@ -211,7 +218,11 @@ def make_input_fn(
         rows = find_rows(_batch_size(params), params, _checked_context(input_context))
         first = _checked_step(start_step, rows.total)
         try:
-            return pipeline.batches(rows, first)
+            batches = pipeline.batches(rows, first)
+            if token_names is None:
+                return batches
+            named = functools.partial(renamed, names=token_names)
+            return batches.map(as_written(named), **PARALLEL).prefetch(BATCHES_AHEAD)
         except TpudataError as error:
             raise _without_traceback(error) from None
 
