@@ -11,7 +11,6 @@ from tpudata.errors import CorruptionError, StorageError, StorageUnavailableErro
 from tpudata.format.dali_index import dali_index
 from tpudata.format.defect import Defect
 from tpudata.format.example import MAX_EXAMPLE_BYTES, Value, decode_example
-from tpudata.format.gzip_blocks import ENDING_BYTES, HEADER
 from tpudata.format.index import ShardIndex
 from tpudata.format.layout import dali_index_name, index_name
 from tpudata.format.manifest import Manifest, Shard
@@ -170,7 +169,7 @@ def _is_in_order(index: ShardIndex) -> bool:
         return bool(index.offsets[-1] == index.shard_bytes)
     blocks = index.block_offsets.astype(np.int64)
     ends = (int(blocks[0]), int(blocks[-1]))
-    return ends == (len(HEADER), index.shard_bytes - ENDING_BYTES) and bool((np.diff(blocks) > 0).all())
+    return ends == (0, index.shard_bytes) and bool((np.diff(blocks) > 0).all())
 
 
 def _described(records: int, size: int, crc32c: int, compression: str | None) -> str:

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from tests.datasets import write_dataset, write_images
-from tests.input.test_sequence import IDS, LENGTH, documents, write_rows
+from tests.input.text.test_sequence import IDS, LENGTH, documents, write_rows
 from tpudata import FeatureError, UsageError, make_input_fn
 from tpudata.format import Feature
 
