@@ -331,9 +331,7 @@ class Records:
     ) -> tf.data.Dataset:
         """Return a dataset of records in the order of evaluation."""
         firsts, lasts = order.ranges(start_step, rows.first, rows.last)
-        # The last record is read by itself, as padding.
-        cuts = np.append(firsts, order.records - 1)
-        load = _numbers if whole is not None else self._load(cuts, is_decoded=is_decoded)
+        load = _numbers if whole is not None else self._load(firsts, is_decoded=is_decoded)
         dataset = tf.data.Dataset.from_tensor_slices((firsts, lasts)).map(as_written(load), **self._parallel)
         padding = max(0, order.steps - start_step) * rows.count - int((lasts - firsts).sum())
         if padding:
