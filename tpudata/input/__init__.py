@@ -20,10 +20,12 @@ from tpudata.input.image.normalize import Normalize  # noqa: E402
 from tpudata.input.input_fn import make_input_fn  # noqa: E402
 from tpudata.input.keras_batches import as_keras  # noqa: E402
 from tpudata.input.numpy_batches import as_numpy  # noqa: E402
+from tpudata.input.options.service import DataService  # noqa: E402
 
 __all__ = [
     "CentreCrop",
     "CutMix",
+    "DataService",
     "FixedLengthRecordFiles",
     "MixUp",
     "Normalize",

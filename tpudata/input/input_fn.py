@@ -28,6 +28,7 @@ from tpudata.input.maps import PARALLEL, as_written
 from tpudata.input.options.hosts import find_rows
 from tpudata.input.options.image_options import ImageOptions
 from tpudata.input.options.options import Options
+from tpudata.input.options.service import DataService
 from tpudata.input.text.sequence import SequenceOptions
 from tpudata.input.text.token_names import TokenNames, check_token_names, renamed
 
@@ -73,6 +74,7 @@ def make_input_fn(
     seed: int | None = None,
     cache: bool | str | os.PathLike[str] = False,
     weights: Literal["feature", "sample_weight"] = "feature",
+    service: DataService | None = None,
 ) -> InputFn:
     """Makes an input_fn that feeds a split of a dataset in batches of one static shape.
 
@@ -142,6 +144,8 @@ def make_input_fn(
             call of input_fn decodes them all. All datasets of this input_fn share them.
         weights: where evaluation puts the weights: "feature" in `features["weights"]`; "sample_weight" yields
             (features, labels, weights); with targets in training too, the tokens' weights. For Keras, see `as_keras`.
+        service: `DataService("grpc://HOST:PORT", workers=8)` has the workers of a tf.data service read, decode and batch the
+            records, in the same order. They need the same paths, and `parse` and `transform` without Python functions.
 
     Returns:
         The input_fn.
@@ -168,6 +172,7 @@ def make_input_fn(
         shuffle_buffer=shuffle_buffer,
         seed=_drawn_seed() if seed is None else seed,
         weights=weights,
+        service=service,
     )
     asked = SequenceOptions(sequence_length, buckets, truncate, pad_id, targets)
     if isinstance(extra_features, str):

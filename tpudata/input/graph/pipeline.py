@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from tpudata.format import Dataset
 from tpudata.input.dataset.fields import Fields
+from tpudata.input.graph.batch import with_rows
 from tpudata.input.graph.cache import CachePlan
 from tpudata.input.graph.elements import Elements
 from tpudata.input.graph.records import Order, Records
+from tpudata.input.graph.service import served
 from tpudata.input.maps import PARALLEL, as_written
 from tpudata.input.options.hosts import Rows
 from tpudata.input.options.options import Options
@@ -62,8 +65,17 @@ class Pipeline:
 
     def batches(self, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return what `input_fn` returns."""
+        order = self._records.order(rows.total)
+        service = self._options.service
+        if service is None:
+            dataset = self._made(order, rows, start_step, self._finished)
+        else:
+            dataset = served(service, rows, lambda part: self._made(order, part, start_step, with_rows), self._finished)
+        return self._counted(dataset, order, rows, start_step)
+
+    def _made(self, order: Order, rows: Rows, start_step: int, finish: Callable[..., Any]) -> tf.data.Dataset:
+        """Return a dataset of what `finish` makes of (an element, its extras) of `rows.batch_size` rows, and of this number."""
         records, elements, batch_size = self._records, self._elements, rows.batch_size
-        order = records.order(rows.total)
         dataset = records.batches(order, rows, start_step)
         if self._options.parse is not None:
             # Converted by AutoGraph: it is written by the user, and may branch on tensors.
@@ -77,10 +89,12 @@ class Pipeline:
             element = parsed if self._options.one_by_one else elements.rows(parsed)
             if not self._options.training:
                 elements.check_room(element, records.count, rows.total)
-            return elements.batch(element, extras, batch_size)
+            return finish((element, extras), batch_size)
 
-        dataset = dataset.map(as_written(finished), **PARALLEL)
-        return self._counted(dataset, order, rows, start_step)
+        return dataset.map(as_written(finished), **PARALLEL)
+
+    def _finished(self, made: tuple[Any, dict[str, tf.Tensor]], batch_size: int) -> Any:
+        return self._elements.batch(*made, batch_size)
 
     def _counted(self, dataset: tf.data.Dataset, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return the batches with their number known, and some of them made before they are asked for."""

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from tpudata.errors import UsageError
 from tpudata.input.options.image_options import ImageOptions
+from tpudata.input.options.service import DataService
 from tpudata.input.text.sequence import Sequences
 
 
@@ -31,6 +32,7 @@ class Options:
     seed: int
     weights: Literal["feature", "sample_weight"]
     sequences: Sequences = dataclasses.field(default_factory=Sequences)
+    service: DataService | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.training, bool):
@@ -52,6 +54,8 @@ class Options:
             raise UsageError(
                 f"shuffle_buffer={self.shuffle_buffer!r}: allowed is None or a number of records, an integer of 1 or more."
             )
+        if self.service is not None and not isinstance(self.service, DataService):
+            raise UsageError(f'service={self.service!r}: pass tpudata.DataService("grpc://HOST:PORT"), or None.')
         if not _is_integer(self.seed, 0, 2**32 - 1):
             raise UsageError(f"seed={self.seed!r}: allowed is None or an integer from 0 to 2**32 - 1.")
 
