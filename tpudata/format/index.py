@@ -156,9 +156,8 @@ class ShardIndex:
             raise CorruptionError(path, 0, "the checksum of the index does not fit")
         _, records, shard_bytes, shard_crc32c, block_records, summary_bytes, compression = _HEAD.unpack_from(body)
         if not block_records or compression not in _COMPRESSIONS:
-            raise CorruptionError(
-                path, 0, f"blocks of {counted(block_records, 'record')}, compression {compression}: this tpudata writes no such index. Convert the dataset again"
-            )
+            found = f"blocks of {counted(block_records, 'record')}, compression {compression}"
+            raise CorruptionError(path, 0, f"{found}: this tpudata writes no such index. Convert the dataset again")
         blocks, packed = -(-records // block_records), _COMPRESSIONS[compression] is not None
         expected = _HEAD.size + 8 * (records + 1) + 4 * blocks + 8 * (blocks + 1) * packed + summary_bytes
         if len(body) != expected:
