@@ -1,7 +1,7 @@
 """Shards that are compressed with gzip, and that can be entered at every block all the same.
 
-Each block of records is a gzip member (RFC 1952) of its own, and nothing stands between them or around them; any reader of gzip reads
-the file from its start. A member:
+Each block of records is a separate gzip member (RFC 1952), with nothing between or around the members, so that any reader of gzip
+reads the file from its start. A member:
 
     bytes    what
     10       header, always the same: no name and no time

@@ -9,17 +9,24 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Sequence
+from typing import Literal, TypeAlias
 
 import numpy as np
 
-from tpudata.errors import CorruptionError, StorageError, TpudataError
+from tpudata.errors import CorruptionError, FeatureError, StorageError, TpudataError
 from tpudata.format.dataset import open_dataset
+from tpudata.format.example import Value, decode_example
 from tpudata.format.tfrecord import FOOTER_BYTES, HEADER_BYTES, masked_crc32c, read_records
 from tpudata.storage import storage_for
 
 # Longer names would hide the message.
 _MOST_BYTES = 1000
+# A record that is unlike the others is searched for as long, in seconds.
+_SEARCH_SECONDS = 60.0
+# What a record may have other than the rest.
+Odd: TypeAlias = Literal["absent", "kind", "count"]
 _NAMED = re.compile(r"passed to tpudata_(\w+) transformation")
 _DAMAGED = re.compile(r"(?:corrupted|truncated) record at (\d+)")
 _UNPACKED = re.compile(r"inflate\(\) failed|Reading from zlib|incorrect data check|invalid \w+|unexpected end of")
@@ -43,10 +50,10 @@ def read_error(text: str) -> TpudataError | None:
 
     This reads the record in question of each file that may be meant.
     """
-    named = _NAMED.search(text)
-    if named is None:
+    parts = _parts(text)
+    if parts is None:
         return None
-    *paths, split = json.loads(re.sub("_([0-9a-f]{2})", lambda match: chr(int(match[1], 16)), named[1]))
+    *paths, split = parts
     where = paths[0] if split else "a file"
     damaged = _DAMAGED.search(text)
     if damaged is not None:
@@ -65,6 +72,64 @@ def read_error(text: str) -> TpudataError | None:
     if _CHANGED.search(text):
         return TpudataError(f"{where}: it has changed since it was opened. Make the input_fn again.")
     return None
+
+
+def odd_record_error(text: str, feature: str, what: str, odd: Odd) -> FeatureError | None:
+    """Return the error for the first record that does not have a feature as the records before it have it, or None.
+
+    Args:
+        text: of TensorFlow's error.
+        feature: name of the feature.
+        what: is wrong, in words.
+        odd: what is searched for: a record without the feature, with values of another kind, or with another number of values or of
+            bytes in one.
+    """
+    parts = _parts(text)
+    if parts is None:
+        return None
+    *paths, split = parts
+    compression = None
+    if split:
+        dataset = open_dataset(paths[0])
+        compression = dataset.manifest.compression
+        paths = [dataset.shard_path(shard) for shard in dataset.manifest.split(split).shards]
+    usual: object = None
+    end = time.monotonic() + _SEARCH_SECONDS
+    for path in paths:
+        for offset, record in read_records(path, compression):
+            values = decode_example(record, path=path, offset=offset).get(feature)
+            found = _looked_at(values, odd)
+            usual = found if usual is None else usual
+            if found is not None and found != usual:
+                fix = (
+                    "Convert the dataset again."
+                    if split
+                    else "Correct features= of TFRecordFiles, or pass parse= to make_input_fn."
+                )
+                return FeatureError(f"{path} at byte {offset}: feature {feature!r} {what}. {fix}")
+            if time.monotonic() > end:
+                return None
+    return None
+
+
+def _looked_at(values: Value | None, odd: Odd) -> object:
+    if odd == "absent":
+        return values is None
+    if not values:
+        # There is nothing of another kind.
+        return 0 if odd == "count" else None
+    if odd == "kind":
+        return type(values[0])
+    return len(values), len(values[0]) if isinstance(values[0], bytes) else None
+
+
+def _parts(text: str) -> list[str] | None:
+    """Return what the name of a dataset in an error's text stands for."""
+    named = _NAMED.search(text)
+    if named is None:
+        return None
+    parts: list[str] = json.loads(re.sub("_([0-9a-f]{2})", lambda match: chr(int(match[1], 16)), named[1]))
+    return parts
 
 
 def _fix(split: str) -> str:

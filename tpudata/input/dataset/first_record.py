@@ -6,20 +6,25 @@ names neither the file nor what there is in its place.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import math
 
 import numpy as np
 
 from tpudata.errors import CorruptionError, FeatureError
-from tpudata.format import decode_example
+from tpudata.format import decode_example, read_records
 from tpudata.format.example import Value
 from tpudata.format.tfrecord import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, masked_crc32c
 from tpudata.input.dataset.fields import Field, Fields
 from tpudata.input.dataset.plain_dataset import SPLIT, PlainDataset
 from tpudata.storage import storage_for
+from tpudata.tables import counted
 
 # Features of the record that a message names.
 _NAMED = 20
+# Records in which a sequence is looked for.
+_SEARCHED = 1000
 
 
 def check_first_record(dataset: PlainDataset, fields: Fields) -> None:
@@ -45,12 +50,29 @@ def check_first_record(dataset: PlainDataset, fields: Fields) -> None:
     except CorruptionError as error:
         mend = "Pass parse= to make_input_fn, which takes apart records of any kind, and leave features= out."
         raise CorruptionError(path, offset, f"{error.reason}. {mend}") from None
+    absent = {field.feature.name for field in fields.all if field.pads and field.feature.name not in example}
+    if absent:
+        _check_present(path, absent, dataset.mend)
     for field in fields.all:
         wrong = _misfit(example, field)
         if wrong is not None:
             raise FeatureError(
                 f"{path} at byte {offset}: feature {field.feature.name!r} {wrong}. {_described(example)}. {dataset.mend}"
             )
+
+
+def _check_present(path: str, names: set[str], mend: str) -> None:
+    """Looks for sequences in more records: some writers leave out empty ones, and TensorFlow takes a missing one for empty."""
+    found: set[str] = set()
+    searched = 0
+    with contextlib.suppress(CorruptionError):
+        for offset, record in itertools.islice(read_records(path), _SEARCHED):
+            found.update(decode_example(record, path=path, offset=offset))
+            searched += 1
+            if names <= found:
+                return
+    missing = ", ".join(map(repr, sorted(names - found)))
+    raise FeatureError(f"{path}: feature {missing} is in none of the first {counted(searched, 'record')}. {mend}")
 
 
 def _misfit(example: dict[str, Value], field: Field) -> str | None:
@@ -62,7 +84,7 @@ def _misfit(example: dict[str, Value], field: Field) -> str | None:
             return None
         return "is not in the record" if values is None else "has no values"
     if _kind(values) != feature.kind:
-        return f"has {_counted(len(values), 'value')} of kind {_kind(values)}, and not of kind {feature.kind}"
+        return f"has {counted(len(values), 'value')} of kind {_kind(values)}, and not of kind {feature.kind}"
     if feature.encoding is None and field.pads:
         return None
     count = 1 if feature.encoding in ("image", "raw") else math.prod(field.shape)
@@ -70,11 +92,11 @@ def _misfit(example: dict[str, Value], field: Field) -> str | None:
         of_shape = (
             "one that is its bytes" if feature.encoding in ("image", "raw") else f"{count} of shape {field.shape}"
         )
-        return f"has {_counted(len(values), 'value')}, and not the {of_shape}"
+        return f"has {counted(len(values), 'value')}, and not the {of_shape}"
     if feature.encoding == "raw" and not field.pads and isinstance(values[0], bytes):
         size = np.dtype(feature.dtype).itemsize * math.prod(field.shape)
         if len(values[0]) != size:
-            return f"has {_counted(len(values[0]), 'byte')}, and not the {size} of {field.shape} {feature.dtype} values"
+            return f"has {counted(len(values[0]), 'byte')}, and not the {size} of {field.shape} {feature.dtype} values"
     return None
 
 
@@ -94,9 +116,5 @@ def _described_values(values: Value) -> str:
     if not values:
         return "no values"
     if len(values) == 1 and isinstance(values[0], bytes):
-        return f"bytes, {_counted(len(values[0]), 'byte')}"
-    return f"{_kind(values)}, {_counted(len(values), 'value')}"
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+        return f"bytes, {counted(len(values[0]), 'byte')}"
+    return f"{_kind(values)}, {counted(len(values), 'value')}"

@@ -155,7 +155,8 @@ class Records:
             dataset = tf.data.Dataset.zip((dataset, self._extras(order, rows, start_step)))
         if is_decoded:
             return dataset
-        return dataset.map(as_written(lambda stored, extras: (self._decode(stored), extras)), **PARALLEL)
+        decoded = as_written(lambda stored, extras: (self._decode(stored), extras))
+        return dataset.map(decoded, **PARALLEL, name=self._name)
 
     @property
     def is_held(self) -> bool:
@@ -194,7 +195,7 @@ class Records:
             self._filled = copy.copy(self)
             self._filled._files, self._filled._split_name = files, CACHE_SPLIT
             self._filled._stored = self._cache.stored(self._fields)
-            self._filled._cache = None
+            self._filled._cache = self._filled._segments = None
         return self._filled
 
     def _all_decoded(self) -> Iterator[dict[str, Any]]:
@@ -367,12 +368,17 @@ class Records:
 
     @property
     def _parallel(self) -> dict[str, Any]:
+        first = self._files.shard_path(self._files.manifest.split(self._split_name).shards[0])
+        reads = _REMOTE_READS if is_remote(first) else tf.data.AUTOTUNE
+        return {"num_parallel_calls": reads, "deterministic": True, "name": self._name}
+
+    @property
+    def _name(self) -> str:
+        """Name of datasets, which TensorFlow's errors have."""
         files, split = self._files, self._split_name
-        paths = [files.shard_path(shard) for shard in files.manifest.split(split).shards]
-        # Errors have this name.
-        name = name_of_files(paths) if isinstance(files, PlainDataset) else name_of_split(files.path, split)
-        reads = _REMOTE_READS if is_remote(paths[0]) else tf.data.AUTOTUNE
-        return {"num_parallel_calls": reads, "deterministic": True, "name": name}
+        if not isinstance(files, PlainDataset):
+            return name_of_split(files.path, split)
+        return name_of_files([files.shard_path(shard) for shard in files.manifest.split(split).shards])
 
 
 def _numbers(first: tf.Tensor, last: tf.Tensor) -> tf.Tensor:

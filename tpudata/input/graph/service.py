@@ -12,6 +12,7 @@ A worker that restarts begins its streams anew, and TensorFlow does not report t
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -46,7 +47,7 @@ def divided(rows: Rows, workers: int) -> list[list[Rows]]:
     parts = min(workers // batches, rows.batch_size)
     cuts = [rows.batch_size * part // parts for part in range(parts + 1)]
     return [
-        [Rows(end - begin, rows.total, first + begin, first + end) for begin, end in zip(cuts, cuts[1:], strict=False)]
+        [Rows(end - begin, rows.total, first + begin, first + end) for begin, end in itertools.pairwise(cuts)]
         for first in range(rows.first, rows.last, rows.batch_size)
     ]
 
