@@ -31,9 +31,8 @@ _ODD_COUNT = re.compile(
     r"Name: <unknown>, Key: ([^\n]*?), Index: \d+\. +Number of \w+ values != expected\. +Values size: (\d+) but output shape:"
     r" (\[[^\n\]]*\])"
 )
-_ODD_KIND = re.compile(
-    r"Name: <unknown>, Key: ([^\n]*?), Index: \d+\. +(?:Data types don't match|Can't parse serialized Example)"
-)
+_ODD_KIND = re.compile(r"Name: <unknown>, Key: ([^\n]*?), Index: \d+\. +Data types don't match")
+_ODD_VALUES = re.compile(r"Name: <unknown>, Key: ([^\n]*?), Index: \d+\. +Can't parse serialized Example")
 _ODD_IMAGE = re.compile(r"Shape of tensor \S*DecodeImage\S* (\[\S*\]) is not compatible with expected shape (\[\S*\])")
 # What the reader checks in TensorFlow's graph; see `tpudata.input.decode.parse`.
 _ODD_BYTES = re.compile(r"\[Feature ([^\n]*?): a record (does not have the \d+ bytes of [^\n]*? values)\.")
@@ -112,6 +111,9 @@ def _odd_feature(text: str) -> tuple[str, str, Odd] | None:
     found = _ODD_KIND.search(text)
     if found is not None:
         return found[1], "has values of another kind", "kind"
+    found = _ODD_VALUES.search(text)
+    if found is not None:
+        return found[1], "has another number of values", "count"
     found = _ODD_COUNT.search(text)
     if found is not None:
         return found[1], f"has {counted(int(found[2]), 'value')}, and not those of shape {found[3]}", "count"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from tests.datasets import Written, write_dataset
 from tpudata import FeatureError, make_input_fn
 from tpudata.format import Feature
 from tpudata.input.graph import records
-from tpudata.storage.local import LocalStorage
 
 FEATURES = [Feature("image_raw", "bytes", "uint8", (2,), "raw"), Feature("label", "int64", "int64")]
 
@@ -33,12 +31,10 @@ def test_evaluation_is_exact_for_any_sizes(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 70), "records")
     shards = data.draw(st.integers(1, min(count, 5)), "shards")
     batch_size = data.draw(st.integers(1, 80), "batch size")
-    chunk = data.draw(st.integers(1, 30), "records decoded at a time")
     read_bytes = data.draw(st.sampled_from([1, 200, 10_000]), "bytes read at a time")
     cache = data.draw(st.booleans(), "cache")
     transform = data.draw(st.sampled_from([None, lambda features, labels: (features, labels)]), "transform")
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(records, "_GROUP_RECORDS", chunk)
         patch.setattr(records, "_READ_BYTES", read_bytes)
         path = write_numbers(folder, count, shards)
         input_fn = make_input_fn(path, "train", training=False, cache=cache, transform=transform)
@@ -58,10 +54,8 @@ def test_training_epochs_are_permutations_for_any_sizes(data: st.DataObject) -> 
     count = data.draw(st.integers(1, 50), "records")
     shards = data.draw(st.integers(1, min(count, 5)), "shards")
     batch_size = data.draw(st.integers(1, 60), "batch size")
-    chunk = data.draw(st.integers(1, 30), "records decoded at a time")
     read_bytes = data.draw(st.sampled_from([1, 200, 10_000]), "bytes read at a time")
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(records, "_GROUP_RECORDS", chunk)
         patch.setattr(records, "_READ_BYTES", read_bytes)
         buffer = data.draw(st.none() | st.integers(1, count), "window")
         input_fn = make_input_fn(write_numbers(folder, count, shards), "train", training=True, shuffle_buffer=buffer)
@@ -82,42 +76,3 @@ def test_a_feature_called_weights_is_refused_in_evaluation(raw_digits: Written) 
     make_input_fn(raw_digits.path, "test", training=True, transform=transform)({"batch_size": 2})
     with pytest.raises(FeatureError, match=r"'weights'.*another name"):
         make_input_fn(raw_digits.path, "test", training=False, transform=transform)({"batch_size": 2})
-
-
-def _lengths_read(path: str, monkeypatch: pytest.MonkeyPatch, *, training: bool = True) -> list[int]:
-    """What is asked of the storage, until the first batch is there."""
-    lengths: list[int] = []
-    read_range = LocalStorage.read_range
-
-    def noted(storage: LocalStorage, name: str, offset: int, length: int, **given: bool) -> bytes:
-        lengths.append(length)
-        return read_range(storage, name, offset, length, **given)
-
-    input_fn = make_input_fn(path, "train", training=training, seed=1, shuffle_buffer=512 if training else None)
-    monkeypatch.setattr(LocalStorage, "read_range", noted)
-    next(iter(input_fn({"batch_size": 64})))
-    return lengths
-
-
-@pytest.mark.parametrize(("layout", "rows"), [("raw", 8), ("packed", 32), ("sequences", 32)])
-def test_rows_of_tokens_are_read_in_larger_parts(
-    layout: str, rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name = "image_raw" if layout == "raw" else "input_ids"
-    dtype, shape = ("uint8", (4, 8, 1)) if layout == "raw" else ("int32", (8,))
-    feature = Feature(name, "bytes", dtype, shape, "raw")
-    values = [{name: np.full(8, number, "<i4").tobytes()} for number in range(8192)]
-    path = write_dataset(str(tmp_path), {"train": values}, [feature], layout=layout, shards=1)
-    size = (tmp_path / "train-00000-of-00001.tfrecord").stat().st_size // 8192
-    monkeypatch.setattr(records, "_READ_BYTES", 8 * size)
-    assert max(_lengths_read(path, monkeypatch)) == rows * size
-
-
-@pytest.mark.parametrize("training", [True, False])
-def test_lists_of_varints_are_not(training: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ids = Feature("input_ids", "int64", "int64", (64,))
-    values = [{"input_ids": [1] * 64} for _ in range(4096)]
-    path = write_dataset(str(tmp_path), {"train": values}, [ids], layout="packed", shards=1)
-    size = (tmp_path / "train-00000-of-00001.tfrecord").stat().st_size // 4096
-    monkeypatch.setattr(records, "_READ_BYTES", 8 * size)
-    assert max(_lengths_read(path, monkeypatch, training=training)) == 8 * size

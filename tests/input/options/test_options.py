@@ -27,8 +27,7 @@ def test_options_are_checked_at_the_door() -> None:
         {"weights": "x"},
         {"shuffle_buffer": -1},
         {"seed": 2**32},
-        {"max_corrupt": -1},
-        {"verify_checksums": 1},
+        {"service": "grpc://localhost:5050"},
     ):
         with pytest.raises(UsageError, match=next(iter(wrong))):
             Options(**{**good, **wrong})

@@ -15,7 +15,7 @@ import tf_keras as keras
 
 from beam_jobs.text_sequences import Documents, packed_rows, stream_rows
 from tests.datasets import Written, write_dataset
-from tpudata import FeatureError, UsageError, make_input_fn
+from tpudata import FeatureError, UsageError, as_numpy, make_input_fn
 from tpudata.format import Feature, Manifest, write_metadata
 
 IDS = Feature("input_ids", "int64", "int64", (None,))
@@ -79,10 +79,11 @@ def test_tokens_are_padded_with_a_mask(tmp_path: Path, cache: bool) -> None:
 def test_longer_records_are_an_error_or_cut(tmp_path: Path) -> None:
     texts = documents(23, 12)
     path = write_tokens(tmp_path, texts)
+    input_fn = make_input_fn(path, "train", training=False, sequence_length=5)
     with pytest.raises(
-        tf.errors.UnknownError, match=r"train-0000.* at byte \d+: feature 'input_ids' has \d+ values, and 5"
+        FeatureError, match=r"^Feature input_ids: a record is longer than sequence_length, 5\. Pass a larger"
     ):
-        evaluated(path, 5, sequence_length=5)
+        list(as_numpy(input_fn, 5))
     ids = np.concatenate([f["input_ids"] for f, _ in evaluated(path, 5, sequence_length=5, truncate=True)])
     assert [row.tolist() for row in ids[:23]] == [[*text[:5].tolist(), *[0] * (5 - len(text))] for text in texts]
 

@@ -28,8 +28,8 @@ _LABEL = "label"
 class TFRecordFiles:
     """TFRecord files of `tf.train.Example`s, or of anything that a parse function takes.
 
-    They are not compressed: in a compressed file nothing says where a record begins. Neither does anything behind a record whose
-    length is damaged, so `max_corrupt` does not skip that one: `make_input_fn` refuses the file.
+    They are not compressed: in a compressed file nothing says where a record begins. Nor does anything after a record whose length
+    is damaged: `make_input_fn` rejects that file.
 
     Attributes:
         files: a path, a pattern such as "data/train-*", or a sequence of these. The records' order is that of the sequence, and

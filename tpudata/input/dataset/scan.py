@@ -65,8 +65,8 @@ def _walk(data: bytes, offset: int, file: Entry, starts: list[int]) -> int:
                 reason = "the file is compressed, and nothing says where its records begin. Unpack it with gunzip."
                 raise CorruptionError(file.path, 0, reason)
             reason = (
-                "the checksum of a record's length does not fit: nothing says where the next record begins, so max_corrupt cannot"
-                " skip it. Restore the file, or leave it out; tpudata.format.read_records yields the records before it."
+                "the checksum of a record's length does not fit: nothing says where the next record begins, so none after it can be"
+                " read. Restore the file, or leave it out; tpudata.format.read_records yields the records before it."
             )
             raise CorruptionError(file.path, begin, reason)
         size = length + FRAME_BYTES

@@ -104,5 +104,7 @@ class Pipeline:
         options = tf.data.Options()
         # Each worker takes its part of every global batch, if `experimental_distribute_dataset` divides one.
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+        # Iterators can be saved: to read a range of records counts as an operation with state, which it does not have.
+        options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(count)).prefetch(BATCHES_AHEAD)
         return dataset.with_options(options)
