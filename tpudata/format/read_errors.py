@@ -31,7 +31,7 @@ _NAMED = re.compile(r"passed to tpudata_(\w+) transformation")
 _DAMAGED = re.compile(r"(?:corrupted|truncated) record at (\d+)")
 _UNPACKED = re.compile(r"inflate\(\) failed|Reading from zlib|incorrect data check|invalid \w+|unexpected end of")
 _CHANGED = re.compile(r"A file has fewer records than its index says|Excluding the header|Dataset was empty")
-_UNREADABLE = re.compile(r"(?:transformation with iterator: \S+: |^)(\S+); ([A-Z][\w ]+)", re.MULTILINE)
+_UNREADABLE = re.compile(r"transformation with iterator: \S+: ([^\n]+?); ([A-Z][\w ]+)")
 
 
 def name_of_split(folder: str, split: str) -> str:
