@@ -119,7 +119,7 @@ def run_options(options: TrainOptions) -> dict[str, Any]:
     written = ""
     evaluation = None
     if options.evaluates:
-        records = dataset.manifest.split(options.eval_split).records
+        records = dataset.kept(options.eval_split).records
         evaluation = Evaluation(estimator, options, evaluation_input_fn(options, dataset), records)
     if options.trains:
         stopping = evaluation if options.early_stop_metric else None

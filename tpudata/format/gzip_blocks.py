@@ -50,7 +50,8 @@ class GzipBlockWriter:
         self.size = self.crc32c = 0
         self._file = file
         self.offsets = [self.size]
-        self._begin()
+        self._packer = _packer()
+        self._unpacked_size = self._unpacked_crc = 0
 
     def write(self, pieces: Iterable[bytes]) -> None:
         """Compress what belongs to the current block."""
@@ -65,16 +66,17 @@ class GzipBlockWriter:
         """End the current block, to which something was written."""
         self._write(self._packer.flush() + _TRAILER.pack(self._unpacked_crc, self._unpacked_size & 0xFFFFFFFF))
         self.offsets.append(self.size)
-        self._begin()
-
-    def _begin(self) -> None:
-        self._packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
+        self._packer = _packer()
         self._unpacked_size = self._unpacked_crc = 0
 
     def _write(self, data: bytes) -> None:
         self._file.write(data)
         self.size += len(data)
         self.crc32c = google_crc32c.extend(self.crc32c, data)
+
+
+def _packer() -> zlib._Compress:
+    return zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
 
 
 def check_compression(compression: str | None) -> None:

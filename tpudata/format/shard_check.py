@@ -70,9 +70,9 @@ class ShardCheck:
                 return
             with storage.open(path) as file:
                 if index is not None and index.compression is not None:
-                    steps = walk.blocks(file, index, self._problems)
+                    steps = walk.blocks(file, index, self.problems)
                 else:
-                    steps = walk.records(file, entry.size, self._problems)
+                    steps = walk.records(file, entry.size, self.problems)
                 for defects in steps:
                     yield from defects
                     if progress and walk.read - reported >= _PROGRESS_BYTES:
@@ -105,7 +105,7 @@ class ShardCheck:
         try:
             for offset, data in read_records(path, self._manifest.compression):
                 records += 1
-                yield from (Defect(path, offset, problem + UNPACKED) for problem in self._problems(path, offset, data))
+                yield from (Defect(path, offset, problem + UNPACKED) for problem in self.problems(path, offset, data))
         except CorruptionError as error:
             yield Defect(path, error.offset, f"{error.reason}; what follows is not checked")
             return
@@ -118,7 +118,7 @@ class ShardCheck:
         if crc != shard.crc32c:
             yield Defect(path, 0, f"the checksum of the file is {crc:08x}, the manifest says {shard.crc32c:08x}")
 
-    def _problems(self, path: str, offset: int, data: bytes) -> list[str]:
+    def problems(self, path: str, offset: int, data: bytes) -> list[str]:
         """What is wrong with the content of a record."""
         if len(data) > MAX_EXAMPLE_BYTES:
             return [f"the record has {len(data)} bytes; a tf.train.Example has {MAX_EXAMPLE_BYTES} at most"]

@@ -206,7 +206,7 @@ def make_input_fn(
             f"cache={cache!r}: with buckets nothing is cached but what fits the window. Leave one of them out."
         )
     kept = cache if asked.buckets is None else False
-    plan = plan_cache(kept, split, dataset.manifest.split(split), fields)
+    plan = plan_cache(kept, dataset, split, fields)
     if isinstance(dataset, PlainDataset) and isinstance(dataset.files, TFRecordFiles) and parse is None:
         check_first_record(dataset, fields)
     whole = Pipeline(dataset, split, fields, options, plan)

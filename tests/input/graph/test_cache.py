@@ -185,20 +185,20 @@ def test_what_does_not_fit_the_disk_is_refused_with_numbers(
 def test_auto_takes_a_quarter_of_the_free_memory(digits: Written, monkeypatch: pytest.MonkeyPatch) -> None:
     manifest = open_dataset(digits.path).manifest
     fields = select_fields(manifest)
-    split = manifest.split("train")
+    dataset = open_dataset(digits.path)
     size = 300 * (64 + 4)
     monkeypatch.setattr(cache_module, "free_memory", lambda: 4 * size)
-    plan = plan_cache("auto", "train", split, fields)
+    plan = plan_cache("auto", dataset, "train", fields)
     assert isinstance(plan, CachePlan)
     assert plan.folder is None
     monkeypatch.setattr(cache_module, "free_memory", lambda: 4 * size - 4)
-    assert plan_cache("auto", "train", split, fields) is None
-    assert plan_cache(True, "train", split, fields) is not None
+    assert plan_cache("auto", dataset, "train", fields) is None
+    assert plan_cache(True, dataset, "train", fields) is not None
     # A system that does not tell: "auto" stays out, True is the user's word.
     monkeypatch.setattr(cache_module, "free_memory", lambda: None)
-    assert plan_cache("auto", "train", split, fields) is None
-    assert plan_cache(True, "train", split, fields) is not None
-    assert plan_cache(False, "train", split, fields) is None
+    assert plan_cache("auto", dataset, "train", fields) is None
+    assert plan_cache(True, dataset, "train", fields) is not None
+    assert plan_cache(False, dataset, "train", fields) is None
 
 
 def test_strings_are_estimated_by_the_records_that_hold_them(digits: Written) -> None:

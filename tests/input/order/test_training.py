@@ -17,7 +17,8 @@ def taken(order: TrainingOrder, steps: int, first: int, last: int, start: int = 
     slots, block = order.slots(first, last), start // order.steps_per_block
     read = order.ranges(slots, block).map(tf.range).rebatch(len(slots) * order.turns)
     blocks = iter(tf.data.Dataset.zip((tf.data.Dataset.range(block, 1 << 62), read)))
-    offset, found = slots.start * order.stride, []
+    offset = slots.start * order.stride
+    found: list[npt.NDArray[np.int64]] = []
     skipped = start - block * order.steps_per_block
     while len(found) < steps + skipped:
         number, records = next(blocks)

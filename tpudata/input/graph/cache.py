@@ -134,14 +134,16 @@ def _encoded(part: Mapping[str, npt.NDArray[Any]], fields: Fields) -> Iterator[b
         yield encode_example(record)
 
 
-def plan_cache(cache: bool | str | os.PathLike[str], split_name: str, split: Split, fields: Fields) -> CachePlan | None:
+def plan_cache(
+    cache: bool | str | os.PathLike[str], dataset: Dataset, split_name: str, fields: Fields
+) -> CachePlan | None:
     """Decides whether and where the decoded records of a split are kept.
 
     Args:
         cache: False, True (memory), "auto" (memory where they take at most a quarter of what is free) or the path of a local
             folder.
+        dataset: the dataset.
         split_name: the split's name.
-        split: the split.
         fields: what is read of each record.
 
     Returns:
@@ -155,8 +157,9 @@ def plan_cache(cache: bool | str | os.PathLike[str], split_name: str, split: Spl
         raise UsageError(f'cache={cache!r}: allowed are False, True, "auto" and the path of a local folder.')
     if cache is False:
         return None
+    split = dataset.kept(split_name)
     size = split.records * fields.record_bytes(split)
-    name = f"{split_name}-{_digest(split, fields)}"
+    name = f"{split_name}-{_digest(dataset, split, fields)}"
     if cache is True or cache == "auto":
         free = free_memory()
         share = MEMORY_SHARE if cache is True else AUTO_SHARE
@@ -208,9 +211,10 @@ def free_memory() -> int | None:
     return min(found, default=None)
 
 
-def _digest(split: Split, fields: Fields) -> str:
+def _digest(dataset: Dataset, split: Split, fields: Fields) -> str:
     """Digest of the records' bytes and of what is decoded of them."""
-    records = [(shard.name, shard.records, shard.crc32c) for shard in split.shards]
+    left_out = {name: shard.records for name, shard in dataset.quarantine.shards.items()}
+    records = [(shard.name, shard.records, shard.crc32c, left_out.get(shard.name)) for shard in split.shards]
     decoded = [(field.feature, field.shape, field.cuts) for field in fields.all]
     return hashlib.sha256(repr((records, decoded)).encode()).hexdigest()[:16]
 

@@ -70,12 +70,13 @@ class Records:
         # What is read: the dataset, or the cache's files, which have the same records in the same shards.
         self._files, self._stored = dataset, fields
         self._split_name = split
-        self._split = dataset.manifest.split(split)
+        self._split = dataset.kept(split)
         self._are_token_rows = dataset.manifest.layout in TOKEN_ROWS
         self._fields = fields
         self._options = options
         self._cache = cache
-        index = dataset.index(self._split.shards[0])
+        (first,) = (shard for shard in dataset.manifest.split(split).shards if shard.name == self._split.shards[0].name)
+        index = dataset.index(first)
         # As read: what is compressed takes more than its file.
         self._record_bytes = max(1, int(index.offsets[-1]) // index.records)
         self._block_records = None if index.compression is None else index.block_records
@@ -215,7 +216,8 @@ class Records:
         if self._segments is None or self._segments[0] != cuts.tobytes():
             with tf.init_scope():
                 self._segments = cuts.tobytes(), segments_of(self._files, self._split_name, cuts)
-        reader = RecordReader(self._segments[1], file_kind(self._files, self._split_name), has_gaps=False)
+        segments = self._segments[1]
+        reader = RecordReader(segments, file_kind(self._files, self._split_name), has_gaps=segments.have_gaps)
         ids = None if self._ids is None else tf.constant(self._ids)
 
         def load(first: tf.Tensor, last: tf.Tensor) -> Any:

@@ -28,6 +28,7 @@ class Segments:
         sizes: bytes that are read, int64 [segments].
         skips: records there before the first one of the segment, int64 [segments]: compressed blocks are read whole.
         places: number in the file of the first record that is read, int64 [segments].
+        have_gaps: whether a segment ends at a record that is left out, and not only where a file ends or a segment was asked for.
     """
 
     paths: tuple[str, ...]
@@ -38,10 +39,11 @@ class Segments:
     sizes: Integers
     skips: Integers
     places: Integers
+    have_gaps: bool
 
 
 def segments_of(dataset: Dataset, split: str, cuts: Iterable[int]) -> Segments:
-    """Cut a split into segments.
+    """Cut a split into segments. Records in quarantine are left out, and have no numbers.
 
     Args:
         dataset: the dataset.
@@ -54,37 +56,53 @@ def segments_of(dataset: Dataset, split: str, cuts: Iterable[int]) -> Segments:
         StorageError: an index cannot be read.
     """
     shards = dataset.manifest.split(split).shards
-    counts = np.array([shard.records for shard in shards], np.int64)
+    runs = [dataset.kept_runs(shard) for shard in shards]
+    counts = np.array([int((found[:, 1] - found[:, 0]).sum()) for found in runs], np.int64)
     ends = np.cumsum(counts)
     begins = ends - counts
     all_cuts = np.unique(np.fromiter(cuts, np.int64))
 
     def of_shard(number: int) -> tuple[Integers, ...]:
         here = all_cuts[slice(*np.searchsorted(all_cuts, [begins[number], ends[number]]))] - begins[number]
-        return _cut(dataset.index(shards[number]), np.unique(np.append(0, here)))
+        return _cut(dataset.index(shards[number]), runs[number], here)
 
+    # Of what is missing there is no segment.
+    numbers = np.flatnonzero(counts)
     with ThreadPoolExecutor(_READERS, thread_name_prefix="tpudata-index") as pool:
-        parts = list(pool.map(of_shard, range(len(shards))))
+        parts = list(pool.map(of_shard, numbers))
     firsts, offsets, sizes, skips, places = (np.concatenate(column) for column in zip(*parts, strict=True))
-    files = np.repeat(np.arange(len(shards)), [len(part[0]) for part in parts])
+    files = np.repeat(numbers, [len(part[0]) for part in parts])
     return Segments(
         tuple(dataset.shard_path(shard) for shard in shards),
-        np.array([shard.bytes for shard in shards], np.int64),
+        np.array([dataset.quarantine.of(shard).bytes for shard in shards], np.int64),
         np.append(firsts + begins[files], ends[-1]),
         files,
         offsets,
         sizes,
         skips,
         places,
+        any(len(found) > 1 for found in runs),
     )
 
 
-def _cut(index: ShardIndex, firsts: Integers) -> tuple[Integers, ...]:
-    """Return (first record in the shard, offset, size, skip, place) of the segments of a shard that begin at `firsts`."""
-    lasts = np.append(firsts[1:], index.records)
+def _cut(index: ShardIndex, runs: Integers, cuts: Integers) -> tuple[Integers, ...]:
+    """Return (first record, offset, size, skip, place) of the segments of a shard.
+
+    Args:
+        index: of the shard.
+        runs: of records that are kept, [first, last) in the shard, int64 [runs, 2].
+        cuts: numbers, among those that are kept, of records at which a segment begins, beside the first ones of the runs.
+    """
+    ends = np.cumsum(runs[:, 1] - runs[:, 0])
+    begins = np.append(0, ends[:-1])
+    firsts = np.unique(np.concatenate([begins, cuts]))
+    counts = np.append(firsts[1:], ends[-1]) - firsts
+    run = np.searchsorted(begins, firsts, "right") - 1
+    records = firsts - begins[run] + runs[run, 0]
+    lasts = records + counts
     if index.block_offsets is None:
         offsets = index.offsets.astype(np.int64)
-        return firsts, offsets[firsts], offsets[lasts] - offsets[firsts], np.zeros_like(firsts), firsts
-    block, stop = firsts // index.block_records, -(-lasts // index.block_records)
+        return firsts, offsets[records], offsets[lasts] - offsets[records], np.zeros_like(firsts), records
+    block, stop = records // index.block_records, -(-lasts // index.block_records)
     offsets, places = index.block_offsets.astype(np.int64), block * index.block_records
-    return firsts, offsets[block], offsets[stop] - offsets[block], firsts - places, places
+    return firsts, offsets[block], offsets[stop] - offsets[block], records - places, places
