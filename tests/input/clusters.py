@@ -81,7 +81,7 @@ class Server:
         return read_bytes(self.pid)
 
 
-def read_bytes(pid: int) -> int:
+def read_bytes(pid: int | str) -> int:
     """Return how many bytes a process has read from files so far; what it receives from sockets is not counted."""
     lines = Path(f"/proc/{pid}/io").read_text().splitlines()
     return int(dict(line.split(": ") for line in lines)["rchar"])

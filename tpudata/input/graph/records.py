@@ -82,8 +82,9 @@ class Records:
         self._block_records = None if index.compression is None else index.block_records
         # Numbers of some of the records; None for all.
         self._ids: Integers | None = None
-        # Kept between calls, so that a trainer that asks for its dataset anew every round decodes once.
-        self._kept: tf.data.Dataset | None = None
+        # By device, which is another host's under some strategies. Kept between calls, so that a trainer that asks for its dataset
+        # anew every round decodes once.
+        self._kept: dict[str, tf.data.Dataset] = {}
         self._filled: Records | None = None
         self._segments: tuple[bytes, Segments] | None = None
         self._check_window()
@@ -92,7 +93,7 @@ class Records:
         """Return some of the records: those numbers of the split, with fields of another length at most, and without a cache."""
         other = copy.copy(self)
         other._fields, other._stored, other._options, other._cache = fields, fields, options, None
-        other._ids, other._kept = ids, None
+        other._ids, other._kept = ids, {}
         return other
 
     @property
@@ -176,14 +177,15 @@ class Records:
         if self._cache is None and not self.is_held:
             return None
         # What was made eagerly is of no use in a graph.
-        if self._kept is not None and tf.executing_eagerly():
-            return self._kept
+        device = tf.zeros([]).device if tf.executing_eagerly() else None
+        if device in self._kept:
+            return self._kept[device]
         rows = Rows(self.count, self.count, 0, self.count)
         is_decoded = self._decodes_early or self._cache is not None
         order = EvaluationOrder(self._chunks(1), self.count)
         whole = self._evaluated(order, rows, 0, is_decoded=is_decoded).cache()
-        if tf.executing_eagerly():
-            self._kept = whole
+        if device is not None:
+            self._kept[device] = whole
         return whole
 
     def _cached_in_files(self) -> Records:
@@ -197,6 +199,7 @@ class Records:
             self._filled._files, self._filled._split_name = files, CACHE_SPLIT
             self._filled._stored = self._cache.stored(self._fields)
             self._filled._cache = self._filled._segments = None
+            self._filled._kept = {}
         return self._filled
 
     def _all_decoded(self) -> Iterator[dict[str, Any]]:
