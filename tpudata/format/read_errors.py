@@ -31,6 +31,7 @@ _NAMED = re.compile(r"passed to tpudata_(\w+) transformation")
 _DAMAGED = re.compile(r"(?:corrupted|truncated) record at (\d+)")
 _UNPACKED = re.compile(r"inflate\(\) failed|Reading from zlib|incorrect data check|invalid \w+|unexpected end of")
 _CHANGED = re.compile(r"A file has fewer records than its index says|Excluding the header|Dataset was empty")
+_GCS_FAILED = re.compile(r": (Error executing an HTTP request: [^\n]*)\n\s*when reading (gs://[^\n]+)")
 _UNREADABLE = re.compile(r"transformation with iterator: \S+: ([^\n]+?); ([A-Z][\w ]+)")
 
 
@@ -63,7 +64,15 @@ def read_error(text: str) -> TpudataError | None:
             found = _damaged_shard(paths[0], split, begin) if split else _damaged_file(paths, begin)
             if found is not None:
                 return CorruptionError(found, begin, f"the record is damaged or cut. {_fix(split)}")
+        if split:
+            return TpudataError(
+                f"{where}: a record at byte {offset} of one of its files was damaged on its way; where it is stored it is whole. Start"
+                " again."
+            )
         return TpudataError(f"{where}: a record at byte {offset} of one of its files is damaged or cut. {_fix(split)}")
+    failed = _GCS_FAILED.search(text)
+    if failed is not None:
+        return StorageError(f"{failed[2]} could not be read: {failed[1]}.")
     unreadable = _UNREADABLE.search(text)
     if unreadable is not None:
         return StorageError(f"{unreadable[1]} could not be read: {unreadable[2]}.")
