@@ -140,7 +140,7 @@ def shuffle(folder: Path, rounds: int) -> None:  # noqa: ARG001
 def _ids(order: TrainingOrder, steps: int) -> Any:
     """Return the numbers of the records of some steps, in their order."""
     slots = order.slots(0, order.batch_size)
-    read = order.ranges(slots, 0).map(tf.range).rebatch(len(slots) * order.turns)
+    read = order.numbers(slots, 0).rebatch(len(slots) * order.turns)
     blocks = tf.data.Dataset.zip((tf.data.Dataset.range(tf.int64.max), read)).map(
         lambda block, records: tf.gather(records, order.rows(slots, block))
     )

@@ -66,8 +66,8 @@ def read_error(text: str) -> TpudataError | None:
                 return CorruptionError(found, begin, f"the record is damaged or cut. {_fix(split)}")
         if split:
             return TpudataError(
-                f"{where}: a record at byte {offset} of one of its files was damaged on its way; where it is stored it is whole. Start"
-                " again."
+                f"{where}: a record at byte {offset} of one of its files was damaged on its way; where it is stored it is whole."
+                " Start again."
             )
         return TpudataError(f"{where}: a record at byte {offset} of one of its files is damaged or cut. {_fix(split)}")
     failed = _GCS_FAILED.search(text)

@@ -15,13 +15,16 @@ from tpudata.input.order.training import TrainingOrder, lane_count
 def taken(order: TrainingOrder, steps: int, first: int, last: int, start: int = 0) -> npt.NDArray[np.int64]:
     """Return the records in the rows [first, last) of some steps, as a host finds them: ranges are read, rows picked."""
     slots, block = order.slots(first, last), start // order.steps_per_block
-    read = order.ranges(slots, block).map(tf.range).rebatch(len(slots) * order.turns)
-    blocks = iter(tf.data.Dataset.zip((tf.data.Dataset.range(block, 1 << 62), read)))
+    ranges, numbers = order.ranges(slots, block).map(tf.range), order.numbers(slots, block)
+    size = len(slots) * order.turns
+    pairs = tf.data.Dataset.zip((ranges.rebatch(size), numbers.rebatch(size)))
+    blocks = iter(tf.data.Dataset.zip((tf.data.Dataset.range(block, 1 << 62), pairs)))
     offset = slots.start * order.stride
     found: list[npt.NDArray[np.int64]] = []
     skipped = start - block * order.steps_per_block
     while len(found) < steps + skipped:
-        number, records = next(blocks)
+        number, (records, same) = next(blocks)
+        np.testing.assert_array_equal(records, same)
         rows = tf.gather(records, order.rows(slots, number)).numpy()
         found += list(rows[:, first - offset : last - offset])
     return np.array(found[skipped : skipped + steps])

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
 
-from tpudata.errors import FeatureError, UsageError
+from tpudata.errors import CorruptionError, FeatureError, UsageError
 from tpudata.format import Dataset
+from tpudata.format.indexed_records import read_indexed
 from tpudata.format.read_errors import name_of_files, name_of_split
-from tpudata.input.dataset.fields import CONVERT_AGAIN, Fields
+from tpudata.input.dataset.fields import CONVERT_AGAIN, Field, Fields
 from tpudata.input.dataset.plain_dataset import PlainDataset
 from tpudata.input.dataset.record_files import FixedLengthRecordFiles
+from tpudata.input.decode.fixed_examples import FixedExamples
 from tpudata.input.decode.fixed_records import parse_fixed
 from tpudata.input.decode.parse import parse_batch, sequence_lengths
 from tpudata.input.graph.cache import CACHE_SPLIT, MEMORY_SHARE, CachePlan, free_memory
@@ -87,13 +90,15 @@ class Records:
         self._kept: dict[str, tf.data.Dataset] = {}
         self._filled: Records | None = None
         self._segments: tuple[bytes, Segments] | None = None
+        # How records are taken apart, as found at the first one; fields if they are parsed.
+        self._fixed: FixedExamples | Sequence[Field] | None = None
         self._check_window()
 
     def part(self, ids: Integers, fields: Fields, options: Options) -> Records:
         """Return some of the records: those numbers of the split, with fields of another length at most, and without a cache."""
         other = copy.copy(self)
         other._fields, other._stored, other._options, other._cache = fields, fields, options, None
-        other._ids, other._kept = ids, {}
+        other._ids, other._kept, other._fixed = ids, {}, None
         return other
 
     @property
@@ -150,7 +155,7 @@ class Records:
         whole = self._whole()
         is_decoded = self._decodes_early or self._cache is not None
         if isinstance(order, TrainingOrder):
-            load = _numbers if whole is not None else self._load(order.chunks.starts, is_decoded=is_decoded)
+            load = None if whole is not None else self._load(order.chunks.starts, is_decoded=is_decoded)
             dataset = self._trained(order, rows, start_step, load, whole)
         else:
             dataset = self._evaluated(order, rows, start_step, is_decoded=is_decoded, whole=whole)
@@ -199,7 +204,7 @@ class Records:
             self._filled._files, self._filled._split_name = files, CACHE_SPLIT
             self._filled._stored = self._cache.stored(self._fields)
             self._filled._cache = self._filled._segments = None
-            self._filled._kept = {}
+            self._filled._kept, self._filled._fixed = {}, None
         return self._filled
 
     def _all_decoded(self) -> Iterator[dict[str, Any]]:
@@ -243,11 +248,29 @@ class Records:
 
     def _decode(self, stored: tf.Tensor) -> dict[str, tf.Tensor]:
         files, fields = self._files, self._stored.all
-        if not isinstance(files, PlainDataset):
-            return parse_batch(stored, fields, CONVERT_AGAIN)
-        if isinstance(files.files, FixedLengthRecordFiles) and not all(field.is_whole for field in fields):
+        if all(field.is_whole for field in fields):
+            return parse_batch(stored, fields)
+        if isinstance(files, PlainDataset) and isinstance(files.files, FixedLengthRecordFiles):
             return parse_fixed(stored, files.files.dtype, fields)
-        return parse_batch(stored, fields, files.mend)
+        mend = files.mend if isinstance(files, PlainDataset) else CONVERT_AGAIN
+        if self._fixed is None:
+            # Also for a dataset of a graph of TensorFlow 1.
+            with tf.init_scope():
+                self._fixed = FixedExamples.of(self._first_record(), fields) or fields
+        fixed = self._fixed
+        return fixed.parse(stored, mend) if isinstance(fixed, FixedExamples) else parse_batch(stored, fixed, mend)
+
+    def _first_record(self) -> bytes:
+        """Return the first record, or nothing if it is damaged."""
+        dataset = self._files
+        for shard in dataset.manifest.split(self._split_name).shards:
+            runs = dataset.kept_runs(shard)
+            if len(runs):
+                first, index = int(runs[0, 0]), dataset.index(shard)
+                with contextlib.suppress(CorruptionError):
+                    return next(read_indexed(dataset.shard_path(shard), index, first, first + 1))[1]
+                break
+        return b""
 
     def _chunks(self, least: int) -> Chunks:
         """Return the records in chunks, at least so many if there are that many records."""
@@ -287,14 +310,25 @@ class Records:
             )
 
     def _trained(
-        self, order: TrainingOrder, rows: Rows, start_step: int, load: Load, whole: tf.data.Dataset | None
+        self, order: TrainingOrder, rows: Rows, start_step: int, load: Load | None, whole: tf.data.Dataset | None
     ) -> tf.data.Dataset:
-        """Return a dataset of (records, extras) in the order of training."""
+        """Return a dataset of (records, extras) in the order of training.
+
+        Args:
+            order: the order.
+            rows: of the host.
+            start_step: number of steps that are done.
+            load: reads records; None if they are in memory.
+            whole: an endless dataset of one element, all records, if they are in memory.
+        """
         slots = order.slots(rows.first, rows.last)
         first_block, begin = divmod(start_step, order.steps_per_block)
         per_step = rows.count // rows.batch_size
         offset = slots.start * order.stride
-        read = order.ranges(slots, first_block).map(as_written(load), **self._parallel)
+        if load is None:
+            read = order.numbers(slots, first_block)
+        else:
+            read = order.ranges(slots, first_block).map(as_written(load), **self._parallel)
         blocks = [
             tf.data.Dataset.range(first_block, tf.int64.max),
             read.rebatch(len(slots) * order.turns, drop_remainder=True),

@@ -89,6 +89,16 @@ class TrainingOrder:
 
         All that one block needs comes in a row: by epoch, then by slot, then by turn.
         """
+        return self._spans(slots, block).flat_map(
+            as_written(lambda firsts, lasts: tf.data.Dataset.from_tensor_slices((firsts, lasts)))
+        )
+
+    def numbers(self, slots: range, block: int) -> tf.data.Dataset:
+        """Return the numbers of the records of these ranges: a dataset of int64 [n], of one block each."""
+        return self._spans(slots, block).map(as_written(lambda firsts, lasts: tf.ragged.range(firsts, lasts).values))
+
+    def _spans(self, slots: range, block: int) -> tf.data.Dataset:
+        """Return the ranges of a block in one epoch after the other: a dataset of (firsts, lasts), int64 [n] each."""
         counts = tf.constant(self.chunks.stops - self.chunks.starts)
         starts = tf.constant(self.chunks.starts)
         numbers = tf.range(slots.start, slots.stop, dtype=tf.int64)
@@ -100,7 +110,7 @@ class TrainingOrder:
             begins = ends - tf.gather(counts, order)
             firsts = tf.gather(starts, order)
 
-            def of_block(number: tf.Tensor) -> tf.data.Dataset:
+            def of_block(number: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
                 turn, begin, end = self._turns(epoch, number, numbers)
                 lane = tf.math.floormod(numbers - epoch * self.records, self.lanes)
                 place = lane * (self.records // self.lanes) + tf.minimum(lane, self.records % self.lanes)
@@ -112,10 +122,10 @@ class TrainingOrder:
                 found, slot = spans.values, spans.value_rowids()
                 first = tf.gather(firsts, found) + tf.maximum(tf.gather(place, slot) - tf.gather(begins, found), 0)
                 last = tf.gather(firsts, found) + tf.minimum(tf.gather(stop, slot), tf.gather(ends, found))
-                return tf.data.Dataset.from_tensor_slices((first, last - tf.gather(begins, found)))
+                return first, last - tf.gather(begins, found)
 
             low = tf.maximum(epoch * self.records // per_block, block)
-            return tf.data.Dataset.range(low, ((epoch + 1) * self.records - 1) // per_block + 1).flat_map(
+            return tf.data.Dataset.range(low, ((epoch + 1) * self.records - 1) // per_block + 1).map(
                 as_written(of_block)
             )
 
