@@ -7,13 +7,12 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.estimator._errors import ModelFnValueError
+from tpudata.estimator._keras_effects import KERAS_UPDATES
 from tpudata.estimator._reduction import reduced_once, summed
 from tpudata.estimator._variables import Blueprint
 
 _log = logging.getLogger("tpudata")
 _Reduction = tf.compat.v1.losses.Reduction
-# Holds the names of the operations that an optimizer of Keras made, which returns nothing to wait for.
-KERAS_UPDATES = "tpudata_keras_updates"
 # Holds the names of the operations that apply_gradients of the wrapper made.
 _APPLIED = "tpudata_cross_shard_applied"
 # Holds True in a graph whose gradients are to be summed as on a TPU, where those of rows (tf.IndexedSlices) are made dense for it.
@@ -83,18 +82,17 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
         graph = tf.compat.v1.get_default_graph()
         if graph.get_collection(DENSE_GRADIENTS):
             grads_and_vars = [(_dense(gradient), variable) for gradient, variable in grads_and_vars]
-        before = len(graph.get_operations())
         pairs = self._reduced(list(grads_and_vars))
-        with reduced_once(pairs):
+        with reduced_once(pairs) as made:
             if self._is_keras:
                 self._opt.apply_gradients(pairs)
                 applied = tf.no_op() if global_step is None else global_step.assign_add(1)
-                for operation in graph.get_operations()[before:]:
-                    graph.add_to_collection(KERAS_UPDATES, operation.name)
             else:
                 applied = self._opt.apply_gradients(pairs, global_step, name)
-        for operation in graph.get_operations()[before:]:
+        for operation in made():
             graph.add_to_collection(_APPLIED, operation.name)
+            if self._is_keras:  # It returns nothing to wait for.
+                graph.add_to_collection(KERAS_UPDATES, operation.name)
         return applied
 
     def _reduced(self, pairs: list[Any]) -> list[Any]:
