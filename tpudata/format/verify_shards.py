@@ -42,7 +42,7 @@ def shard_defects(
     count = useful_workers(workers, len(shards))
     with concurrent.futures.ProcessPoolExecutor(count, context, _start_process, (reader,)) as pool:
         try:
-            with _signals_blocked():
+            with _signals_deferred():
                 found = pool.map(functools.partial(_all_defects, check), shards)
             for shard, defects in zip(shards, found, strict=True):
                 yield from defects
@@ -58,13 +58,29 @@ def shard_defects(
 
 
 @contextlib.contextmanager
-def _signals_blocked() -> Iterator[None]:
-    """Block signals while processes start: one that were left half started would end with a traceback."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGTERM])
+def _signals_deferred() -> Iterator[None]:
+    """Handle signals after processes have started: one that were left half started would end with a traceback.
+
+    They are blocked, too, for the processes to inherit. That alone would not do: another thread receives a signal that the main
+    thread blocks, and the main thread handles it.
+    """
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    received: list[int] = []
+    handlers = {}
+    if threading.current_thread() is threading.main_thread():
+        # A handler that is not Python's cannot be set again from here.
+        handlers = {number: handler for number in numbers if (handler := signal.getsignal(number)) is not None}
+        for number in handlers:
+            signal.signal(number, lambda number, _: received.append(number))
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        for late in received:
+            signal.raise_signal(late)
 
 
 def _start_process(lifeline: Connection) -> None:
