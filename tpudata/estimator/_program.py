@@ -7,8 +7,8 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.estimator._errors import ModelFnTypeError, ModelFnValueError
-from tpudata.estimator._hook_session import HookSession
 from tpudata.estimator._graph_walk import is_effect, needed_operations
+from tpudata.estimator._hook_session import HookSession
 from tpudata.estimator._host_call import HostCall
 from tpudata.estimator._keras_state import fresh_keras_state
 from tpudata.estimator._local_variables import LocalVariables

@@ -226,7 +226,6 @@ class TrainProgram(Program):
             made = trace.operations()
             replicas.update(dict.fromkeys((item.name for item in made), replica_number()))
 
-            if __import__("os").environ.get("DBG"): [print("   ",o.type,o.name,[i.name for i in o.inputs][:3],o.device[-6:]) for o in made if o.type not in ("Const","NoOp")]
             fetched = counterparts.find(made, (features, labels))
             host = self._host_tensors(spec)
             # The loss waits for the update, and the next step's test for the loss: steps never overlap.
