@@ -16,6 +16,7 @@ from tensorflow.python.ops import control_flow_ops
 
 from tpudata.estimator._config import InputPipelineConfig
 from tpudata.estimator._deployment import check_batch_size
+from tpudata.estimator._effects import SUMMARY_SCOPE, effects_of_training, summary_writes
 from tpudata.estimator._errors import ModelFnError
 from tpudata.estimator._findings import Finding
 from tpudata.estimator._keras_state import fresh_keras_state
@@ -32,7 +33,6 @@ from tpudata.estimator._rehearsal_variables import look_at_variables
 from tpudata.estimator._runtime import Runtime
 from tpudata.estimator._spec import EstimatorSpec, TPUEstimatorSpec
 from tpudata.estimator._topology import Topology
-from tpudata.estimator._train_program import SUMMARY_SCOPE, effects_of_training, summary_writes
 from tpudata.estimator._variables import Blueprint, discover
 
 CORES = 8

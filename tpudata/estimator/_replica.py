@@ -19,8 +19,6 @@ _Keys = tf.compat.v1.GraphKeys
 # A function's graph shares these lists with the graph around it, down to the one of the whole process; of every other
 # collection it begins with a copy. The last two hold the state of get_variable and of variable_scope, under names that
 # TensorFlow does not publish.
-# tf.train.init_from_checkpoint merges the replicas by a function of this module.
-_INIT_FROM_CHECKPOINT = "tensorflow.python.training.checkpoint_utils"
 _SHARED: tuple[Any, ...] = (
     _Keys.GLOBAL_VARIABLES,
     _Keys.LOCAL_VARIABLES,
@@ -28,6 +26,8 @@ _SHARED: tuple[Any, ...] = (
     ("__variable_store",),
     ("__varscope",),
 )
+# tf.train.init_from_checkpoint merges the replicas by a function of this module.
+_INIT_FROM_CHECKPOINT = "tensorflow.python.training.checkpoint_utils"
 
 
 class Collections:
@@ -102,7 +102,7 @@ def merging(collections: Collections, creator: Callable[..., Any]) -> Iterator[N
     merge_call = context.merge_call
 
     def merge_here(merge_fn: Callable[..., Any], args: Any = (), kwargs: Any = None) -> Any:
-        if merge_fn.__module__ == _INIT_FROM_CHECKPOINT:
+        if getattr(merge_fn, "__module__", None) == _INIT_FROM_CHECKPOINT:
             return None  # The variables have their first values, from the graph that made them.
         scope = tf.compat.v1.get_variable_scope()
         is_kerass = called_by_keras()

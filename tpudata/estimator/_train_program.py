@@ -7,12 +7,14 @@ the step.
 
 import contextlib
 import functools
+import logging
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
+from tpudata.estimator._effects import CREATE_WRITER, SUMMARY_SCOPE, effects_of_training, summary_writes, unused_updates
 from tpudata.estimator._fetch_plan import Counterparts
 from tpudata.estimator._iteration import Iteration, iterator_of
 from tpudata.estimator._keras_effects import KERAS_UPDATES, keras_effects
@@ -22,12 +24,9 @@ from tpudata.estimator._program import Program, joined_shape
 from tpudata.estimator._random_graph import draw_by_step
 from tpudata.estimator._replay import Replay, handles_on_replica, replica_number
 from tpudata.estimator._traced_step import Traced, build_needed, first_values
-from tpudata.estimator._variables import Blueprint, Requests, reuse
+from tpudata.estimator._variables import Requests, reuse
 
-# Of operations that are not the model's, so that they take none of its names.
-SUMMARY_SCOPE = "tpudata_summary"
-_CREATE_WRITER = "CreateSummaryFileWriter"
-_WRITER_UPKEEP = (_CREATE_WRITER, "FlushSummaryWriter")
+_log = logging.getLogger("tpudata")
 
 
 class TrainProgram(Program):
@@ -50,6 +49,7 @@ class TrainProgram(Program):
         if self.uses_tf_summary and self._is_copied:
             self._make_writer()
         self._host_call = self._make_host_call()
+        self._warn_of_unused_updates()
         self._renew()
 
     def _renew(self) -> None:
@@ -72,6 +72,20 @@ class TrainProgram(Program):
     def _own_operations(self) -> list[Any]:
         return [*effects_of_training(self.blueprint, self._summary_writes), self.spec.loss.op]
 
+    def _warn_of_unused_updates(self) -> None:
+        with self.blueprint.graph.as_default():
+            host = [item.op for item in tf.nest.flatten(self._host_tensors(self.spec))]
+        names = unused_updates(self.blueprint, [*self._own_operations(), *host])
+        if names:
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            _log.warning(
+                "model_fn: train_op does not depend on the update %r%s in UPDATE_OPS, so training steps do not run it, as in the "
+                "original TPUEstimator: batch norm keeps its first averages. Use train_op = tf.group(train_op, "
+                "*tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)).",
+                names[0],
+                more,
+            )
+
     def _build_scratch(self, features: Any, labels: Any) -> Any:
         # tf.summary does nothing without a writer. This one writes nothing in the scratch graph itself.
         with tf.name_scope(SUMMARY_SCOPE):
@@ -92,7 +106,7 @@ class TrainProgram(Program):
             tensor.name for item in self._summary_writes for tensor in item.inputs if tensor.op.type == "SummaryWriter"
         }
         writer = graph.get_tensor_by_name(handle)
-        create = [item for item in writer.consumers() if item.type == _CREATE_WRITER]
+        create = [item for item in writer.consumers() if item.type == CREATE_WRITER]
         with graph.as_default():
             flush = tf.raw_ops.FlushSummaryWriter(writer=writer)
         self._on_host(Replay(self.blueprint, (), create))
@@ -225,8 +239,8 @@ class TrainProgram(Program):
                 of_keras.extend(tf.compat.v1.get_collection(KERAS_UPDATES))
             made = trace.operations()
             replicas.update(dict.fromkeys((item.name for item in made), replica_number()))
-
             fetched = counterparts.find(made, (features, labels))
+            effects.extend(counterparts.find_operations(made))
             host = self._host_tensors(spec)
             # The loss waits for the update, and the next step's test for the loss: steps never overlap.
             with tf.control_dependencies([tf.group(spec.train_op)]):
@@ -278,35 +292,6 @@ class TrainProgram(Program):
 
     def _split(self, element: Any) -> tuple[Any, Any]:
         return element if self._specs[1] is not None else (element, None)
-
-
-def effects_of_training(blueprint: Blueprint, summary_writes: Iterable[Any] = ()) -> list[Any]:
-    """Return the operations of model_fn's scratch graph that a step runs, beside those that its results need, in order.
-
-    Args:
-        blueprint: of the scratch graph.
-        summary_writes: its operations that write summaries.
-    """
-    making = {name for info in blueprint.variables for name in (info.initializer, info.made_with)}
-    of_keras = keras_effects(blueprint.graph, blueprint.graph.get_collection(KERAS_UPDATES))
-    with blueprint.graph.as_default():
-        train_op = tf.group(blueprint.result.train_op)
-    return [*(item for item in of_keras if item.name not in making), *summary_writes, train_op]
-
-
-def summary_writes(graph: Any, writer: Any = None) -> list[Any]:
-    """Return the operations of a graph that write summaries of `tf.summary`.
-
-    Args:
-        graph: the graph.
-        writer: the writer that the graph captured; None: the one that was made in it, in SUMMARY_SCOPE.
-    """
-    if writer is None:
-        made = [item for item in graph.get_operations() if item.type == "SummaryWriter"]
-        handles = [item.outputs[0] for item in made if item.name.startswith(f"{SUMMARY_SCOPE}/")]
-    else:
-        handles = [internal for external, internal in graph.captures if external is writer._resource]
-    return [item for handle in handles for item in handle.consumers() if item.type not in _WRITER_UPKEEP]
 
 
 @contextlib.contextmanager
