@@ -1,5 +1,5 @@
 # ruff: noqa: ARG001, ARG002  (TPUEstimator looks at the names of a model_fn's arguments; hooks get all of theirs)
-"""Model functions that leave operations with an effect in the graph, for scripts/oracle_tf215 and for the tests.
+"""Cases of model functions that leave operations with an effect in the graph, for scripts/oracle_tf215 and for the tests.
 
 The model is one variable `w` that starts at 10 (in a checkpoint) or 3, and the loss is its square: with a learning rate of 0.1 each
 step multiplies it by 0.8. Each case adds one kind of operation, which something runs or nothing does.
@@ -391,6 +391,18 @@ CASES = {
     for name, value in list(globals().items())
     if getattr(value, "__code__", None) and value.__code__.co_varnames[:1] == ("m",)
 }
+# Cases that several replicas reject: TensorFlow assigns to no variable of theirs in a condition, a loop or a function, and what a
+# hook or a summary takes of an assignment itself is made in another way for each of them.
+ONE_REPLICA = (
+    "condition_unused",
+    "condition_in_train_op",
+    "unused_in_condition",
+    "unused_in_loop",
+    "function_unused",
+    "function_in_train_op",
+    "summary_with_effect",
+    "hook_runs_operation",
+)
 
 
 def model_fn(tpu, name, checkpoint, calls):

@@ -1,7 +1,8 @@
 """Operations of a model_fn's graph that a training step runs for their effect.
 
-A session of the original ran what was fetched and nothing else: an assignment, an assertion or an update of batch norm that train_op
-does not depend on stayed in the graph, unused. Writes of `tf.summary` and updates of Keras offer nothing to depend on, so they run.
+A session of the original ran what was fetched and nothing else: an assignment, an assertion or an update of batch norm that
+train_op does not depend on stayed in the graph, unused. Writes of `tf.summary` and updates of Keras offer nothing to depend on,
+so they run.
 """
 
 from collections.abc import Iterable

@@ -10,8 +10,10 @@ from tensorflow.python.framework import op_def_registry
 _READS = ("VarHandleOp", "ReadVariableOp", "VarIsInitializedOp", "ResourceGather", "ResourceGatherNd", "VariableShape")
 _EFFECTS_WITHOUT_RESOURCE = (
     "Assert",
+    "Case",
     "EagerPyFunc",
     "If",
+    "Print",
     "PrintV2",
     "PyFunc",
     "StatefulPartitionedCall",

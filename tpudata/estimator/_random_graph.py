@@ -89,4 +89,7 @@ def _stateless(node: Any, step: str) -> Iterator[Any]:
         if made.name == node.name:
             made.input.extend(name for name in node.input if name.startswith("^"))
         made.device = node.device
+        for name, value in node.attr.items():
+            if name.startswith("_"):  # Such as the computation of a TPU that the operation is part of.
+                made.attr[name].CopyFrom(value)
         yield made

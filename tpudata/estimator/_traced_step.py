@@ -27,12 +27,14 @@ class Traced(NamedTuple):
 
     Attributes:
         results: nested structure of tensors and per-replica values.
-        effects: operations that run beside what the results need.
+        effects: operations that run next to what the results need.
+        setup: operations that run once, before the first step: the initializers of lookup tables.
         replicas: the replica's number by the name of an operation; others belong to no replica or to the first.
     """
 
     results: Any
     effects: Sequence[Any]
+    setup: Sequence[Any]
     replicas: Mapping[str, int]
 
 
@@ -60,16 +62,31 @@ def build_needed(function: Callable[..., Traced], arguments: tuple[Any, ...], st
         traced = function(*tf.nest.pack_sequence_as(arguments, tensors, expand_composites=True))
         results = [tf.identity(item) for item in tf.nest.flatten(traced.results, expand_composites=True)]
     captures = list(graph.captures)
+    late = _run_setup(graph, traced.setup)
 
     def rewrite(graph_def: Any) -> Any:
         return draw_by_step(with_seeds_moved(graph_def, traced.replicas), step.op.name)
 
     inside = [step, *tensors, *(internal for _, internal in captures)]
-    replay = Replay(Blueprint((), tuple(inside), None, graph), results, traced.effects, rewrite=rewrite)
+    replay = Replay(Blueprint((), tuple(inside), None, graph), results, [*late, *traced.effects], rewrite=rewrite)
     here = tf.compat.v1.get_default_graph()
     outside = [tf.cast(steps_done, tf.int64), *given, *(external for external, _ in captures)]
     found = replay([here.capture(item) for item in outside], handles_on_replica({}))
     return tf.nest.pack_sequence_as(traced.results, found, expand_composites=True)
+
+
+def _run_setup(graph: Any, operations: Sequence[Any]) -> list[Any]:
+    """Run those operations of a traced step that need nothing of the step; return the others, which each step has to run."""
+    known = [(external, internal) for external, internal in graph.captures if not tf.is_symbolic_tensor(external)]
+    names = {internal.name for _, internal in known}
+    late = [item for item in operations if any(one.type == "Placeholder" for one in needed_operations([item], names))]
+    first = [item for item in operations if item not in late]
+    if first:
+        fill = Replay(Blueprint((), tuple(internal for _, internal in known), None, graph), (), first)
+        with tf.init_scope():
+            given = [external for external, _ in known]
+            tf.function(lambda: fill(given, handles_on_replica({})), autograph=False)()
+    return late
 
 
 @contextlib.contextmanager

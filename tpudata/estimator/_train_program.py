@@ -229,6 +229,7 @@ class TrainProgram(Program):
         """Trace the step of all replicas into the default graph."""
         requests = Requests()
         effects: list[Any] = []
+        setup: list[Any] = []
         of_keras: list[str] = []
         replicas: dict[str, int] = {}
 
@@ -237,6 +238,7 @@ class TrainProgram(Program):
             with reuse(self._by_key, requests, self._seed) as trace, self._summaries(record_now):
                 spec = self._build(features, labels)
                 of_keras.extend(tf.compat.v1.get_collection(KERAS_UPDATES))
+                setup.extend(tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.TABLE_INITIALIZERS))
             made = trace.operations()
             replicas.update(dict.fromkeys((item.name for item in made), replica_number()))
             fetched = counterparts.find(made, (features, labels))
@@ -257,7 +259,7 @@ class TrainProgram(Program):
             results = self._strategy.run(run, args=(record_now, features, labels))
         graph = tf.compat.v1.get_default_graph()
         effects += [*summary_writes(graph, self._summary_writer), *keras_effects(graph, of_keras)]
-        return Traced(results, effects, replicas)
+        return Traced(results, effects, setup, replicas)
 
     @contextlib.contextmanager
     def _summaries(self, record: Any) -> Iterator[None]:
