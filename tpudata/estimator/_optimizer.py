@@ -47,6 +47,7 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
     Raises:
         TypeError: `opt` is no optimizer.
         ValueError: another reduction.
+        ModelFnValueError: an option of a Keras optimizer that has no effect in a graph.
     """
 
     def __init__(self, opt: Any, reduction: str = _Reduction.MEAN, name: str = "CrossShardOptimizer") -> None:
@@ -58,6 +59,8 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
             )
         if reduction not in (_Reduction.MEAN, _Reduction.SUM):
             raise ValueError(f"CrossShardOptimizer(reduction=...) must be Reduction.MEAN or SUM, got {reduction!r}.")
+        if self._is_keras:
+            _require_no_counting(opt)
         super().__init__(False, name)
         self._opt = opt
         self._reduction = reduction
@@ -128,6 +131,22 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
         """Return the wrapped optimizer's variables."""
         variables = self._opt.variables
         return list(variables() if callable(variables) else variables)
+
+
+def _require_no_counting(opt: Any) -> None:
+    """Check that a Keras optimizer does nothing every n-th step: it finds that step with `==`, which in a graph compares objects.
+
+    Raises:
+        ModelFnValueError: it does.
+    """
+    options = ["gradient_accumulation_steps", *(["ema_overwrite_frequency"] if getattr(opt, "use_ema", False) else [])]
+    for option in options:
+        value = getattr(opt, option, None)
+        if value:
+            raise ModelFnValueError(
+                f"CrossShardOptimizer: {type(opt).__name__}({option}=...) has no effect in a graph (got {value!r}, expected "
+                "None). Set it to None and update at every step."
+            )
 
 
 def _scaled(gradient: Any, share: float) -> Any:

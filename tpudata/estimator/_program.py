@@ -118,10 +118,18 @@ class Program:
     def _initialize_tables(self) -> None:
         """Fill the lookup tables of model_fn, as a session does before its first run."""
         initializers = self.blueprint.graph.get_collection(tf.compat.v1.GraphKeys.TABLE_INITIALIZERS)
-        if initializers:
-            replay = Replay(self.blueprint, (), initializers)
+        if not initializers:
+            return
+        replay = Replay(self.blueprint, (), initializers)
+
+        def fill() -> Any:
+            return replay((), handles_on_replica(self._by_name))
+
+        if self._topology.is_tpu or self._topology.num_replicas == 1:
             with tf.device("CPU:0"):
-                tf.function(lambda: replay((), handles_on_replica(self._by_name)), autograph=False)()
+                tf.function(fill, autograph=False)()
+        else:  # A table belongs to a device, so each replica has one.
+            tf.function(lambda: self._strategy.run(fill), autograph=False)()
 
     def fetch(self, items: Iterable[Any]) -> None:
         """Let the next step also give these tensors of the scratch graph, and run these operations of it.
