@@ -67,11 +67,18 @@ def build_needed(function: Callable[..., Traced], arguments: tuple[Any, ...], st
     def rewrite(graph_def: Any) -> Any:
         return draw_by_step(with_seeds_moved(graph_def, traced.replicas), step.op.name)
 
+    # Of a condition in a graph, only what its results need is run: they are asked for, too.
+    kinds = (tf.resource, tf.variant)
+    written = [tensor for item in traced.effects for tensor in item.outputs if tensor.dtype not in kinds]
     inside = [step, *tensors, *(internal for _, internal in captures)]
-    replay = Replay(Blueprint((), tuple(inside), None, graph), results, [*late, *traced.effects], rewrite=rewrite)
+    replay = Replay(
+        Blueprint((), tuple(inside), None, graph), (results, written), [*late, *traced.effects], rewrite=rewrite
+    )
     here = tf.compat.v1.get_default_graph()
     outside = [tf.cast(steps_done, tf.int64), *given, *(external for external, _ in captures)]
-    found = replay([here.capture(item) for item in outside], handles_on_replica({}))
+    found, done = replay([here.capture(item) for item in outside], handles_on_replica({}))
+    with tf.control_dependencies(done):
+        found = [tf.identity(item) for item in found]
     return tf.nest.pack_sequence_as(traced.results, found, expand_composites=True)
 
 
