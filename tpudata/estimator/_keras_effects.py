@@ -11,8 +11,8 @@ from typing import Any
 
 from tpudata.estimator._graph_walk import is_effect
 
-# Collection of the names of operations that a Keras optimizer of the program's own made, or Keras in a merge of the replicas, which
-# runs in a thread without the callers.
+# Collection of the names of operations that CrossShardOptimizer had Keras make, also in a merge of the replicas: that runs in
+# another thread, so the traceback of its operations does not show Keras.
 KERAS_UPDATES = "tpudata_keras_updates"
 _MAKERS = ("/keras/src/", "/tf_keras/src/optimizers/")
 

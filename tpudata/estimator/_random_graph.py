@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 _MULTIPLIER = 256
-# Between the seeds of two replicas; a prime, unlike what programs choose to put between seeds of their own.
+# Distance between the seeds of two replicas: a prime, so that seeds 1, 2, 3 of a program never meet those of a replica.
 _SEED_STEP = 999983
 # The operations that are replaced, and the types of their replacements.
 _STATELESS_TYPES = {

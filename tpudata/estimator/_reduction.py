@@ -80,7 +80,7 @@ def _tf_variable(variable: Any) -> Any:
 
 
 class _Spans:
-    """Operations of a graph that were made at certain times."""
+    """Operations that were added to a graph while this was open."""
 
     def __init__(self, graph: Any) -> None:
         self._graph = graph
@@ -88,13 +88,13 @@ class _Spans:
         self._begin = 0
 
     def operations(self) -> list[Any]:
-        """Return the operations of all times."""
+        """Return the operations added so far."""
         made = self._graph.get_operations()
         return [operation for begin, end in self._spans for operation in made[begin:end]]
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
-        """Take what is made meanwhile."""
+        """Include what is made meanwhile."""
         self._begin = self._count()
         try:
             yield
@@ -103,7 +103,7 @@ class _Spans:
 
     @contextlib.contextmanager
     def closed(self) -> Iterator[None]:
-        """Leave out what is made meanwhile."""
+        """Omit what is made meanwhile."""
         self._spans.append((self._begin, self._count()))
         try:
             yield
