@@ -50,7 +50,7 @@ def needed_operations(
 
 
 def is_effect(operation: Any) -> bool:
-    """Whether an operation may change something besides its outputs."""
+    """Whether an operation may change something other than its outputs."""
     if operation.type in _READS or not _is_stateful(operation.type):
         return False
     return operation.type in _EFFECTS_WITHOUT_RESOURCE or any(item.dtype == tf.resource for item in operation.inputs)

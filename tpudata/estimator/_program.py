@@ -154,7 +154,7 @@ class Program:
 
     @property
     def _asked_to_run(self) -> tuple[str, ...]:
-        """The names of the operations that the next step runs besides."""
+        """The names of the operations that the next step runs, too."""
         return tuple(name for name in self._effects if ":" not in name)
 
     def has_effect(self, tensor: Any) -> bool:
