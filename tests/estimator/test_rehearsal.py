@@ -218,6 +218,15 @@ def test_a_cause(body: Any, what: str, mend: str, tmp_path: Path) -> None:
     assert mend in finding.mend
 
 
+def test_what_no_step_runs_is_no_finding(tmp_path: Path) -> None:
+    def unused(x: Any) -> Any:
+        tf.print("x", x)
+        v1.py_func(lambda: 0, [], tf.int64)
+        return x
+
+    assert rehearsed(tmp_path, unused) == []
+
+
 def test_all_are_listed_at_once(tmp_path: Path) -> None:
     def body(x: Any) -> Any:
         x = x * tf.reshape(tf.numpy_function(np.sin, [x], tf.float32), x.shape)
