@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from tpudata._gcs_blocks import set_block_size
 from tpudata._quiet import quiet_loading
 from tpudata._tensorflow import require_tensorflow
 from tpudata.cli._bench_text import report_text
@@ -92,6 +93,7 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
         TpudataError: the dataset or a flag does not fit.
         MissingExtraError: TensorFlow is not installed.
     """
+    set_block_size()
     with quiet_loading():
         require_tensorflow("tpudata bench")
         from tpudata.input.stages import Stages, usable_cores

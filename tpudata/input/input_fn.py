@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol
 
 import tensorflow as tf
 
+from tpudata._gcs_blocks import warn_of_large_blocks
 from tpudata.errors import TpudataError, UsageError
 from tpudata.input.dataset.first_record import check_first_record
 from tpudata.input.dataset.open_data import Data, check_plain, fields_of, open_data
@@ -184,6 +185,7 @@ def make_input_fn(
     if image_size is not None and crop is not None:
         raise UsageError(f"image_size={image_size}: crop={crop} has a size of its own. Leave one of them out.")
     dataset, split = open_data(data, split)
+    warn_of_large_blocks(dataset.shard_path(dataset.manifest.split(split).shards[0]))
     if isinstance(dataset, PlainDataset):
         check_plain(cache)
     fields = fields_of(
