@@ -1,7 +1,7 @@
 """How much TensorFlow's client for gs:// reads at a time.
 
-It asks for GCS_READ_CACHE_BLOCK_SIZE_MB of an object, by default 64 MB, wherever reading begins, and drops what is not taken. A part
-of a shard is 0.5 to 1 MB. TensorFlow looks at the variable once, when it is loaded.
+It asks for GCS_READ_CACHE_BLOCK_SIZE_MB of an object, by default 64 MB, wherever reading begins, and drops what is not taken. A
+part of a shard is 0.5 to 1 MB. TensorFlow looks at the variable once, when it is loaded.
 """
 
 from __future__ import annotations
