@@ -10,6 +10,7 @@ import pytest
 
 from tests.fake_gcs import FakeGcs, Fault
 from tests.gcs.child import Child, ChildError, digest, noise
+from tests.gcs.test_every_request import KINDS
 
 SIZE = 700_000
 # TensorFlow takes an expired token for a wrong one; it asks for another in time.
@@ -178,6 +179,27 @@ def test_a_wrong_bit_on_the_way_is_an_error(
     assert store.faults.met == 1
     store.faults.clear()
     assert child("feed", "gs://data/out") == due
+
+
+OWN_ERRORS = ("TpudataError:", "CorruptionError:", "DatasetError:", "StorageError:")
+
+
+@pytest.mark.parametrize("passing", [0, pytest.param(2, marks=pytest.mark.whole)])
+@pytest.mark.parametrize("kind", whole(*KINDS, fast=("empty", "html", "short")))
+def test_a_fault_of_feeding_ends_in_the_same_bytes_or_an_error(
+    store: FakeGcs, child: Child, pictures: dict[str, bytes], kind: str, passing: int
+) -> None:
+    fill(store, pictures)
+    convert(child, "images", "gs://data/out")
+    due = child("feed", "gs://data/out")
+    store.faults.add(Fault(kind, "read", "data/out/train-*", passing=passing, seconds=0.3))
+    try:
+        found = child("feed", "gs://data/out")
+    except ChildError as error:
+        assert str(error).startswith(OWN_ERRORS), error
+    else:
+        assert found == due
+    assert store.faults.met == 1
 
 
 def test_every_command(store: FakeGcs, child: Child, pictures: dict[str, bytes]) -> None:
