@@ -37,7 +37,14 @@ _LISTING_REJECTS = re.compile(r"listing-[0-9a-f]+\.jsonl")
 
 
 def shard_name(split: str, number: int, count: int, suffix: str = PLAIN_SUFFIX) -> str:
-    """Return the file name of a split's shard, such as `train-00000-of-00012.tfrecord`."""
+    """Return the file name of a split's shard, such as `train-00000-of-00012.tfrecord`.
+
+    Args:
+        split: name of the split.
+        number: of the shard, from 0.
+        count: number of shards of the split.
+        suffix: ending of the name.
+    """
     return f"{split}-{number:05d}-of-{count:05d}{suffix}"
 
 

@@ -119,30 +119,33 @@ def make_input_fn(
         sequence_length: pads every record's token ids (layout tokens) to so many, int32 [B, sequence_length], with a mask,
             int32 of 1 for tokens and 0 for padding: `features["attention_mask"]` for `input_ids`, otherwise "NAME_mask" for
             "NAME_ids"; a mask that is stored stays. Masks, token_type_ids, segment_ids and positions have 0 for padding. A longer
-            record is an error, which names it.
+            record is an error.
         buckets: several such lengths, ascending, such as (64, 128, 256). All records of a batch are of one bucket, the smallest
             that takes them. B is the batch of the longest; one of L tokens has B times longest // L rows. The shapes in
             `element_spec` are None where batches differ. The first call of input_fn reads all records once, to learn their lengths.
         truncate: cut records that are longer, instead of an error.
         pad_id: stands for a token in padding; None takes the tokenizer's from the manifest, or else 0.
-        targets: labels are the token behind each one of `input_ids`, int32 [B, L], and `features["token_weights"]`, float32
+        targets: labels are the token after each one of `input_ids`, int32 [B, L], and `features["token_weights"]`, float32
             [B, L], is 1 where there is one; 0 at the end of a row, a packed document or the text, in padding, and in
             evaluation's padded rows. By default for the layouts sequences and packed, unless `features` is given.
         token_names: "maxtext" or "t5x" yields one dict without labels, under the names and conventions of that project's trainer,
             such as `inputs`, `inputs_segmentation` and `targets`: docs/feed_text.md has them all.
+        parse: `parse(records)` takes records apart, of any kind: it gets a batch of them, string [n], and returns features, or
+            (features, labels), tensors [n, ...] of static shapes. No other argument then says what is read of a record.
         transform: `transform(features, labels)` (or `transform(features)` where there are no labels), called in
             `tf.data.Dataset.map` with single records, their images cropped and scaled, before they are batched; returns
             (features, labels), or features where there are no labels. Where it has an argument named `seed`, it gets int32 [2]
             for `tf.random.stateless_*` and `tf.image.stateless_*`: another one for each record and epoch, the same one after a
             restart and on any host.
         shuffle_buffer: how many records are held to be mixed, over all hosts, 1 for no more than the chunks' order. By default as
-            many as fit 256 MiB as stored, and at least 1,024. Where all fit, an epoch is a true permutation. Where they do not,
-            chunks of 0.25 to 0.5 MB (of tokens 1 to 2 MB, of gzip at least 64 records) are permuted, and the records in a window
-            over 32 places of that order.
+            many as fit 96 MiB as stored, and at least 1,024. If all fit, an epoch is a true permutation. Otherwise chunks of 0.5 to
+            1 MB (of tokens 2 to 4 MB, of gzip at least 64 records) are permuted, and the records in a window over 32 places of that
+            order.
         seed: the same seed gives the same batches, with and without a cache; None draws one here, and logs it.
         cache: keeps decoded records, before `transform` and all that is drawn; with `crop`, images as they are stored. True in
-            memory, "auto" in memory where they take at most a quarter of what is free, or the path of a local folder. The first
-            call of input_fn decodes them all. All datasets of this input_fn share them.
+            memory, "auto" in memory if they take at most a quarter of what is free, or the path of a local folder. In memory, they
+            are decoded when the first batch is asked for; into a folder, by the first call of input_fn. All datasets of this
+            input_fn share them.
         weights: where evaluation puts the weights: "feature" in `features["weights"]`; "sample_weight" yields
             (features, labels, weights); with targets in training too, the tokens' weights. For Keras, see `as_keras`.
         service: `DataService("grpc://HOST:PORT", workers=8)` has the workers of a tf.data service read, decode and batch the
