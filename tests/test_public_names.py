@@ -44,7 +44,7 @@ def test_every_parameter_is_documented(function: Callable[..., object]) -> None:
     parameters = list(inspect.signature(function).parameters)
     text = inspect.getdoc(function) or ""
     section = re.search(r"^Args:\n(.*?)(?=^\S|\Z)", text, re.MULTILINE | re.DOTALL)
-    found = re.findall(r"^    ([\w, *]+):", section[1], re.MULTILINE) if section else []
+    found = re.findall(r"^    ([\w*][\w, *]*):", section[1], re.MULTILINE) if section else []
     documented = [name.strip(" *") for names in found for name in names.split(",")]
     # A function of one argument may name it in its first line.
     assert documented == parameters or (not documented and len(parameters) <= 1)
