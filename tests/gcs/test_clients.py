@@ -165,15 +165,12 @@ def test_reading_loses_nothing(store: FakeGcs, child: Child, pictures: dict[str,
     assert store.faults.met >= 2
 
 
-@pytest.mark.parametrize("passing", range(3))
-def test_a_wrong_bit_on_the_way_is_an_error(
-    store: FakeGcs, child: Child, pictures: dict[str, bytes], passing: int
-) -> None:
+def test_a_wrong_bit_on_the_way_is_an_error(store: FakeGcs, child: Child, pictures: dict[str, bytes]) -> None:
     fill(store, pictures)
     convert(child, "images", "gs://data/out")
     due = child("feed", "gs://data/out")
-    # TensorFlow's reader finds it by the record's checksum, and does not ask again.
-    store.faults.add(Fault("corrupt", "read", "data/out/train-*", passing=passing))
+    # TensorFlow's reader finds it by the record's checksum, and does not ask again; ours has read the first record, twice.
+    store.faults.add(Fault("corrupt", "read", "data/out/train-*", passing=2))
     with pytest.raises(ChildError, match=r"TpudataError: gs://data/out: a record at byte .* was damaged on its way"):
         child("feed", "gs://data/out")
     assert store.faults.met == 1
