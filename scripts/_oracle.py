@@ -62,6 +62,22 @@ KNOWN = (
     Known(
         "first_values", "*parts/w*", "Checkpoints keep partitioned variables part by part, under the names of the parts"
     ),
+    Known(
+        "effects",
+        "*/p",
+        "Checkpoints keep partitioned variables part by part, under the names of the parts",
+    ),
+    Known(
+        "effects",
+        "*/p/part_*",
+        "Checkpoints keep partitioned variables part by part, under the names of the parts",
+    ),
+    Known(
+        "effects",
+        "*batch_norm_in_train_op on 2/*moving_variance",
+        "Batch norm takes the statistics of each replica's rows, as on the cores of a TPU",
+    ),
+    Known("effects", "*/MutableHashTable-*", "Tables are in no checkpoint"),
     Known("errors", "error/eval_metrics with too few tensors", "Found when the spec is made, as a ValueError"),
     Known("errors", "error/host_call with too few tensors", "Found when the spec is made, as a ValueError"),
     Known("errors", "error/model_fn returns None", "A TypeError that says so; the original fell over it"),

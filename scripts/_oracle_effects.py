@@ -7,7 +7,9 @@ Every model is one weight that a step multiplies by 0.8, with a loss of its squa
 from __future__ import annotations
 
 import tensorflow.compat.v1 as tf
-from _oracle_model import estimator, named, tpu
+from _oracle_effect_cases import CASES, ONE_REPLICA, run, values_by_step, write_checkpoint
+from _oracle_effect_cases import model_fn as case_model_fn
+from _oracle_model import SIDE, estimator, named, tpu
 
 STEPS = 5
 
@@ -16,18 +18,13 @@ def input_fn(params):
     return tf.data.Dataset.from_tensors({"x": [[1.0]]}).repeat()
 
 
-def two_batches(params):
-    return input_fn(params).take(2)
-
-
-def spec(features, mode, w, train=(), loss_waits_for=(), scaffold_fn=None):
-    with tf.control_dependencies(list(loss_waits_for)):
-        # The original takes no batch from the data if nothing needs one.
-        loss = tf.reduce_sum(w**2) + 0 * tf.reduce_sum(features["x"])
+def spec(features, mode, w, scaffold_fn=None):
+    # The original takes no batch from the data if nothing needs one.
+    loss = tf.reduce_sum(w**2) + 0 * tf.reduce_sum(features["x"])
     if mode == "eval":
         return tpu.TPUEstimatorSpec(mode, loss=loss)
     train_op = tf.train.GradientDescentOptimizer(0.1).minimize(loss, tf.train.get_global_step())
-    return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=tf.group(train_op, *train), scaffold_fn=scaffold_fn)
+    return tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, scaffold_fn=scaffold_fn)
 
 
 def checkpoint_of(folder, values):
@@ -70,14 +67,6 @@ def restoring(given, make, mapping, place):
     return model_fn
 
 
-def leaving(leave):
-    def model_fn(features, labels, mode, params):
-        w = tf.get_variable("w", initializer=[1.0])
-        return spec(features, mode, w, **leave(w))
-
-    return model_fn
-
-
 def first_values(folder):
     """tf.train.init_from_checkpoint, wherever and however programs call it, and first values that depend on others."""
     given = checkpoint_of(folder / "given", {"w": [10.0], "old/w": [20.0]})
@@ -115,78 +104,27 @@ def first_values(folder):
 
 
 def effects(folder):
-    """Operations that change something, and that train_op waits for or not."""
-    calls = []
-
-    def counter(name="counter", **options):
-        return tf.get_variable(name, [], initializer=tf.zeros_initializer(), trainable=False, **options)
-
-    def left(w):
-        counter().assign_add(1.0)
-        return {}
-
-    def run(w):
-        return {"train": [counter().assign_add(1.0)]}
-
-    def waited_for(w):
-        return {"loss_waits_for": [counter().assign_add(1.0)]}
-
-    def initializer_kept(w):
-        tf.add_to_collection("mine", tf.assign(w, [7.0]))
-        tf.add_to_collection("mine", w.initializer)
-        return {}
-
-    def normalization(w, run_updates=False):
-        net = tf.layers.batch_normalization(w[None] + 1, training=True, momentum=0.5)
-        updates = tf.get_collection(tf.GraphKeys.UPDATE_OPS)
-        return {"train": updates if run_updates else [], "loss_waits_for": [net]}
-
-    def averages(w):
-        tf.train.ExponentialMovingAverage(0.5).apply([w])
-        return {}
-
-    def assertion(w):
-        tf.debugging.Assert(tf.constant(False), ["left"])
-        return {}
-
-    def python(w):
-        tf.py_function(lambda: calls.append(1) or 0, [], tf.int32)
-        return {}
-
-    def python_run(w):
-        return {"loss_waits_for": [tf.py_function(lambda: calls.append(1) or 0, [], tf.int32)]}
-
-    def local(w):
-        seen = counter("seen", collections=[tf.GraphKeys.LOCAL_VARIABLES])
-        total = counter()
-        return {"train": [total.assign(seen.assign_add(1.0))]}
-
-    def table(w):
-        keys, values = tf.constant(["a", "b"]), tf.constant([1.0, 2.0])
-        words = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, values), -1.0)
-        return {"train": [counter().assign_add(tf.reduce_sum(words.lookup(tf.constant(["a", "b", "c"]))))]}
-
+    """What each kind of operation with an effect does: the original on one device, ours on one and on two replicas."""
+    folder.mkdir(parents=True)
+    checkpoint = write_checkpoint(folder)
     found = {}
-    for name, leave in {
-        "left": left,
-        "run": run,
-        "waited for": waited_for,
-        "initializer kept": initializer_kept,
-        "update_ops left": normalization,
-        "update_ops run": lambda w: normalization(w, run_updates=True),
-        "averages left": averages,
-        "assertion left": assertion,
-        "py_function left": python,
-        "py_function run": python_run,
-        "local variable": local,
-        "table": table,
-    }.items():
-        del calls[:]
-        found |= named(name, weights_by_step(folder / name, leaving(leave)))
-        found |= {f"{name}/calls": len(calls)}
-        trained = estimator(folder / name, leaving(leave))
-        found |= named(f"{name}/evaluation", trained.evaluate(two_batches))
-        found |= named(
-            f"{name}/after it", {item: trained.get_variable_value(item) for item in trained.get_variable_names()}
-        )
+    for name in CASES:
+        for replicas in (1, 2):
+            place, calls = folder / f"{name}_{replicas}", []
+            if replicas == 1:
+                seen = run_case(place, name, checkpoint, calls)
+            elif name in ONE_REPLICA:
+                continue
+            elif SIDE == "ours":
+                seen = run_case(place, name, checkpoint, calls, num_shards=replicas)
+                seen["calls"] //= replicas
+            found |= named(f"{name} on {replicas}", seen)
     return found
+
+
+def run_case(folder, name, checkpoint, calls, num_shards=None):
+    built = estimator(
+        folder, case_model_fn(tpu, name, checkpoint, calls), size=4, num_shards=num_shards, save_checkpoints_steps=1
+    )
+    seen = run(built, calls)
+    return {**seen, **values_by_step(folder)}

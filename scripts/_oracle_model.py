@@ -102,7 +102,7 @@ def model(logits_fn=dense, optimizer=lambda: tf.train.AdamOptimizer(0.01), as_di
     return model_fn
 
 
-def estimator(folder, model_fn, warm_start_from=None, iterations=1, num_shards=None, **config):
+def estimator(folder, model_fn, warm_start_from=None, iterations=1, num_shards=None, size=BATCH, **config):
     options = {
         "save_checkpoints_steps": 5,
         "save_summary_steps": 1,
@@ -121,9 +121,9 @@ def estimator(folder, model_fn, warm_start_from=None, iterations=1, num_shards=N
         model_fn=model_fn,
         config=run_config,
         use_tpu=False,
-        train_batch_size=BATCH,
-        eval_batch_size=BATCH,
-        predict_batch_size=BATCH,
+        train_batch_size=size,
+        eval_batch_size=size,
+        predict_batch_size=size,
         warm_start_from=warm_start_from,
         **only_cpu,
     )

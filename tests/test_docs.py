@@ -20,6 +20,7 @@ from tpudata.format import encode_example
 PARTS = {
     "docs/feed_files.md": (3, 4),
     "docs/feed_jax.md": (0,),
+    "docs/feed_scale.md": (0, 1, 2),
     "docs/feed_torch.md": (0, 1),
     "docs/other_readers.md": (0, 1),
     "docs/tpu.md": (0, 1),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,6 +29,25 @@ def test_names_are_sorted_importable_and_documented(module: object) -> None:
         if name != "__version__":
             assert inspect.getdoc(value), f"{name} has no docstring"
     assert set(names) <= set(dir(module))
+
+
+FUNCTIONS = [
+    pytest.param(value, id=f"{module.__name__}.{name}")
+    for module in (tpudata, tpudata.format, tpudata.input, tpudata.storage)
+    for name in module.__all__
+    if inspect.isfunction(value := getattr(module, name))
+]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_every_parameter_is_documented(function: Callable[..., object]) -> None:
+    parameters = list(inspect.signature(function).parameters)
+    text = inspect.getdoc(function) or ""
+    section = re.search(r"^Args:\n(.*?)(?=^\S|\Z)", text, re.MULTILINE | re.DOTALL)
+    found = re.findall(r"^    ([\w*][\w, *]*):", section[1], re.MULTILINE) if section else []
+    documented = [name.strip(" *") for names in found for name in names.split(",")]
+    # A function of one argument may name it in its first line.
+    assert documented == parameters or (not documented and len(parameters) <= 1)
 
 
 def test_every_error_is_public() -> None:

@@ -571,4 +571,4 @@ def test_a_damaged_record_is_one_line(digits_dataset: Path, tmp_path: Path, caps
     shard.write_bytes(damaged)
     assert _train(data, tmp_path / "model", "--train-steps=20") == 1
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("tpudata: error:")]
-    assert line.startswith(f"tpudata: error: {shard} at byte 0: the checksum of a record")
+    assert line.startswith(f"tpudata: error: {shard} at byte 0: the record is damaged or cut.")

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tpudata.input import (
         CentreCrop,
         CutMix,
+        DataService,
         FixedLengthRecordFiles,
         MixUp,
         Normalize,
@@ -47,6 +48,7 @@ __all__ = [
     "CentreCrop",
     "CorruptionError",
     "CutMix",
+    "DataService",
     "Dataset",
     "DatasetError",
     "FeatureError",
@@ -78,6 +80,7 @@ __all__ = [
 _LAZY = {
     "CentreCrop": "tpudata.input",
     "CutMix": "tpudata.input",
+    "DataService": "tpudata.input",
     "FixedLengthRecordFiles": "tpudata.input",
     "MixUp": "tpudata.input",
     "Normalize": "tpudata.input",

@@ -10,6 +10,8 @@ import re
 
 from tpudata import errors
 from tpudata.errors import BadRecordError, CorruptionError, DatasetError, FeatureError, MissingExtraError, TpudataError
+from tpudata.format.read_errors import Odd, odd_record_error, read_error
+from tpudata.tables import counted
 
 _RAISED = re.compile(r"tpudata\.errors\.(\w+): (.*?)(?: \[while running|\\n|\n|$)")
 _WHILE_RUNNING = re.compile(r" \[while running '.*", re.DOTALL)
@@ -25,13 +27,16 @@ _NO_IMAGE = re.compile(
 _NO_EXAMPLE = "Could not parse example input"
 # And of one that is an Example of other features.
 _NO_FEATURE = re.compile(r"Name: <unknown>, Feature: ([^\n]*?) \(data type: \w+\) is required but could not be found")
-_ODD_FEATURE = re.compile(
-    r"Name: <unknown>, Key: ([^\n]*?), Index: \d+\. +(Number of \w+ values != expected[^\n\]]*\]|Data types don't match[^\n]*"
-    r"|Can't parse serialized Example)"
+_ODD_COUNT = re.compile(
+    r"Name: <unknown>, Key: ([^\n]*?), Index: \d+\. +Number of \w+ values != expected\. +Values size: (\d+) but output shape:"
+    r" (\[[^\n\]]*\])"
 )
+_ODD_KIND = re.compile(r"Name: <unknown>, Key: ([^\n]*?), Index: \d+\. +Data types don't match")
+_ODD_VALUES = re.compile(r"Name: <unknown>, Key: ([^\n]*?), Index: \d+\. +Can't parse serialized Example")
 _ODD_IMAGE = re.compile(r"Shape of tensor \S*DecodeImage\S* (\[\S*\]) is not compatible with expected shape (\[\S*\])")
-# What the reader checks in TensorFlow's graph; see `tpudata.input.parse`.
-_MISFIT = re.compile(r"\[(Feature [^\n]*?: a (?:value does not fit|record (?:is|does)) [^\n]*?\.)\] \[Condition")
+# What the reader checks in TensorFlow's graph; see `tpudata.input.decode.parse`.
+_ODD_BYTES = re.compile(r"\[Feature ([^\n]*?): a record (does not have the \d+ bytes of [^\n]*? values)\.")
+_MISFIT = re.compile(r"\[(Feature [^\n]*?: a (?:value does not fit|record is) [^\n]*?\.)\] \[Condition")
 _PLAIN = " Of files without a manifest, tpudata.format.read_records(FILE) yields (offset, record), to try one by one."
 
 
@@ -61,18 +66,23 @@ def reader_error(error: BaseException, *, may_be_plain: bool = False) -> Tpudata
         return known
     # TensorFlow's message holds the record, and where that is no text Python cannot make one of it.
     text = error.object.decode(errors="replace") if isinstance(error, UnicodeDecodeError) else str(error)
+    known = read_error(text)
+    if known is not None:
+        return known
     plain = _PLAIN if may_be_plain else ""
     where = (
         "TensorFlow does not say which: `tpudata verify DIR` names the file and the offset. Convert the dataset again."
     )
     if _NO_EXAMPLE in text:
         return DatasetError(f"a record is not a tf.train.Example. {where}{plain}")
-    found = _NO_FEATURE.search(text)
-    if found is not None:
-        return FeatureError(f"feature {found[1]!r} is not in a record. {where}{plain}")
-    found = _ODD_FEATURE.search(text)
-    if found is not None:
-        return FeatureError(f"feature {found[1]!r} of a record: {' '.join(found[2].split())}. {where}{plain}")
+    odd = _odd_feature(text)
+    if odd is not None:
+        feature, what, kind = odd
+        try:
+            known = odd_record_error(text, feature, what, kind)
+        except TpudataError as error:
+            known = error
+        return known or FeatureError(f"feature {feature!r} of a record {what}. {where}{plain}")
     found = _NO_IMAGE.search(text)
     if found is not None:
         return DatasetError(
@@ -91,6 +101,24 @@ def reader_error(error: BaseException, *, may_be_plain: bool = False) -> Tpudata
         )
     misfit = _MISFIT.search(text)
     return None if misfit is None else FeatureError(misfit[1])
+
+
+def _odd_feature(text: str) -> tuple[str, str, Odd] | None:
+    """Return the feature that a record does not have as it should, what is wrong in words, and what that is."""
+    found = _NO_FEATURE.search(text)
+    if found is not None:
+        return found[1], "is not in the record", "absent"
+    found = _ODD_KIND.search(text)
+    if found is not None:
+        return found[1], "has values of another kind", "kind"
+    found = _ODD_VALUES.search(text)
+    if found is not None:
+        return found[1], "has another number of values", "count"
+    found = _ODD_COUNT.search(text)
+    if found is not None:
+        return found[1], f"has {counted(int(found[2]), 'value')}, and not those of shape {found[3]}", "count"
+    found = _ODD_BYTES.search(text)
+    return None if found is None else (found[1], found[2], "count")
 
 
 def _rebuilt(kind: type[TpudataError], message: str) -> TpudataError:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tpudata._gcs_blocks import set_block_size
 from tpudata._quiet import quiet_loading
 from tpudata._tensorflow import require_tensorflow
 from tpudata.error_text import reader_error
@@ -99,6 +100,7 @@ def run_options(options: TrainOptions) -> dict[str, Any]:
     check_model_name(options.model)
     _show_progress()
     # TensorFlow takes seconds to load: `--help` and mistakes in the flags do not wait for it.
+    set_block_size()
     with quiet_loading():
         require_tensorflow("tpudata train")
     model = get_model(options.model)
@@ -119,7 +121,7 @@ def run_options(options: TrainOptions) -> dict[str, Any]:
     written = ""
     evaluation = None
     if options.evaluates:
-        records = dataset.manifest.split(options.eval_split).records
+        records = dataset.kept(options.eval_split).records
         evaluation = Evaluation(estimator, options, evaluation_input_fn(options, dataset), records)
     if options.trains:
         stopping = evaluation if options.early_stop_metric else None

@@ -181,7 +181,7 @@ def evaluation_input_fn(options: TrainOptions, dataset: Dataset) -> Callable[...
 
 def label_of(options: TrainOptions, dataset: Dataset) -> Feature | None:
     """The feature that is the dataset's label, or None; raises as training_input_fn."""
-    from tpudata.input.fields import select_fields
+    from tpudata.input.dataset.fields import select_fields
 
     fields = select_fields(
         dataset.manifest,

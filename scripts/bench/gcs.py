@@ -96,7 +96,7 @@ def read(folder: Path, flags: argparse.Namespace) -> None:
     """MB per second of records, of one pass."""
     data = folder / "data"
     size = write_shards(str(data / "set"), flags.megabytes)
-    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "GCS_READ_CACHE_BLOCK_SIZE_MB": "1"}
     with store(data, flags):
         # TensorFlow reads the environment when it is loaded.
         import tensorflow as tf

@@ -50,6 +50,8 @@ from tpudata.format import (
     write_metadata,
     write_shard,
 )
+from tpudata.input.order.chunks import Chunks
+from tpudata.input.order.training import TrainingOrder
 
 BATCH = 1024
 PIXELS = 28 * 28
@@ -114,9 +116,6 @@ def resume(folder: Path, rounds: int) -> None:
 
 def shuffle(folder: Path, rounds: int) -> None:  # noqa: ARG001
     """Numbers of the order alone; no record is read."""
-    from tpudata.input.chunks import Chunks
-    from tpudata.input.training_order import TrainingOrder
-
     print(
         "shuffle: a dataset sorted by class; distance of records from their places, as a share of all, and classes per batch"
     )
@@ -127,16 +126,25 @@ def shuffle(folder: Path, rounds: int) -> None:  # noqa: ARG001
         ("4.1 M of 842 bytes (3.4 GB), 1000 classes", 4_096_000, 512, WINDOW, 1000),
         ("1.28 M of tokens, 6.2 kB (7.9 GB), 1000 sources", 1_280_000, 256, 43_000, 1000),
     ):
-        order = TrainingOrder(Chunks.of([records // 8] * 8, chunk), BATCH, window, 1)
-        rows = np.concatenate([order.positions(step, 0, BATCH) for step in range(records // BATCH)])
+        order = TrainingOrder.of(Chunks.of([records // 8] * 8, chunk), BATCH, window, 1)
         for label, ids in (
-            (name, order.ids(rows)),
+            (name, _ids(order, records // BATCH)),
             ("  true permutation", np.random.default_rng(0).permutation(records)),
         ):
             distance = np.abs(ids - np.arange(records)) / records
             found = np.mean([len(np.unique(batch)) for batch in (ids // (records // classes)).reshape(-1, BATCH)])
             quartiles = " ".join(f"{value:6.3f}" for value in np.quantile(distance, (0.25, 0.5, 0.75)))
             print(f"    {label:49} {distance.mean():6.3f} {quartiles} {found:8.1f}")
+
+
+def _ids(order: TrainingOrder, steps: int) -> Any:
+    """Return the numbers of the records of some steps, in their order."""
+    slots = order.slots(0, order.batch_size)
+    read = order.numbers(slots, 0).rebatch(len(slots) * order.turns)
+    blocks = tf.data.Dataset.zip((tf.data.Dataset.range(tf.int64.max), read)).map(
+        lambda block, records: tf.gather(records, order.rows(slots, block))
+    )
+    return np.concatenate(list(blocks.unbatch().take(steps).as_numpy_iterator()))
 
 
 def tokens(folder: Path, rounds: int) -> None:

@@ -8,6 +8,7 @@ import tensorflow as tf
 from tests.estimator import programs
 from tests.estimator.programs import make_estimator, train_input_fn, v1
 from tpudata.estimator import CrossShardOptimizer, TPUEstimatorSpec
+from tpudata.estimator._errors import ModelFnError
 
 Reduction = v1.losses.Reduction
 
@@ -46,3 +47,13 @@ def test_what_it_refuses() -> None:
         CrossShardOptimizer(0.1)
     with pytest.raises(ValueError, match="reduction"):
         CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.1), reduction=Reduction.NONE)
+
+
+@pytest.mark.parametrize(
+    "options", [{"gradient_accumulation_steps": 2}, {"use_ema": True, "ema_overwrite_frequency": 3}]
+)
+def test_rejects_keras_options_for_every_nth_step(options: dict[str, Any]) -> None:
+    """They do nothing in a graph: the first of them left the weights as they were."""
+    keras = pytest.importorskip("keras")
+    with pytest.raises(ModelFnError, match="has no effect in a graph"):
+        CrossShardOptimizer(keras.optimizers.SGD(0.1, **options))

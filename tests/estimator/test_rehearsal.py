@@ -160,8 +160,8 @@ def python_in_a_branch(x: Any) -> Any:
 
 
 def printed(x: Any) -> Any:
-    tf.print("x", x)
-    return x
+    with tf.control_dependencies([tf.print("x", x)]):
+        return tf.identity(x)
 
 
 def recorded(x: Any) -> Any:
@@ -216,6 +216,15 @@ def test_a_cause(body: Any, what: str, mend: str, tmp_path: Path) -> None:
     assert THIS_FILE in finding.where
     assert what in finding.what
     assert mend in finding.mend
+
+
+def test_what_no_step_runs_is_no_finding(tmp_path: Path) -> None:
+    def unused(x: Any) -> Any:
+        tf.print("x", x)
+        v1.py_func(lambda: 0, [], tf.int64)
+        return x
+
+    assert rehearsed(tmp_path, unused) == []
 
 
 def test_all_are_listed_at_once(tmp_path: Path) -> None:
@@ -310,6 +319,32 @@ def test_batch_sizes(size: int | None, tmp_path: Path) -> None:
     broadcast = make_estimator(tmp_path, size=12, tpu_config=config)
     assert broadcast.rehearse({ModeKeys.TRAIN: train_input_fn}) == ()
     assert make_estimator(tmp_path, size=12, tpu_config=TPUConfig(num_shards=4)).rehearse(ALL) == ()
+
+
+@pytest.mark.parametrize("shards", [2, 4, None])
+def test_host_functions_get_the_rows_of_all_cores(shards: int | None, tmp_path: Path) -> None:
+    """Metrics and host_call that count on the size of the whole batch."""
+    shapes: list[list[int]] = []
+
+    def metric_fn(outputs: Any) -> Any:
+        shapes.append(outputs.shape.as_list())
+        return {"mean": v1.metrics.mean(tf.reshape(outputs, [16]))}
+
+    def host_fn(outputs: Any) -> Any:
+        shapes.append(outputs.shape.as_list())
+        return tf.reshape(outputs, [16])
+
+    def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
+        spec = make_model_fn()(features, labels, mode, params)
+        outputs = features["x"][:, 0]
+        call = (metric_fn, [outputs]) if mode == ModeKeys.EVAL else None
+        train_op = spec.train_op if mode == ModeKeys.TRAIN else None
+        host_call = (host_fn, [outputs])
+        return TPUEstimatorSpec(mode, loss=spec.loss, train_op=train_op, eval_metrics=call, host_call=host_call)
+
+    estimator = make_estimator(tmp_path, model_fn, tpu_config=TPUConfig(num_shards=shards))
+    assert estimator.rehearse({ModeKeys.TRAIN: train_input_fn, ModeKeys.EVAL: steps_input_fn}) == ()
+    assert shapes == [[16]] * 3
 
 
 @pytest.mark.parametrize("mode", InputPipelineConfig)

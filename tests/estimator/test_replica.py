@@ -1,5 +1,8 @@
 """Several replicas do what one does: on logical CPU devices, with the same global batch."""
 
+import os
+import signal
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -336,3 +339,17 @@ def test_a_model_that_asks_for_more_on_a_later_replica(tmp_path: Path) -> None:
 
     with pytest.raises(ModelFnError, match="same variables"):
         trained(tmp_path, model_fn, 2, steps=1)
+
+
+def test_nothing_of_the_process_is_changed(tmp_path: Path) -> None:
+    def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
+        loss = tf.reduce_mean((programs.linear(features["x"]) - labels) ** 2)
+        v1.summary.scalar("twice", 2 * loss)
+        train_op = CrossShardOptimizer(v1.train.AdamOptimizer(0.1)).minimize(loss, v1.train.get_global_step())
+        v1.summary.scalar("thrice", 3 * loss)
+        tf.summary.scalar("four times", 4 * loss)
+        return TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    before = list(warnings.filters), warnings.showwarning, dict(os.environ), signal.getsignal(signal.SIGTERM)
+    trained(tmp_path, model_fn, 4, steps=2)
+    assert (list(warnings.filters), warnings.showwarning, dict(os.environ), signal.getsignal(signal.SIGTERM)) == before

@@ -438,7 +438,10 @@ def test_a_block_that_cannot_be_unpacked_is_named_with_its_bytes_and_the_next_is
     changed = bytearray(path.read_bytes())
     changed[index.file_range(1)[0] + 20] ^= 1
     path.write_bytes(changed)
-    assert len(places(damaged_packed)) > 1
+    size, end = index.block_range(1)[1], index.file_range(1)[1]
+    assert reasons(damaged_packed) == [
+        f"{size} bytes of records cannot be unpacked from bytes {start} to {end} of the file (the offset counts unpacked bytes)"
+    ]
 
 
 def test_a_compressed_shard_without_an_index_is_read_from_its_start(damaged_packed: Path) -> None:

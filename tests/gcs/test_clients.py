@@ -10,6 +10,7 @@ import pytest
 
 from tests.fake_gcs import FakeGcs, Fault
 from tests.gcs.child import Child, ChildError, digest, noise
+from tests.gcs.test_every_request import KINDS
 
 SIZE = 700_000
 # TensorFlow takes an expired token for a wrong one; it asks for another in time.
@@ -164,15 +165,36 @@ def test_reading_loses_nothing(store: FakeGcs, child: Child, pictures: dict[str,
     assert store.faults.met >= 2
 
 
-@pytest.mark.parametrize("passing", range(3))
-def test_a_wrong_bit_on_the_way_is_asked_for_again(
-    store: FakeGcs, child: Child, pictures: dict[str, bytes], passing: int
+def test_a_wrong_bit_on_the_way_is_an_error(store: FakeGcs, child: Child, pictures: dict[str, bytes]) -> None:
+    fill(store, pictures)
+    convert(child, "images", "gs://data/out")
+    due = child("feed", "gs://data/out")
+    # TensorFlow's reader finds it by the record's checksum, and does not ask again; ours has read the first record, twice.
+    store.faults.add(Fault("corrupt", "read", "data/out/train-*", passing=2))
+    with pytest.raises(ChildError, match=r"TpudataError: gs://data/out: a record at byte .* was damaged on its way"):
+        child("feed", "gs://data/out")
+    assert store.faults.met == 1
+    store.faults.clear()
+    assert child("feed", "gs://data/out") == due
+
+
+OWN_ERRORS = ("TpudataError:", "CorruptionError:", "DatasetError:", "StorageError:")
+
+
+@pytest.mark.parametrize("passing", [0, pytest.param(2, marks=pytest.mark.whole)])
+@pytest.mark.parametrize("kind", whole(*KINDS, fast=("empty", "html", "short")))
+def test_a_fault_of_feeding_ends_in_the_same_bytes_or_an_error(
+    store: FakeGcs, child: Child, pictures: dict[str, bytes], kind: str, passing: int
 ) -> None:
     fill(store, pictures)
     convert(child, "images", "gs://data/out")
     due = child("feed", "gs://data/out")
-    store.faults.add(Fault("corrupt", "read", "data/out/train-*", passing=passing))
-    assert child("feed", "gs://data/out") == due
+    store.faults.add(Fault(kind, "read", "data/out/train-*", passing=passing, seconds=0.3))
+    try:
+        found = child("feed", "gs://data/out")
+    except ChildError as error:
+        found = str(error)
+    assert found == due or found.startswith(OWN_ERRORS)
     assert store.faults.met == 1
 
 

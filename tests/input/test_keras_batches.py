@@ -166,19 +166,6 @@ def test_records_without_labels(keras: Any, tmp_path: Path) -> None:
     assert len(small_model(keras, (4, 4, 1), by_name=True).predict(dataset, verbose=0)) == 21
 
 
-def test_damaged_records_that_are_skipped_are_left_out(tmp_path: Path, digits: Written) -> None:
-    images, labels = digits.images["test"][:21], digits.labels["test"][:21]
-    path = Path(write_images(str(tmp_path), {"test": images}, {"test": labels}, shape=(8, 8, 1), shards=1).path)
-    (shard,) = path.glob("test-*.tfrecord")
-    data = bytearray(shard.read_bytes())
-    data[len(data) // 2] ^= 255
-    shard.write_bytes(data)
-    dataset = as_keras(make_input_fn(str(path), "test", training=False, max_corrupt=1), 8)
-    found = [label for _, y in dataset.as_numpy_iterator() for label in y.tolist()]
-    assert len(found) == 20
-    assert any(found == labels[:gone] + labels[gone + 1 :] for gone in range(21))
-
-
 def test_starts_at_a_step(digits: Written) -> None:
     input_fn = make_input_fn(digits.path, "test", training=False)
     labels = [y.tolist() for _, y in as_keras(input_fn, 32, start_step=2).as_numpy_iterator()]

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from tpudata._gcs_blocks import set_block_size
 from tpudata._quiet import quiet_loading
 from tpudata._tensorflow import require_tensorflow
 from tpudata.cli._bench_text import report_text
@@ -92,10 +93,11 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
         TpudataError: the dataset or a flag does not fit.
         MissingExtraError: TensorFlow is not installed.
     """
+    set_block_size()
     with quiet_loading():
         require_tensorflow("tpudata bench")
-        from tpudata.input.sequence import SequenceOptions
         from tpudata.input.stages import Stages, usable_cores
+        from tpudata.input.text.sequence import SequenceOptions
 
     # Made before anything is measured: they check the flags.
     input_fns = _input_fns(dataset, flags)
@@ -182,8 +184,7 @@ def _does(stages: Sequence[Stage], dataset: Dataset, flags: argparse.Namespace) 
     finished = [] if any(stage.name == "decode" for stage in stages) else decoded
     finished = [*finished, *(["augment"] if flags.augment else []), *([flags.dtype] if flags.dtype != "uint8" else [])]
     return {
-        "read": "read from the storage" + (", unpack" if dataset.manifest.compression else ""),
-        "check": "+ compare checksums",
+        "read": f"read from the storage, {'unpack' if dataset.manifest.compression else 'compare checksums'}",
         "parse": f"+ parse, {'shuffle' if flags.training else 'in order'}",
         "decode": f"+ {', '.join(decoded)}",
         "input_fn": f"+ {', '.join([*finished, 'batch'])}: the whole input_fn",
@@ -222,8 +223,6 @@ def _advice(limit: str, waits_for: str, dataset: Dataset, flags: argparse.Namesp
             "The cores wait for the storage: bring the dataset nearer (a local disk, a bucket in the same region), or keep its"
             " records in memory with cache=True."
         )
-    if limit == "check":
-        return "More cores help; verify_checksums=False leaves the check out, and then damage is not seen."
     if is_encoded and limit == ("decode" if flags.augment or flags.dtype != "uint8" else "input_fn"):
         smaller = "Decode fewer pixels: convert with --resize-shorter, to a little more than the model takes."
         if flags.crop is None:

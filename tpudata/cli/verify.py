@@ -6,20 +6,23 @@ import dataclasses
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from tqdm import tqdm
 
 from beam_jobs.image_check import decoded_image_problems, image_problems
 from tpudata.flags import FlagParser, positive_int
 from tpudata.format import Defect, Manifest, open_dataset, verify
+from tpudata.format.damaged_records import quarantine_damage
+from tpudata.format.shard_check import ExampleCheck
 from tpudata.process import interruptible
-from tpudata.tables import bytes_text, count_text, table
+from tpudata.tables import bytes_text, count_text, counted, table
 
 _DEFECTS = 1
 
 
 def run(argv: Sequence[str]) -> int:
-    """Runs the command with its flags and returns its exit code: 1 where there is any defect."""
+    """Run the command with its flags and return its exit code: 1 if there is any defect that readers meet."""
     parser = FlagParser(
         "tpudata verify",
         "Re-reads a dataset, every byte of it, and names everything that is damaged, missing or too much.",
@@ -32,31 +35,56 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--workers", type=positive_int, default=1, metavar="N", help="processes to use (default: %(default)s)"
     )
+    parser.add_switch(
+        "--quarantine",
+        default=False,
+        help="have readers leave out the records that are damaged; with --decode, also those whose images do not decode",
+    )
     flags = parser.parse(argv)
+    check = decoded_image_problems if flags.decode else image_problems
     with interruptible(lambda: None, lambda: None):
-        return _report(flags.folder, flags.workers, decode=flags.decode, as_json=flags.json)
+        defects = _defects(flags.folder, flags.workers, check)
+        report = _report_json if flags.json else _report
+        return report(flags.folder, defects, check if flags.quarantine else None)
 
 
-def _report(folder: str, workers: int, *, decode: bool, as_json: bool) -> int:
-    defects = _defects(folder, workers, decode=decode)
-    if as_json:
-        found = list(defects)
-        json.dump({"path": folder, "defects": [dataclasses.asdict(defect) for defect in found]}, sys.stdout, indent=1)
-        print()
-        return _DEFECTS if found else 0
-    count = 0
+def _report(folder: str, defects: Iterator[Defect], check: ExampleCheck | None) -> int:
+    """Print the defects, quarantine them if there is a check to find them by, and return the exit code."""
+    found = []
     for defect in defects:
-        count += 1
+        found.append(defect)
         # Above the bar, where there is one.
         tqdm.write(str(defect), file=sys.stdout)
-    if count:
-        print(f"{folder}: {count_text(count)} {'defect' if count == 1 else 'defects'}")
-        return _DEFECTS
-    print(_intact_text(folder, open_dataset(folder).manifest))
-    return 0
+    if found:
+        print(f"{folder}: {counted(len(found), 'defect')}")
+    else:
+        print(_intact_text(folder, open_dataset(folder).manifest))
+    if check is None:
+        return _DEFECTS if found else 0
+    quarantine, left = quarantine_damage(folder, found, check)
+    records = sum(shard.count for shard in quarantine.shards.values())
+    print(f"{folder}: readers leave out {counted(records, 'record')} in {counted(len(quarantine.shards), 'shard')}")
+    if left:
+        print(f"{folder}: {counted(len(left), 'defect')} cannot be put into quarantine, first {left[0]}")
+    return _DEFECTS if left else 0
 
 
-def _defects(folder: str, workers: int, *, decode: bool) -> Iterator[Defect]:
+def _report_json(folder: str, defects: Iterator[Defect], check: ExampleCheck | None) -> int:
+    """Do the same, and print one JSON object."""
+    found = list(defects)
+    report: dict[str, Any] = {"path": folder, "defects": [dataclasses.asdict(defect) for defect in found]}
+    left = found
+    if check is not None:
+        quarantine, left = quarantine_damage(folder, found, check)
+        report["left_out"] = {
+            name: [left_out._asdict() for left_out in shard.records] for name, shard in quarantine.shards.items()
+        }
+    json.dump(report, sys.stdout, indent=1)
+    print()
+    return _DEFECTS if left else 0
+
+
+def _defects(folder: str, workers: int, check: ExampleCheck) -> Iterator[Defect]:
     """The defects as they are found, with a bar on stderr where that is a terminal."""
     with tqdm(unit="B", unit_scale=True, desc="verifying", leave=False, disable=not sys.stderr.isatty()) as bar:
 
@@ -64,7 +92,6 @@ def _defects(folder: str, workers: int, *, decode: bool) -> Iterator[Defect]:
             bar.total = total
             bar.update(read)
 
-        check = decoded_image_problems if decode else image_problems
         yield from verify(folder, example_check=check, workers=workers, progress=progress)
 
 

@@ -52,6 +52,7 @@ def evaluate(
                 # A prediction of another checkpoint may be under way.
                 loader.reload(checkpoint)
                 batch_loss, batch_weight, fetched = program.run(features, labels)
+                loader.note_writes()
             total += float(batch_loss)
             weight += float(batch_weight)
             batches += 1
@@ -59,6 +60,7 @@ def evaluate(
             if program.ignores_weights:
                 _warn_of_padding(program, np.concatenate([part.numpy() for part in program.join(features["weights"])]))
     monitor.end()
+    loader.note_writes()
     program.flush()
     with runtime.lock:
         loader.reload(checkpoint)

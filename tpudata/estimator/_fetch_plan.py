@@ -15,7 +15,6 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.estimator._errors import ModelFnValueError
-from tpudata.estimator._random_draws import STATEFUL_TYPES
 from tpudata.estimator._variables import Blueprint
 
 _SUMMARIES = ("ScalarSummary", "HistogramSummary", "ImageSummary", "AudioSummary", "TensorSummary", "TensorSummaryV2")
@@ -134,7 +133,7 @@ def plan(elements: Iterable[Any], timing: Timing, fed: frozenset[str] = frozense
 
 
 class Counterparts:
-    """Finds tensors of the scratch graph in a later trace of the same function.
+    """Finds tensors and operations of the scratch graph in a later trace of the same function.
 
     Names do not tell for certain: a graph numbers equal ones, and another trace may find some taken. What stays is the name without
     its numbers, the kind of operation, and how many such were made before it.
@@ -142,9 +141,10 @@ class Counterparts:
     Args:
         blueprint: of the scratch graph.
         names: of the tensors.
+        operations: names of the operations.
     """
 
-    def __init__(self, blueprint: Blueprint, names: Iterable[str]) -> None:
+    def __init__(self, blueprint: Blueprint, names: Iterable[str], operations: Iterable[str] = ()) -> None:
         self._arguments = [item.name for item in tf.nest.flatten(blueprint.arguments) if item is not None]
         self._wanted = [blueprint.graph.get_tensor_by_name(name) for name in names]
         places = _places(blueprint.graph.get_operations())
@@ -152,10 +152,7 @@ class Counterparts:
             None if tensor.name in self._arguments else (places[tensor.op.name], tensor.value_index)
             for tensor in self._wanted
         ]
-
-    def spec(self, index: int) -> Any:
-        """Return the `tf.TensorSpec` of the tensor of that number."""
-        return tf.TensorSpec(self._wanted[index].shape, self._wanted[index].dtype)
+        self._operations = {name: places[name] for name in operations}
 
     def find(self, operations: Iterable[Any], arguments: Any) -> list[Any]:
         """Return the tensors among the outputs of `operations`, or among `arguments`.
@@ -172,21 +169,37 @@ class Counterparts:
             for tensor, place in zip(self._wanted, self._places, strict=True)
         ]
 
+    def find_operations(self, operations: Iterable[Any]) -> list[Any]:
+        """Return the operations among `operations`.
+
+        Raises:
+            ModelFnValueError: one is not there.
+        """
+        made = {place: operation for operation, place in _placed(operations)}
+        for name, place in self._operations.items():
+            if place not in made:
+                raise _not_found(name)
+        return [made[place] for place in self._operations.values()]
+
     def _output(self, operation: Any, index: int, wanted: Any) -> Any:
         found = None if operation is None else operation.outputs[index]
         if found is None or found.dtype != wanted.dtype or not found.shape.is_compatible_with(wanted.shape):
-            raise ModelFnValueError(
-                f"A hook or a summary takes {wanted.name!r}, which cannot be found in the step as it is run. Let it take "
-                "tf.identity(tensor, name=...), made in model_fn outside of the optimizer, with a name of its own."
-            )
+            raise _not_found(wanted.name)
         return found
+
+
+def _not_found(name: str) -> ModelFnValueError:
+    return ModelFnValueError(
+        f"A hook or a summary takes {name!r}, which cannot be found in the step as it is run. Let it take "
+        "tf.identity(tensor, name=...), or run tf.group(operation, name=...), made in model_fn outside of the optimizer, with a "
+        "name that nothing else has."
+    )
 
 
 def _placed(operations: Iterable[Any]) -> Iterable[tuple[Any, tuple[str, str, int]]]:
     counts: Counter[tuple[str, str]] = Counter()
     for operation in operations:
-        kind = STATEFUL_TYPES.get(operation.type, operation.type)
-        key = kind, re.sub(r"_\d+(?=/|$)", "", operation.name)
+        key = operation.type, re.sub(r"_\d+(?=/|$)", "", operation.name)
         counts[key] += 1
         yield operation, (*key, counts[key])
 

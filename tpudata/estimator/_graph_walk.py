@@ -1,7 +1,24 @@
-"""Which operations of a graph a session would run: those that what it fetches depends on."""
+"""Walks over a graph: what a session would run for a fetch, and which operations change something."""
 
+import functools
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.framework import op_def_registry
+
+_READS = ("VarHandleOp", "ReadVariableOp", "VarIsInitializedOp", "ResourceGather", "ResourceGatherNd", "VariableShape")
+_EFFECTS_WITHOUT_RESOURCE = (
+    "Assert",
+    "Case",
+    "EagerPyFunc",
+    "If",
+    "Print",
+    "PrintV2",
+    "PyFunc",
+    "StatefulPartitionedCall",
+    "While",
+)
 
 
 def needed_operations(
@@ -30,3 +47,15 @@ def needed_operations(
         found.update(fresh)
         todo += fresh
     return found
+
+
+def is_effect(operation: Any) -> bool:
+    """Whether an operation may change something other than its outputs."""
+    if operation.type in _READS or not _is_stateful(operation.type):
+        return False
+    return operation.type in _EFFECTS_WITHOUT_RESOURCE or any(item.dtype == tf.resource for item in operation.inputs)
+
+
+@functools.cache
+def _is_stateful(kind: str) -> bool:
+    return bool(op_def_registry.get(kind).is_stateful)

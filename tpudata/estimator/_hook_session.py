@@ -42,6 +42,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         self._components = {name: strategy.experimental_local_results(variable) for name, variable in variables.items()}
         self._functions: dict[Any, tuple[Any, set[str]]] = {}
         self._reads: dict[str, Any] = {}
+        self._has_written = False
 
     @property
     def graph(self) -> Any:
@@ -161,11 +162,17 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         function, written = self._functions[key]
         with tf.__internal__.eager_context.eager_mode():
             results = [item.numpy() for item in function(*feeds.values())]
+            self._has_written |= bool(written)
             for name in written:
                 first, *others = self._components[name]
                 for other in others:
                     other.assign(first.read_value())
         return results
+
+    def takes_writes(self) -> bool:
+        """Return whether variables were assigned to since the last call."""
+        has_written, self._has_written = self._has_written, False
+        return has_written
 
     def _plain_reads(self, tensors: Sequence[Any]) -> tuple[Callable[..., Any], set[str]] | None:
         """Return what reads `tensors`, where they are nothing but values of variables: many hooks ask for the step at each step."""

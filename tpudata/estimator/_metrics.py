@@ -57,6 +57,7 @@ class EvalProgram(Program):
             host_tensors = self._host_tensors(self.spec)
         wanted = weighted, metrics_tensors, host_tensors, self._fetched_tensors()
         step = Replay(self.blueprint, wanted, [*updates, *self._operations_to_run()])
+        self._writes = step.writes
         self._run_batch = self._batch_function(functools.partial(self._run, step), self._specs)
 
     def run(self, features: Any, labels: Any) -> tuple[Any, Any, dict[str, Any]]:
@@ -123,6 +124,11 @@ class HostMetrics:
         self.local = LocalVariables(blueprint, blueprint.variables, tf.distribute.get_strategy())
         self.reader = MetricReader(blueprint.result, blueprint, self.local, {})
         self._update = Replay(blueprint, (), metric_updates(blueprint.result, blueprint))
+        tables = blueprint.graph.get_collection(tf.compat.v1.GraphKeys.TABLE_INITIALIZERS)
+        if tables:
+            fill = Replay(blueprint, (), tables)
+            with tf.device("CPU:0"):
+                tf.function(lambda: fill((), handles_on_replica(self.local.by_name)), autograph=False)()
 
     def update(self, tensors: Any) -> None:
         """Add a batch, in the tf.function that is being built; its updates run because they change variables."""

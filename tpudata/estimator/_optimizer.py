@@ -7,13 +7,12 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.estimator._errors import ModelFnValueError
+from tpudata.estimator._keras_effects import KERAS_UPDATES
 from tpudata.estimator._reduction import reduced_once, summed
 from tpudata.estimator._variables import Blueprint
 
 _log = logging.getLogger("tpudata")
 _Reduction = tf.compat.v1.losses.Reduction
-# Holds the names of the operations that an optimizer of Keras made, which returns nothing to wait for.
-KERAS_UPDATES = "tpudata_keras_updates"
 # Holds the names of the operations that apply_gradients of the wrapper made.
 _APPLIED = "tpudata_cross_shard_applied"
 # Holds True in a graph whose gradients are to be summed as on a TPU, where those of rows (tf.IndexedSlices) are made dense for it.
@@ -48,6 +47,7 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
     Raises:
         TypeError: `opt` is no optimizer.
         ValueError: another reduction.
+        ModelFnValueError: an option of a Keras optimizer that has no effect in a graph.
     """
 
     def __init__(self, opt: Any, reduction: str = _Reduction.MEAN, name: str = "CrossShardOptimizer") -> None:
@@ -59,6 +59,8 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
             )
         if reduction not in (_Reduction.MEAN, _Reduction.SUM):
             raise ValueError(f"CrossShardOptimizer(reduction=...) must be Reduction.MEAN or SUM, got {reduction!r}.")
+        if self._is_keras:
+            _require_no_counting(opt)
         super().__init__(False, name)
         self._opt = opt
         self._reduction = reduction
@@ -83,18 +85,17 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
         graph = tf.compat.v1.get_default_graph()
         if graph.get_collection(DENSE_GRADIENTS):
             grads_and_vars = [(_dense(gradient), variable) for gradient, variable in grads_and_vars]
-        before = len(graph.get_operations())
         pairs = self._reduced(list(grads_and_vars))
-        with reduced_once(pairs):
+        with reduced_once(pairs) as made:
             if self._is_keras:
                 self._opt.apply_gradients(pairs)
                 applied = tf.no_op() if global_step is None else global_step.assign_add(1)
-                for operation in graph.get_operations()[before:]:
-                    graph.add_to_collection(KERAS_UPDATES, operation.name)
             else:
                 applied = self._opt.apply_gradients(pairs, global_step, name)
-        for operation in graph.get_operations()[before:]:
+        for operation in made():
             graph.add_to_collection(_APPLIED, operation.name)
+            if self._is_keras:  # It returns nothing to wait for.
+                graph.add_to_collection(KERAS_UPDATES, operation.name)
         return applied
 
     def _reduced(self, pairs: list[Any]) -> list[Any]:
@@ -130,6 +131,22 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
         """Return the wrapped optimizer's variables."""
         variables = self._opt.variables
         return list(variables() if callable(variables) else variables)
+
+
+def _require_no_counting(opt: Any) -> None:
+    """Check that a Keras optimizer does nothing every n-th step: it finds that step with `==`, which in a graph compares objects.
+
+    Raises:
+        ModelFnValueError: it does.
+    """
+    options = ["gradient_accumulation_steps", *(["ema_overwrite_frequency"] if getattr(opt, "use_ema", False) else [])]
+    for option in options:
+        value = getattr(opt, option, None)
+        if value:
+            raise ModelFnValueError(
+                f"CrossShardOptimizer: {type(opt).__name__}({option}=...) has no effect in a graph (got {value!r}, expected "
+                "None). Set it to None and update at every step."
+            )
 
 
 def _scaled(gradient: Any, share: float) -> Any:

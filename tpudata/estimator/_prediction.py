@@ -57,6 +57,7 @@ def predict(
                 loader.reload(checkpoint)
                 program.fetch(asked)
                 predictions, fetched = program.run(features)
+                loader.note_writes()
             monitor.after_run({name: fetched[name].numpy() for name in tensor_names(asked)})
             batch = tf.nest.map_structure(functools.partial(_rows, program), predictions)
             batch = {key: batch[key] for key in keys} if keys is not None else batch
@@ -74,6 +75,7 @@ def predict(
             for row in range(int(kept.sum())):
                 yield tf.nest.map_structure(lambda array, row=row: array[row], batch)
     monitor.end()
+    loader.note_writes()
 
 
 def _rows(program: PredictProgram, value: Any) -> Any:

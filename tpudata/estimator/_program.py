@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.estimator._errors import ModelFnTypeError, ModelFnValueError
+from tpudata.estimator._graph_walk import is_effect, needed_operations
 from tpudata.estimator._hook_session import HookSession
 from tpudata.estimator._host_call import HostCall
 from tpudata.estimator._keras_state import fresh_keras_state
@@ -69,8 +70,9 @@ class Program:
         self._strategy = topology.strategy
         self._broadcast = broadcast
         self._seed = seed
-        self._fetched: tuple[str, ...] = ()
-        self._asked_to_run: tuple[str, ...] = ()
+        self._values: tuple[str, ...] = ()
+        self._effects: tuple[str, ...] = ()
+        self._writes: frozenset[str] = frozenset()
         self._host_call: HostCall | None = None
         self._is_added_to = False
         self._trace()
@@ -83,6 +85,8 @@ class Program:
         self._initialize_tables()
 
     def _trace(self) -> None:
+        self._always_run: set[Any] | None = None
+        self._found_effects: dict[str, bool] = {}
         self.blueprint = discover(self._build_scratch, self._specs, self._seed)
         self.spec = self.blueprint.result
 
@@ -114,25 +118,63 @@ class Program:
     def _initialize_tables(self) -> None:
         """Fill the lookup tables of model_fn, as a session does before its first run."""
         initializers = self.blueprint.graph.get_collection(tf.compat.v1.GraphKeys.TABLE_INITIALIZERS)
-        if initializers:
-            replay = Replay(self.blueprint, (), initializers)
+        if not initializers:
+            return
+        replay = Replay(self.blueprint, (), initializers)
+
+        def fill() -> Any:
+            return replay((), handles_on_replica(self._by_name))
+
+        if self._topology.is_tpu or self._topology.num_replicas == 1:
             with tf.device("CPU:0"):
-                tf.function(lambda: replay((), handles_on_replica(self._by_name)), autograph=False)()
+                tf.function(fill, autograph=False)()
+        else:  # A table belongs to a device, so each replica has one.
+            tf.function(lambda: self._strategy.run(fill), autograph=False)()
 
     def fetch(self, items: Iterable[Any]) -> None:
-        """Let the coming steps also give these tensors of the scratch graph, and run these operations of it.
+        """Let the next step also give these tensors of the scratch graph, and run these operations of it.
 
-        Tensors that were asked for before stay; operations run only as long as they are asked for. Of several replicas, rows are
-        joined, other floats averaged; of what is neither, the first replica's counts.
+        Later steps give the tensors, too, so that a hook that asks now and then does not have the step built anew; what has an
+        effect runs only in the steps for which it was asked. Of several replicas, rows are joined, other floats averaged; of what
+        is neither, the first replica's counts.
         """
-        items = list(items)
-        names = list(dict.fromkeys(item.name for item in items if isinstance(item, tf.Tensor)))
-        fresh = tuple(name for name in names if name not in self._fetched)
-        operations = tuple(dict.fromkeys(item.name for item in items if not isinstance(item, tf.Tensor)))
-        if fresh or operations != self._asked_to_run:
-            self._fetched += fresh
-            self._asked_to_run = operations
+        items = list({item.name: item for item in items}.values())
+        effects = [item for item in items if not isinstance(item, tf.Tensor) or self.has_effect(item)]
+        names = tuple(item.name for item in effects)
+        values = [item.name for item in items if item.name not in names and item.name not in self._values]
+        if values or names != self._effects:
+            self._values += tuple(values)
+            self._effects = names
             self._renew()
+
+    @property
+    def _fetched(self) -> tuple[str, ...]:
+        """The names of the tensors that the next step gives."""
+        return *self._values, *(name for name in self._effects if ":" in name)
+
+    @property
+    def _asked_to_run(self) -> tuple[str, ...]:
+        """The names of the operations that the next step runs, too."""
+        return tuple(name for name in self._effects if ":" not in name)
+
+    def has_effect(self, tensor: Any) -> bool:
+        """Return whether a step that gives this tensor of the scratch graph changes something that it would not change without."""
+        if tensor.name not in self._found_effects:
+            inputs = {item.name for item in tf.nest.flatten(self.blueprint.arguments) if item is not None}
+            if self._always_run is None:
+                self._always_run = needed_operations(self._own_operations(), inputs)
+            found = needed_operations([tensor.op], inputs) - self._always_run
+            self._found_effects[tensor.name] = any(map(is_effect, found))
+        return self._found_effects[tensor.name]
+
+    def _own_operations(self) -> list[Any]:
+        """Return the operations of the scratch graph that every step runs."""
+        return []
+
+    @property
+    def writes(self) -> bool:
+        """Whether a step of evaluation or prediction assigns to variables that checkpoints keep."""
+        return bool(self._writes & self.variables.keys())
 
     def _joined(self, value: Any) -> Any:
         """Return one tensor for what all replicas fetched."""
@@ -247,6 +289,7 @@ class PredictProgram(Program):
         with self.blueprint.graph.as_default():
             predictions = tf.nest.map_structure(tf.convert_to_tensor, self.spec.predictions)
         replay = Replay(self.blueprint, (predictions, self._fetched_tensors()), self._operations_to_run())
+        self._writes = replay.writes
         self._run_batch = self._batch_function(functools.partial(self._run, replay), self._specs[:1])
 
     def _run(self, replay: Replay, features: Any) -> Any:

@@ -6,14 +6,16 @@ numbers, so training that resumes at step n draws what it would have drawn. This
 inside loops, conditions and functions of model_fn stay as they are.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
 
 _MULTIPLIER = 256
+# Distance between the seeds of two replicas: a prime, so that seeds 1, 2, 3 of a program never meet those of a replica.
+_SEED_STEP = 999983
 # The operations that are replaced, and the types of their replacements.
-STATELESS_TYPES = {
+_STATELESS_TYPES = {
     "RandomUniform": "StatelessRandomUniformV2",
     "RandomStandardNormal": "StatelessRandomNormalV2",
     "TruncatedNormal": "StatelessTruncatedNormalV2",
@@ -32,9 +34,24 @@ def draw_by_step(graph_def: Any, step: str) -> Any:
     result.CopyFrom(graph_def)
     del result.node[:]
     for node in graph_def.node:
-        is_seeded = node.op in STATELESS_TYPES and (node.attr["seed"].i or node.attr["seed2"].i)
+        is_seeded = node.op in _STATELESS_TYPES and (node.attr["seed"].i or node.attr["seed2"].i)
         # In the place of the original: nodes are imported in this order, and effects run in it.
         result.node.extend(_stateless(node, step) if is_seeded else [node])
+    return result
+
+
+def with_seeds_moved(graph_def: Any, replicas: Mapping[str, int]) -> Any:
+    """Return a graph in which the seeded random operations of each replica draw apart from those of the others.
+
+    Args:
+        graph_def: the `GraphDef`.
+        replicas: the replica's number by the name of a node.
+    """
+    result = type(graph_def)()
+    result.CopyFrom(graph_def)
+    for node in result.node:
+        if "seed2" in node.attr and (node.attr["seed"].i or node.attr["seed2"].i):
+            node.attr["seed2"].i += replicas.get(node.name, 0) * _SEED_STEP
     return result
 
 
@@ -59,7 +76,7 @@ def _stateless(node: Any, step: str) -> Iterator[Any]:
         offset = tf.cast(values[0], tf.uint64) * tf.cast(drawn, tf.uint64)
         counter = tf.stack([offset, tf.constant(node.attr["seed2"].i % 2**64, tf.uint64)])
         key = tf.constant([node.attr["seed"].i % 2**64], tf.uint64)
-        make = getattr(tf.raw_ops, STATELESS_TYPES[node.op])
+        make = getattr(tf.raw_ops, _STATELESS_TYPES[node.op])
         make(**arguments, key=key, counter=counter, alg=tf.random.Algorithm.PHILOX.value, name="drawn")
     names = {"drawn": node.name, "step": step, **{f"in{number}": name for number, name in enumerate(data)}}
     for made in graph.as_graph_def().node:
@@ -72,4 +89,7 @@ def _stateless(node: Any, step: str) -> Iterator[Any]:
         if made.name == node.name:
             made.input.extend(name for name in node.input if name.startswith("^"))
         made.device = node.device
+        for name, value in node.attr.items():
+            if name.startswith("_"):  # Such as the computation of a TPU that the operation is part of.
+                made.attr[name].CopyFrom(value)
         yield made

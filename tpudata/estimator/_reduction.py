@@ -25,7 +25,7 @@ def summed(pairs: Pairs) -> list[tuple[Any, Any]]:
 
 
 @contextlib.contextmanager
-def reduced_once(pairs: Pairs) -> Iterator[None]:
+def reduced_once(pairs: Pairs) -> Iterator[Callable[[], list[Any]]]:
     """Let this replica's optimizer, which sums gradients itself, leave the sums of `pairs` as they are.
 
     TensorFlow's and Keras' optimizers sum gradients over the replicas in a merge of the replicas; a program's may call one of
@@ -34,10 +34,15 @@ def reduced_once(pairs: Pairs) -> Iterator[None]:
 
     Args:
         pairs: what `summed` returned.
+
+    Yields:
+        A function that returns the operations made meanwhile, by this replica and by its merges with the others.
     """
+    spans = _Spans(tf.compat.v1.get_default_graph())
     context = _several_replicas()
     if context is None:
-        yield
+        with spans.open():
+            yield spans.operations
         return
     totals = [gradient for gradient, _ in pairs if gradient is not None]
     merge_call = context.merge_call
@@ -45,14 +50,17 @@ def reduced_once(pairs: Pairs) -> Iterator[None]:
 
     def merge_reduced(merge_fn: Callable[..., Any], args: Any = (), kwargs: Any = None) -> Any:
         def merge(strategy: Any, *merge_args: Any, **merge_kwargs: Any) -> Any:
-            return merge_fn(_Strategy(strategy, totals), *merge_args, **merge_kwargs)
+            with spans.open():
+                return merge_fn(_Strategy(strategy, totals), *merge_args, **merge_kwargs)
 
-        return merge_call(merge, args=args, kwargs=kwargs)
+        with spans.closed():  # Other replicas have their turn.
+            return merge_call(merge, args=args, kwargs=kwargs)
 
     # The context belongs to this replica's trace alone.
     context.merge_call = merge_reduced
     try:
-        yield
+        with spans.open():
+            yield spans.operations
     finally:
         if had_its_own:
             context.merge_call = merge_call
@@ -69,6 +77,41 @@ def _several_replicas() -> Any:
 def _tf_variable(variable: Any) -> Any:
     """Return the tf.Variable of a Keras 3 variable, or a tf.Variable itself."""
     return variable if isinstance(variable, tf.Variable) else getattr(variable, "value", variable)
+
+
+class _Spans:
+    """Operations that were added to a graph while this was open."""
+
+    def __init__(self, graph: Any) -> None:
+        self._graph = graph
+        self._spans: list[tuple[int, int]] = []
+        self._begin = 0
+
+    def operations(self) -> list[Any]:
+        """Return the operations added so far."""
+        made = self._graph.get_operations()
+        return [operation for begin, end in self._spans for operation in made[begin:end]]
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[None]:
+        """Include what is made meanwhile."""
+        self._begin = self._count()
+        try:
+            yield
+        finally:
+            self._spans.append((self._begin, self._count()))
+
+    @contextlib.contextmanager
+    def closed(self) -> Iterator[None]:
+        """Omit what is made meanwhile."""
+        self._spans.append((self._begin, self._count()))
+        try:
+            yield
+        finally:
+            self._begin = self._count()
+
+    def _count(self) -> int:
+        return len(self._graph.get_operations())
 
 
 class _Strategy:

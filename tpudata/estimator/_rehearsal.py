@@ -16,6 +16,7 @@ from tensorflow.python.ops import control_flow_ops
 
 from tpudata.estimator._config import InputPipelineConfig
 from tpudata.estimator._deployment import check_batch_size
+from tpudata.estimator._effects import SUMMARY_SCOPE, effects_of_training, summary_writes
 from tpudata.estimator._errors import ModelFnError
 from tpudata.estimator._findings import Finding
 from tpudata.estimator._keras_state import fresh_keras_state
@@ -35,7 +36,6 @@ from tpudata.estimator._topology import Topology
 from tpudata.estimator._variables import Blueprint, discover
 
 CORES = 8
-_WRITER_SCOPE = "tpudata_summary"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,7 +133,7 @@ class _Rehearsal:
         if self._mode != ModeKeys.TRAIN:
             yield
             return
-        with tf.name_scope(_WRITER_SCOPE):
+        with tf.name_scope(SUMMARY_SCOPE):
             writer = tf.summary.create_file_writer(self._runtime.model_dir)  # It is never opened.
             step = tf.constant(0, tf.int64)
         with writer.as_default(step=step):
@@ -178,10 +178,10 @@ class _Rehearsal:
             wanted += tf.nest.flatten(_second(spec, "eval_metrics"))
             updates += metric_updates(getattr(spec, "eval_metric_ops", None) or {}, blueprint)
         if self._mode == ModeKeys.TRAIN:
-            updates.append(getattr(spec.train_op, "op", spec.train_op))
+            updates += effects_of_training(blueprint, summary_writes(blueprint.graph))
         with blueprint.graph.as_default():
             tensors = [tf.convert_to_tensor(item) for item in wanted]
-        return Roots(tensors, updates, everything_stateful=self._mode == ModeKeys.TRAIN, ignored_scope=_WRITER_SCOPE)
+        return Roots(tensors, updates)
 
 
 def _mark_for_xla(graph: Any) -> None:

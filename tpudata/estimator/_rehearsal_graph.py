@@ -19,7 +19,6 @@ _XLA = "XLA_CPU_JIT"
 _LIBRARIES = ("tensorflow", "keras", "tf_keras", "tensorboard")
 # Not computed by a step: what it is given, and what stands for variables and files.
 _GIVEN = ("Placeholder", "PlaceholderWithDefault", "VarHandleOp", "SummaryWriter", "_Arg", "Const", "NoOp")
-_NO_WORK = (*_GIVEN, "ReadVariableOp", "VarIsInitializedOp", "CreateSummaryFileWriter", "FlushSummaryWriter")
 _PYTHON = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
 _PRINTS = ("Print", "PrintV2", "StringFormat")
 _FILTERS = ("Where", "Unique", "UniqueV2", "UniqueWithCounts", "ListDiff", "DynamicPartition", "NonMaxSuppressionV3")
@@ -36,14 +35,10 @@ class Roots:
     Attributes:
         tensors: of the scratch graph.
         updates: operations of it that are run.
-        everything_stateful: whether every other operation that changes something is run, too.
-        ignored_scope: of operations that are not the model's.
     """
 
     tensors: Sequence[Any]
     updates: Sequence[Any]
-    everything_stateful: bool
-    ignored_scope: str
 
 
 class Graph:
@@ -58,8 +53,6 @@ class Graph:
         self.blueprint = blueprint
         self.tensors = list(roots.tensors)
         self.updates = list(roots.updates)
-        if roots.everything_stateful:
-            self.updates += _stateful(blueprint, roots)
         needed = Replay(blueprint, self.tensors, self.updates).operations
         self.operations = [item for item in blueprint.graph.get_operations() if item in needed]
 
@@ -77,21 +70,6 @@ class Graph:
             yield operation, operation
             for item in self.nested(operation):
                 yield item, operation
-
-
-def _stateful(blueprint: Blueprint, roots: Roots) -> list[Any]:
-    graph = blueprint.graph
-    initializers = [graph.get_operation_by_name(info.initializer) for info in blueprint.variables]
-    making = Replay(blueprint, (), initializers).operations | set(initializers)
-    return [
-        item
-        for item in graph.get_operations()
-        if item.op_def.is_stateful
-        and item.type not in _NO_WORK
-        and item not in making
-        and not item.name.startswith(f"{roots.ignored_scope}/")
-        and not any(tensor.dtype in (tf.resource, tf.variant) for tensor in item.outputs)
-    ]
 
 
 def _functions(operation: Any) -> list[str]:

@@ -10,12 +10,16 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.estimator._errors import ModelFnValueError
-from tpudata.estimator._graph_walk import needed_operations
+from tpudata.estimator._graph_walk import is_effect, needed_operations
 from tpudata.estimator._variables import Blueprint
 
 
 class Replay:
     """Computes tensors and runs operations of a scratch graph.
+
+    Attributes:
+        operations: of the scratch graph, that are computed.
+        writes: names of the variables that they may change.
 
     Args:
         blueprint: of the scratch graph.
@@ -45,6 +49,8 @@ class Replay:
         roots = [tensor.op for tensor in self._tensors if tensor.name not in inputs] + self._updates
         needed = needed_operations(roots, inputs, waits_for)
         self.operations = frozenset(needed)
+        changing = [operation for operation in needed if is_effect(operation)]
+        self.writes = frozenset(handles[item.name] for one in changing for item in one.inputs if item.name in handles)
         self._graph_def = _subgraph(blueprint, {operation.name for operation in needed})
         if rewrite is not None:
             self._graph_def = rewrite(self._graph_def)
@@ -117,16 +123,21 @@ def _taken(graph_def: Any) -> set[str]:
 
 def _with_seeds_of_replica(graph_def: Any) -> Any:
     """Return the graph with other seeds for random operations on each replica, where they have any."""
-    context = tf.distribute.get_replica_context()
-    replica = tf.get_static_value(context.replica_id_in_sync_group) if context is not None else 0
+    replica = replica_number()
     if not replica:
         return graph_def
     copy = type(graph_def)()
     copy.CopyFrom(graph_def)
     for node in copy.node:
         if "seed2" in node.attr and (node.attr["seed"].i or node.attr["seed2"].i):
-            node.attr["seed2"].i += int(replica)
+            node.attr["seed2"].i += replica
     return copy
+
+
+def replica_number() -> int:
+    """Return the number of the replica that is traced here; 0 also in the trace that a TPU's replicas share, or outside of them."""
+    context = tf.distribute.get_replica_context()
+    return 0 if context is None else int(tf.get_static_value(context.replica_id_in_sync_group) or 0)
 
 
 def handles_on_replica(variables: Mapping[str, Any]) -> Callable[[str], Any]:

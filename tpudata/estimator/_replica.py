@@ -13,6 +13,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.estimator._keras_effects import KERAS_UPDATES, called_by_keras
+
 _Keys = tf.compat.v1.GraphKeys
 # A function's graph shares these lists with the graph around it, down to the one of the whole process; of every other
 # collection it begins with a copy. The last two hold the state of get_variable and of variable_scope, under names that
@@ -24,6 +26,8 @@ _SHARED: tuple[Any, ...] = (
     ("__variable_store",),
     ("__varscope",),
 )
+# tf.train.init_from_checkpoint merges the replicas by a function of this module.
+_INIT_FROM_CHECKPOINT = "tensorflow.python.training.checkpoint_utils"
 
 
 class Collections:
@@ -98,7 +102,10 @@ def merging(collections: Collections, creator: Callable[..., Any]) -> Iterator[N
     merge_call = context.merge_call
 
     def merge_here(merge_fn: Callable[..., Any], args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(merge_fn, "__module__", None) == _INIT_FROM_CHECKPOINT:
+            return None  # The variables have their first values, from the graph that made them.
         scope = tf.compat.v1.get_variable_scope()
+        is_kerass = called_by_keras()
 
         def merge(*merge_args: Any, **merge_kwargs: Any) -> Any:
             with (
@@ -106,7 +113,13 @@ def merging(collections: Collections, creator: Callable[..., Any]) -> Iterator[N
                 tf.compat.v1.variable_scope(scope, auxiliary_name_scope=False),
                 tf.variable_creator_scope(creator),
             ):
-                return merge_fn(*merge_args, **merge_kwargs)
+                graph = tf.compat.v1.get_default_graph()
+                before = len(graph.get_operations())
+                merged = merge_fn(*merge_args, **merge_kwargs)
+                if is_kerass:
+                    made = graph.get_operations()[before:]
+                    graph.get_collection_ref(KERAS_UPDATES).extend(operation.name for operation in made)
+                return merged
 
         with collections.set_aside():
             return merge_call(merge, args=args, kwargs=kwargs)

@@ -109,6 +109,12 @@ class ScaffoldLoader:
             self._own = object()  # What they assigned, no file holds.
             self._store.mark(self._names, self._own)
 
+    def note_writes(self) -> None:
+        """Note that the variables may hold what a step or a hook assigned: it lasts as long as this evaluation or prediction."""
+        if self._program.writes or self._session.takes_writes():
+            self._own = object()
+            self._store.mark(self._names, self._own)
+
     def reload(self, checkpoint: Checkpoint | None) -> None:
         """Bring the variables back to where `load` brought them, if others were loaded meanwhile."""
         if self._own is None or not self._store.holds(self._names, self._own):

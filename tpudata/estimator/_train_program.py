@@ -1,34 +1,32 @@
 """Training: a model_fn built into a loop of steps.
 
-On one replica a step is a copy of what the scratch graph needs for loss, train_op and all that is fetched: model_fn is called once,
-and nothing runs that a session would not run. Several replicas trace model_fn again, in a tf.function, because they exchange values
-within the step; there, as in any tf.function, every operation with an effect runs.
+A step runs what its loss, its train_op and all that is fetched need, and nothing that a session would not run. On one replica it is
+copied from the scratch graph: model_fn is called once. Several replicas trace model_fn again, because they exchange values within
+the step.
 """
 
 import contextlib
 import functools
+import logging
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
-from tpudata.estimator._errors import ModelFnValueError
+from tpudata.estimator._effects import CREATE_WRITER, SUMMARY_SCOPE, effects_of_training, summary_writes, unused_updates
 from tpudata.estimator._fetch_plan import Counterparts
 from tpudata.estimator._iteration import Iteration, iterator_of
-from tpudata.estimator._keras_effects import keras_effects, writes
+from tpudata.estimator._keras_effects import KERAS_UPDATES, keras_effects
 from tpudata.estimator._keras_state import fresh_keras_state
 from tpudata.estimator._optimizer import require_cross_shard
 from tpudata.estimator._program import Program, joined_shape
-from tpudata.estimator._random_draws import drawn_by_step
 from tpudata.estimator._random_graph import draw_by_step
-from tpudata.estimator._replay import Replay, handles_on_replica
-from tpudata.estimator._variables import Requests, VariableInfo, reuse
+from tpudata.estimator._replay import Replay, handles_on_replica, replica_number
+from tpudata.estimator._traced_step import Traced, build_needed, first_values
+from tpudata.estimator._variables import Requests, reuse
 
-# Of operations that are not the model's, so that they take none of its names.
-_SCOPE = "tpudata_summary"
-_CREATE_WRITER = "CreateSummaryFileWriter"
-_WRITER_UPKEEP = (_CREATE_WRITER, "FlushSummaryWriter")
+_log = logging.getLogger("tpudata")
 
 
 class TrainProgram(Program):
@@ -41,9 +39,6 @@ class TrainProgram(Program):
         super().__init__(*args, **kwargs)
         if self._topology.is_sharded:
             require_cross_shard(self.blueprint)
-        if not self._is_copied:
-            _require_plain_first_values(self.blueprint.variables)
-            self._require_fetched_effects()
         self._by_key = {info.key: (info, self.variables[info.name]) for info in self.saved} | self.local.by_key
         self.checked = [
             info.name for info in self.saved if info.trainable and self.variables[info.name].dtype.is_floating
@@ -54,12 +49,13 @@ class TrainProgram(Program):
         if self.uses_tf_summary and self._is_copied:
             self._make_writer()
         self._host_call = self._make_host_call()
+        self._warn_of_unused_updates()
         self._renew()
 
     def _renew(self) -> None:
         # A step that was built for these tensors stays: they have the same names in every trace.
-        if self._built_for != self._fetched:
-            self._built_for = self._fetched
+        if self._built_for != self._values:
+            self._built_for = self._values
             self._loops: dict[Any, Callable[..., Any]] = {}
         self._newest: tuple[Any, Callable[..., Any]] | None = None
 
@@ -73,30 +69,44 @@ class TrainProgram(Program):
         """Whether tf.compat.v1.summary makes summaries of its own; beside a writer of tf.summary, a tf.function has it use that."""
         return self._is_copied or not self.uses_tf_summary
 
+    def _own_operations(self) -> list[Any]:
+        return [*effects_of_training(self.blueprint, self._summary_writes), self.spec.loss.op]
+
+    def _warn_of_unused_updates(self) -> None:
+        with self.blueprint.graph.as_default():
+            host = [item.op for item in tf.nest.flatten(self._host_tensors(self.spec))]
+        names = unused_updates(self.blueprint, [*self._own_operations(), *host])
+        if names:
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            _log.warning(
+                "model_fn: train_op does not depend on the update %r%s in UPDATE_OPS, so training steps do not run it, as in the "
+                "original TPUEstimator: batch norm keeps its first averages. Use train_op = tf.group(train_op, "
+                "*tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)).",
+                names[0],
+                more,
+            )
+
     def _build_scratch(self, features: Any, labels: Any) -> Any:
         # tf.summary does nothing without a writer. This one writes nothing in the scratch graph itself.
-        with tf.name_scope(_SCOPE):
+        with tf.name_scope(SUMMARY_SCOPE):
             writer = tf.summary.create_file_writer(self._summaries_dir)
             self._step = tf.compat.v1.placeholder(tf.int64, [], name="step")
             self._record = tf.compat.v1.placeholder(tf.bool, [], name="record")
             step = self._step + 1
-        operations = tf.compat.v1.get_default_graph().get_operations()
-        handle = next(item for item in operations if item.type == "SummaryWriter")
         with writer.as_default(step=step), tf.summary.record_if(self._record):
             spec = self._build(features, labels)
-        takers = handle.outputs[0].consumers()
-        self._writes = [item for item in takers if item.type not in _WRITER_UPKEEP]
-        self.uses_tf_summary = bool(self._writes)
+        self._summary_writes = summary_writes(tf.compat.v1.get_default_graph())
+        self.uses_tf_summary = bool(self._summary_writes)
         return spec
 
     def _make_writer(self) -> None:
         """Open the event file for what model_fn gives to tf.summary, and find out how it is flushed."""
         graph = self.blueprint.graph
         (handle,) = {
-            tensor.name for item in self._writes for tensor in item.inputs if tensor.op.type == "SummaryWriter"
+            tensor.name for item in self._summary_writes for tensor in item.inputs if tensor.op.type == "SummaryWriter"
         }
         writer = graph.get_tensor_by_name(handle)
-        create = [item for item in writer.consumers() if item.type == _CREATE_WRITER]
+        create = [item for item in writer.consumers() if item.type == CREATE_WRITER]
         with graph.as_default():
             flush = tf.raw_ops.FlushSummaryWriter(writer=writer)
         self._on_host(Replay(self.blueprint, (), create))
@@ -111,7 +121,7 @@ class TrainProgram(Program):
         # To compare specs at each loop would take its time.
         if self._newest is None or self._newest[0] is not iteration:
             spec = iteration.spec
-            key = spec, self._asked_to_run
+            key = spec, self._effects
             if key not in self._loops:
                 arguments = [*iteration.tensors, tf.constant(0), tf.constant(False)]
                 signature = [tf.TensorSpec(item.shape, item.dtype) for item in arguments]
@@ -179,15 +189,14 @@ class TrainProgram(Program):
         """Return a step that computes what the scratch graph needs for the spec, on one replica."""
         with self.blueprint.graph.as_default():
             loss = tf.reshape(tf.cast(self.spec.loss, tf.float32), [])
-            train_op = tf.group(self.spec.train_op)
             host = self._host_tensors(self.spec)
         # Of a condition in a graph, only what its results need is run: they are asked for, too.
         kinds = (tf.resource, tf.variant)
-        written = [tensor for item in self._writes for tensor in item.outputs if tensor.dtype not in kinds]
+        written = [tensor for item in self._summary_writes for tensor in item.outputs if tensor.dtype not in kinds]
         replay = Replay(
             self.blueprint,
             (loss, self._fetched_tensors(), host, written),
-            [*keras_effects(self.blueprint), *self._writes, train_op, *self._operations_to_run()],
+            [*effects_of_training(self.blueprint, self._summary_writes), *self._operations_to_run()],
             [self._step, self._record],
             rewrite=functools.partial(draw_by_step, step=self._step.op.name),
         )
@@ -204,58 +213,64 @@ class TrainProgram(Program):
 
         return step
 
-    def _require_fetched_effects(self) -> None:
-        """Check that all changes of variables are part of train_op: on several replicas all run, on one those that it waits for.
-
-        Raises:
-            ModelFnValueError: one is not.
-        """
-        with self.blueprint.graph.as_default():
-            roots = [tf.group(self.spec.train_op), tf.convert_to_tensor(self.spec.loss)]
-        runs = Replay(self.blueprint, roots[1], [roots[0]]).operations | {*keras_effects(self.blueprint)}
-        for operation in writes(self.blueprint):
-            if operation not in runs:
-                raise ModelFnValueError(
-                    f"model_fn changes a variable by {operation.name!r}, which train_op does not wait for: on one device it "
-                    "does not run. Make train_op under tf.control_dependencies of it, as of tf.compat.v1.GraphKeys.UPDATE_OPS, "
-                    "or leave it out."
-                )
-
     def _traced_step(self, names: tuple[str, ...]) -> Callable[..., Any]:
         """Return a step that calls model_fn again, once for each replica."""
+        counterparts = Counterparts(self.blueprint, names, self._asked_to_run)
+
+        def step(record_now: Any, features: Any, labels: Any) -> Any:
+            trace = functools.partial(self._trace_replicas, counterparts)
+            steps_done = self.variables["global_step"].read_value()
+            given = (record_now, features) if labels is None else (record_now, features, labels)
+            return build_needed(trace, given, steps_done)
+
+        return step
+
+    def _trace_replicas(self, counterparts: Counterparts, record_now: Any, features: Any, labels: Any = None) -> Traced:
+        """Trace the step of all replicas into the default graph."""
         requests = Requests()
-        counterparts = Counterparts(self.blueprint, names)
+        effects: list[Any] = []
+        setup: list[Any] = []
+        of_keras: list[str] = []
+        replicas: dict[str, int] = {}
 
         def run(record_now: Any, features: Any, labels: Any) -> Any:
             self._set_shapes((features, labels))
             with reuse(self._by_key, requests, self._seed) as trace, self._summaries(record_now):
                 spec = self._build(features, labels)
-            fetched = counterparts.find(trace.operations(), (features, labels))
+                of_keras.extend(tf.compat.v1.get_collection(KERAS_UPDATES))
+                setup.extend(tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.TABLE_INITIALIZERS))
+            made = trace.operations()
+            replicas.update(dict.fromkeys((item.name for item in made), replica_number()))
+            fetched = counterparts.find(made, (features, labels))
+            effects.extend(counterparts.find_operations(made))
             host = self._host_tensors(spec)
             # The loss waits for the update, and the next step's test for the loss: steps never overlap.
             with tf.control_dependencies([tf.group(spec.train_op)]):
                 loss = tf.reshape(tf.cast(spec.loss, tf.float32), [])
             return loss, fetched, host
 
-        def step(record_now: Any, features: Any, labels: Any) -> Any:
-            # The replicas take turns, so that none of them can tell what Keras' state was before all of them.
-            with fresh_keras_state(self._seed), drawn_by_step(self.variables["global_step"].read_value):
-                return self._strategy.run(run, args=(record_now, features, labels))
-
-        return step
+        # The replicas take turns, so these are entered once around all of them: the state of the process, such as Keras' and the
+        # warning filters, must be set back in the reverse order.
+        with (
+            fresh_keras_state(self._seed),
+            first_values(self.blueprint, self._by_name, self._strategy),
+            _without_hint_of_v1_summaries(),
+        ):
+            results = self._strategy.run(run, args=(record_now, features, labels))
+        graph = tf.compat.v1.get_default_graph()
+        effects += [*summary_writes(graph, self._summary_writer), *keras_effects(graph, of_keras)]
+        return Traced(results, effects, setup, replicas)
 
     @contextlib.contextmanager
     def _summaries(self, record: Any) -> Iterator[None]:
-        """Let tf.summary write while model_fn is traced, or not: those of v1 are written by the host."""
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Cannot activate TF2 compatibility support for TF1 summary ops")
-            if self._summary_writer is None:
-                yield
-                return
-            with tf.name_scope(_SCOPE):
-                step = tf.cast(tf.compat.v1.train.get_or_create_global_step(), tf.int64) + 1
-            with self._summary_writer.as_default(step=step), tf.summary.record_if(record):
-                yield
+        """Let tf.summary write while model_fn is traced if `record` is true; the host writes the summaries of v1."""
+        if self._summary_writer is None:
+            yield
+            return
+        with tf.name_scope(SUMMARY_SCOPE):
+            step = tf.cast(tf.compat.v1.train.get_or_create_global_step(), tf.int64) + 1
+        with self._summary_writer.as_default(step=step), tf.summary.record_if(record):
+            yield
 
     def flush(self) -> None:
         """Make what model_fn and host_call wrote visible to readers."""
@@ -281,20 +296,13 @@ class TrainProgram(Program):
         return element if self._specs[1] is not None else (element, None)
 
 
+@contextlib.contextmanager
+def _without_hint_of_v1_summaries() -> Iterator[None]:
+    """Ignore TensorFlow's warning that summaries of v1 are no-ops in a function."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Cannot activate TF2 compatibility support for TF1 summary ops")
+        yield
+
+
 def _empty(spec: Any) -> Any:
     return tf.zeros([] if spec.shape.rank is None else [size or 0 for size in spec.shape], spec.dtype)
-
-
-def _require_plain_first_values(variables: Sequence[VariableInfo]) -> None:
-    """Check that model_fn leaves first values alone: traced again for the step, it would assign them at every step.
-
-    Raises:
-        ModelFnValueError: `tf.train.init_from_checkpoint` or its like was called in model_fn.
-    """
-    for info in variables:
-        if info.first_value_changed:
-            raise ModelFnValueError(
-                f"model_fn gives the variable {info.name!r} another first value, as tf.train.init_from_checkpoint does, and "
-                "trains on several replicas. Call it in scaffold_fn: TPUEstimatorSpec(scaffold_fn=...), as a TPU has always "
-                "required."
-            )

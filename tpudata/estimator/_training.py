@@ -174,8 +174,10 @@ class _Run:
         self, iteration: Iteration, size: int, asked: Sequence[Any]
     ) -> tuple[int, bool, float, dict[str, Any]]:
         summaries, wanted = self._model_summaries, tensor_names(asked)
-        self._program.fetch((*asked, *summaries.step))
         is_due = self._progress.summarises(self.step + size)
+        # The step gives the rest in any case, so that it is built once.
+        of_summaries = [item for item in summaries.step if is_due or not self._program.has_effect(item)]
+        self._program.fetch((*asked, *of_summaries))
         if is_due:
             summaries.begin()
             wanted |= {item.name for item in summaries.step}

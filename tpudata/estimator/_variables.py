@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from tpudata.estimator._errors import ModelFnValueError
 from tpudata.estimator._graph_walk import needed_operations
+from tpudata.estimator._keras_effects import KerasConditions
 from tpudata.estimator._replica import Collections, merging
 
 Key = tuple[str, int]
@@ -66,11 +67,6 @@ class VariableInfo:
         """Name of the operation in the scratch graph that gives it its first value."""
         name: str = self.scratch.initializer.name
         return name
-
-    @property
-    def first_value_changed(self) -> bool:
-        """Whether something, such as `tf.train.init_from_checkpoint`, gave it another first value than it was made with."""
-        return self.initializer != self.made_with
 
     @property
     def is_local(self) -> bool:
@@ -125,6 +121,10 @@ class Blueprint:
         return {info.name: value for info, value in zip(variables, values, strict=True)}
 
 
+class _ScratchGraph(KerasConditions, tf.Graph):  # type: ignore[misc]  # TensorFlow is untyped
+    """A graph like those of v1."""
+
+
 def discover(function: Callable[..., Any], specs: Sequence[Any], seed: int | None) -> Blueprint:
     """Trace `function` in a scratch graph.
 
@@ -137,7 +137,7 @@ def discover(function: Callable[..., Any], specs: Sequence[Any], seed: int | Non
         Its variables and its result.
     """
     infos: list[VariableInfo] = []
-    graph = tf.Graph()
+    graph = _ScratchGraph()
     with graph.as_default():
         tf.compat.v1.set_random_seed(seed)
         arguments = tf.nest.map_structure(_placeholder, tuple(specs))

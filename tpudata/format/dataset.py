@@ -6,12 +6,16 @@ import dataclasses
 from collections.abc import Iterator
 
 import google_crc32c
+import numpy as np
+import numpy.typing as npt
 
 from tpudata.errors import CorruptionError, DatasetError
 from tpudata.format.example import Value, decode_example
 from tpudata.format.index import ShardIndex
+from tpudata.format.indexed_records import read_indexed
 from tpudata.format.layout import LABELS_NAME, index_name
-from tpudata.format.manifest import MANIFEST_NAME, Manifest, Shard
+from tpudata.format.manifest import MANIFEST_NAME, Manifest, Shard, Split
+from tpudata.format.quarantine import QUARANTINE_NAME, Quarantine
 from tpudata.format.tfrecord import read_records
 from tpudata.storage import storage_for
 from tpudata.tables import counted
@@ -24,10 +28,29 @@ class Dataset:
     Attributes:
         path: its folder, local or gs://.
         manifest: what is in it.
+        quarantine: damaged records that are left out.
     """
 
     path: str
     manifest: Manifest
+    quarantine: Quarantine = dataclasses.field(default_factory=Quarantine, kw_only=True)
+
+    def kept(self, split: str) -> Split:
+        """Return a split as readers have it: without the records in quarantine, and without shards of which nothing is left.
+
+        Raises:
+            DatasetError: there is no such split, or it has no records.
+        """
+        found = self.manifest.split(split)
+        counts = [(shard, shard.records - self.quarantine.of(shard).count) for shard in found.shards]
+        shards = tuple(dataclasses.replace(shard, records=count) for shard, count in counts if count)
+        if not shards:
+            raise DatasetError(f"{self.path}: split {split!r} has no records. Choose another split.")
+        return dataclasses.replace(found, shards=shards)
+
+    def kept_runs(self, shard: Shard) -> npt.NDArray[np.int64]:
+        """Return [first, last) of the runs of a shard's records that are not in quarantine: int64 [runs, 2]."""
+        return self.quarantine.of(shard).kept(shard.records)
 
     def shard_path(self, shard: Shard) -> str:
         """Full path of a shard."""
@@ -87,13 +110,23 @@ class Dataset:
     def examples(self, split: str) -> Iterator[dict[str, Value]]:
         """Yields the split's records in order, decoded to `{feature name: list of bytes, ints or floats}`.
 
+        Those in quarantine are left out.
+
         Raises:
             CorruptionError: a record is damaged; names file and offset.
         """
         for shard in self.manifest.split(split).shards:
             path = self.shard_path(shard)
-            for offset, record in read_records(path, self.manifest.compression):
+            is_whole = shard.name not in self.quarantine.shards
+            records = read_records(path, self.manifest.compression) if is_whole else self._kept_records(shard)
+            for offset, record in records:
                 yield decode_example(record, path=path, offset=offset)
+
+    def _kept_records(self, shard: Shard) -> Iterator[tuple[int, bytes]]:
+        """Yield (byte offset, data) of a shard's records that are not in quarantine."""
+        runs, index, path = self.kept_runs(shard), self.index(shard), self.shard_path(shard)
+        for first, last in runs.tolist():
+            yield from read_indexed(path, index, first, last)
 
 
 def open_dataset(path: str) -> Dataset:
@@ -104,6 +137,7 @@ def open_dataset(path: str) -> Dataset:
 
     Raises:
         DatasetError: the folder has no manifest, or not one that this version reads.
+        CorruptionError: the list of records in quarantine is damaged.
     """
     storage = storage_for(path)
     manifest_path = storage.join(path, MANIFEST_NAME)
@@ -111,4 +145,9 @@ def open_dataset(path: str) -> Dataset:
         raise DatasetError(
             f"{path} has no {MANIFEST_NAME}, so it is not a complete dataset. Name a folder that `tpudata convert` has finished."
         )
-    return Dataset(path, Manifest.from_bytes(storage.read(manifest_path), manifest_path))
+    manifest = Manifest.from_bytes(storage.read(manifest_path), manifest_path)
+    quarantine_path = storage.join(path, QUARANTINE_NAME)
+    if storage.stat(quarantine_path) is None:
+        return Dataset(path, manifest)
+    quarantine = Quarantine.from_bytes(storage.read(quarantine_path), quarantine_path)
+    return Dataset(path, manifest, quarantine=quarantine)

@@ -106,7 +106,15 @@ def check_unmasked(name: str, value: Any) -> None:
 
 
 def encode_entry(name: str, value: Any) -> bytes:
-    """The same of one feature."""
+    """Return the entry of one feature, such as `encode_entries` returns of several.
+
+    Args:
+        name: of the feature.
+        value: its value or values, as `encode_example` takes them.
+
+    Raises:
+        FeatureError: the value is of another kind.
+    """
     kind = type(value)
     entry: bytes
     if kind is int:

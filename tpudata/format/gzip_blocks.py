@@ -1,14 +1,15 @@
 """Shards that are compressed with gzip, and that can be entered at every block all the same.
 
-The file is one gzip member (RFC 1952), which any reader of gzip reads from its start:
+Each block of records is a separate gzip member (RFC 1952), with nothing between or around the members, so that any reader of gzip
+reads the file from its start. A member:
 
     bytes    what
     10       header, always the same: no name and no time
-    ...      one deflate stream (RFC 1951) of all records
-    8        CRC-32 and length of what was compressed, as gzip has them
+    ...      a deflate stream (RFC 1951) of the block's records
+    4        CRC-32 of the block's records, uint32 little-endian
+    4        their size in bytes modulo 2**32, uint32 little-endian
 
-Behind each block of records the stream is flushed in full: what follows does not refer to what came before, and begins on a byte.
-So `zlib.decompressobj(-15)` unpacks any run of blocks from its bytes alone. The index says where each block begins.
+The index says where each block begins: the bytes of any run of blocks are a gzip file, with checksums.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ GZIP = "gzip"
 # The fastest: JPEGs and pixels come out as large at any level; English text a sixth larger than at level 6, in a fifth of its
 # time.
 _LEVEL = 1
+# Added to zlib's window bits: one member of gzip.
+_GZIP_MEMBER = 16
 # Magic, deflate, no flags, no time, "fastest", unknown system: the same bytes wherever a worker runs.
 HEADER = b"\x1f\x8b\x08\0\0\0\0\0\x04\xff"
 _TRAILER = struct.Struct("<II")
-# The stream ends with an empty block of two bytes.
-ENDING_BYTES = 2 + _TRAILER.size
 
 
 class GzipBlockWriter:
@@ -48,31 +49,34 @@ class GzipBlockWriter:
     def __init__(self, file: BinaryIO) -> None:
         self.size = self.crc32c = 0
         self._file = file
-        self._packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
-        self._unpacked_size = self._unpacked_crc = 0
-        self._write(HEADER)
         self.offsets = [self.size]
+        self._packer = _packer()
+        self._unpacked_size = self._unpacked_crc = 0
 
     def write(self, pieces: Iterable[bytes]) -> None:
-        """Compresses what belongs to the current block."""
-        for piece in pieces:
+        """Compress what belongs to the current block."""
+        for piece in filter(None, pieces):
+            if not self._unpacked_size:
+                self._write(HEADER)
             self._unpacked_size += len(piece)
             self._unpacked_crc = zlib.crc32(piece, self._unpacked_crc)
             self._write(self._packer.compress(piece))
 
     def end_block(self) -> None:
-        """Ends the current block."""
-        self._write(self._packer.flush(zlib.Z_FULL_FLUSH))
-        self.offsets.append(self.size)
-
-    def finish(self) -> None:
-        """Ends the stream, behind a finished block."""
+        """End the current block, to which something was written."""
         self._write(self._packer.flush() + _TRAILER.pack(self._unpacked_crc, self._unpacked_size & 0xFFFFFFFF))
+        self.offsets.append(self.size)
+        self._packer = _packer()
+        self._unpacked_size = self._unpacked_crc = 0
 
     def _write(self, data: bytes) -> None:
         self._file.write(data)
         self.size += len(data)
         self.crc32c = google_crc32c.extend(self.crc32c, data)
+
+
+def _packer() -> zlib._Compress:
+    return zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
 
 
 def check_compression(compression: str | None) -> None:
@@ -82,20 +86,29 @@ def check_compression(compression: str | None) -> None:
 
 
 def unpack_blocks(data: bytes, size: int) -> bytes:
-    """Unpacks one block, or several that stand one behind the other.
+    """Unpack one block, or several that stand one after the other.
 
     Args:
         data: their bytes in the file.
         size: number of bytes that they unpack to.
 
     Raises:
-        ValueError: they do not; says why.
+        ValueError: they do not, or a checksum does not fit; says why.
     """
-    try:
-        # One byte more than is due shows that there is too much, without unpacking all of it.
-        unpacked = zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, size + 1)
-    except zlib.error as error:
-        raise ValueError(str(error)) from None
-    if len(unpacked) != size:
-        raise ValueError(f"{'more than ' if len(unpacked) > size else ''}{min(len(unpacked), size)} of {size} bytes")
-    return unpacked
+    parts, left = [], size
+    while data:
+        unpacker = zlib.decompressobj(zlib.MAX_WBITS | _GZIP_MEMBER)
+        try:
+            # One byte more than is due shows that there is too much, without unpacking all of it.
+            part = unpacker.decompress(data, left + 1)
+        except zlib.error as error:
+            raise ValueError(str(error)) from None
+        if len(part) > left or not unpacker.eof:
+            is_more = len(part) > left
+            raise ValueError(f"{'more than ' if is_more else ''}{size - left + min(len(part), left)} of {size} bytes")
+        parts.append(part)
+        left -= len(part)
+        data = unpacker.unused_data
+    if left:
+        raise ValueError(f"{size - left} of {size} bytes")
+    return b"".join(parts)

@@ -9,7 +9,7 @@
     4          CRC-32C of the shard's file, uint32
     4          B, records per block, uint32
     4          S, size of the summary in bytes, uint32
-    4          compression, uint32: 0 none, 1 gzip (see tpudata.format.gzip_blocks)
+    4          compression, uint32: 0 none, 2 gzip (see tpudata.format.gzip_blocks; 1 was another form of it)
     8 (N + 1)  byte offset of each record's header, then the size of all records with their frames, uint64
     4 K        CRC-32C of the bytes of each block, headers and footers included, uint32
     8 (K + 1)  only with gzip: byte offset in the file at which each block begins, then where the last one ends, uint64
@@ -42,12 +42,15 @@ from tpudata.tables import counted
 
 MAGIC = b"TPUDIDX2"
 _ANY_MAGIC = b"TPUDIDX"
-_COMPRESSIONS = (None, GZIP)
+_COMPRESSIONS: dict[int, str | None] = {0: None, 2: GZIP}
 # A block is what a reader takes and checks at once: large enough that the checksum's cost per record vanishes, small
 # enough that a few blocks of 100 kB images fit a buffer.
 BLOCK_RECORDS = 64
 _HEAD = struct.Struct("<8sQQIIII")
 _CRC = struct.Struct("<I")
+# The offsets of the records stand after the head.
+HEAD_BYTES = _HEAD.size
+OFFSET_BYTES = 8
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -122,7 +125,7 @@ class ShardIndex:
             self.shard_crc32c,
             self.block_records,
             len(summary),
-            _COMPRESSIONS.index(self.compression),
+            next(code for code, name in _COMPRESSIONS.items() if name == self.compression),
         )
         block_offsets = b"" if self.block_offsets is None else self.block_offsets.astype("<u8").tobytes()
         offsets, block_crc32c = self.offsets.astype("<u8").tobytes(), self.block_crc32c.astype("<u4").tobytes()
@@ -152,10 +155,9 @@ class ShardIndex:
         if google_crc32c.value(body) != crc:
             raise CorruptionError(path, 0, "the checksum of the index does not fit")
         _, records, shard_bytes, shard_crc32c, block_records, summary_bytes, compression = _HEAD.unpack_from(body)
-        if not block_records or compression >= len(_COMPRESSIONS):
-            raise CorruptionError(
-                path, 0, f"blocks of {counted(block_records, 'record')}, compression {compression}: no such index"
-            )
+        if not block_records or compression not in _COMPRESSIONS:
+            found = f"blocks of {counted(block_records, 'record')}, compression {compression}"
+            raise CorruptionError(path, 0, f"{found}: this tpudata writes no such index. Convert the dataset again")
         blocks, packed = -(-records // block_records), _COMPRESSIONS[compression] is not None
         expected = _HEAD.size + 8 * (records + 1) + 4 * blocks + 8 * (blocks + 1) * packed + summary_bytes
         if len(body) != expected:

@@ -5,6 +5,7 @@ DIR/train-a001-00000-of-00003.tfrecord   those that the first append added, and 
 DIR/index/train-00000-of-00012.index     their indexes, see tpudata.format.index
 DIR/index/train-00000-of-00012.keys      what they were made from, see tpudata.format.keys
 DIR/index/train-00000-of-00012.idx       if asked for, an index for NVIDIA DALI, see tpudata.format.dali_index
+DIR/index/quarantine.json                if some are damaged, which records readers leave out, see tpudata.format.quarantine
 DIR/rejects/train-00000-of-00012.jsonl   the inputs of a shard that were refused, a JSON object each; no file where there are none
 DIR/rejects/listing-0123456789ab.jsonl   refused inputs that are of no shard
 DIR/labels.txt                           class names, a line each
@@ -36,7 +37,14 @@ _LISTING_REJECTS = re.compile(r"listing-[0-9a-f]+\.jsonl")
 
 
 def shard_name(split: str, number: int, count: int, suffix: str = PLAIN_SUFFIX) -> str:
-    """Return the file name of a split's shard, such as `train-00000-of-00012.tfrecord`."""
+    """Return the file name of a split's shard, such as `train-00000-of-00012.tfrecord`.
+
+    Args:
+        split: name of the split.
+        number: of the shard, from 0.
+        count: number of shards of the split.
+        suffix: ending of the name.
+    """
     return f"{split}-{number:05d}-of-{count:05d}{suffix}"
 
 

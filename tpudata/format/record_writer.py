@@ -116,7 +116,6 @@ class RecordWriter:
             return Written(offsets, blocks, self._block_records, int(offsets[-1]), crc, None)
         if len(sizes) % self._block_records:
             self._end_block(self._packed)
-        self._packed.finish()
         block_offsets = np.array(self._packed.offsets, np.uint64)
         return Written(offsets, blocks, self._block_records, self._packed.size, self._packed.crc32c, block_offsets)
 

@@ -26,7 +26,17 @@ def write_shard(
     dali_index: bool = False,
     replace: bool = True,
 ) -> Shard:
-    """Write a shard and its index into a dataset's folder; see `write_shard_files`, which also returns the files."""
+    """Write a shard and its index into a dataset's folder, and return the shard; raises what `write_shard_files` raises.
+
+    Args:
+        folder: the dataset's folder.
+        name: the shard's file name, see `shard_name`.
+        records: serialised records, each whole or in parts, consumed once.
+        summary: called after the last record: what the index should say about them, a JSON object.
+        compression: None, or `"gzip"`.
+        dali_index: also write the index for DALI, which takes no compression.
+        replace: whether a shard of other bytes may be there already; see `Storage.create`.
+    """
     return write_shard_files(
         folder, name, records, summary, compression=compression, dali_index=dali_index, replace=replace
     )[0]

@@ -11,7 +11,6 @@ from tpudata.errors import CorruptionError, StorageError, StorageUnavailableErro
 from tpudata.format.dali_index import dali_index
 from tpudata.format.defect import Defect
 from tpudata.format.example import MAX_EXAMPLE_BYTES, Value, decode_example
-from tpudata.format.gzip_blocks import ENDING_BYTES, HEADER
 from tpudata.format.index import ShardIndex
 from tpudata.format.layout import dali_index_name, index_name
 from tpudata.format.manifest import Manifest, Shard
@@ -71,9 +70,9 @@ class ShardCheck:
                 return
             with storage.open(path) as file:
                 if index is not None and index.compression is not None:
-                    steps = walk.blocks(file, index, self._problems)
+                    steps = walk.blocks(file, index, self.problems)
                 else:
-                    steps = walk.records(file, entry.size, self._problems)
+                    steps = walk.records(file, entry.size, self.problems)
                 for defects in steps:
                     yield from defects
                     if progress and walk.read - reported >= _PROGRESS_BYTES:
@@ -106,7 +105,7 @@ class ShardCheck:
         try:
             for offset, data in read_records(path, self._manifest.compression):
                 records += 1
-                yield from (Defect(path, offset, problem + UNPACKED) for problem in self._problems(path, offset, data))
+                yield from (Defect(path, offset, problem + UNPACKED) for problem in self.problems(path, offset, data))
         except CorruptionError as error:
             yield Defect(path, error.offset, f"{error.reason}; what follows is not checked")
             return
@@ -119,7 +118,7 @@ class ShardCheck:
         if crc != shard.crc32c:
             yield Defect(path, 0, f"the checksum of the file is {crc:08x}, the manifest says {shard.crc32c:08x}")
 
-    def _problems(self, path: str, offset: int, data: bytes) -> list[str]:
+    def problems(self, path: str, offset: int, data: bytes) -> list[str]:
         """What is wrong with the content of a record."""
         if len(data) > MAX_EXAMPLE_BYTES:
             return [f"the record has {len(data)} bytes; a tf.train.Example has {MAX_EXAMPLE_BYTES} at most"]
@@ -170,7 +169,7 @@ def _is_in_order(index: ShardIndex) -> bool:
         return bool(index.offsets[-1] == index.shard_bytes)
     blocks = index.block_offsets.astype(np.int64)
     ends = (int(blocks[0]), int(blocks[-1]))
-    return ends == (len(HEADER), index.shard_bytes - ENDING_BYTES) and bool((np.diff(blocks) > 0).all())
+    return ends == (0, index.shard_bytes) and bool((np.diff(blocks) > 0).all())
 
 
 def _described(records: int, size: int, crc32c: int, compression: str | None) -> str:

@@ -24,6 +24,7 @@ from tpudata.format.layout import (
 )
 from tpudata.format.manifest import MANIFEST_NAME, Manifest, Shard, checksum_fits
 from tpudata.format.metadata import metadata_names_of
+from tpudata.format.quarantine import QUARANTINE_NAME, Quarantine
 from tpudata.format.shard_check import ExampleCheck, ShardCheck
 from tpudata.format.tokenizer_file import tokenizer_file
 from tpudata.format.verify_shards import shard_defects
@@ -75,6 +76,7 @@ def verify(
     yield from _beside(folder, manifest)
     yield from _too_much(folder, manifest, shards)
     yield from _rejects(folder, manifest)
+    yield from _quarantine(folder, shards)
     if manifest.keys:
         yield from _keys(folder, manifest, shards)
     yield from shard_defects(ShardCheck(folder, manifest, example_check), shards, workers, progress)
@@ -176,9 +178,29 @@ def _too_much(folder: str, manifest: Manifest, shards: list[Shard]) -> Iterator[
     if manifest.dali_index:
         names.append(dali_index_name)
     indexes = {storage.join(folder, name(shard.name)) for shard in shards for name in names}
+    indexes.add(storage.join(folder, QUARANTINE_NAME))
     for entry in _listed(folder, INDEX_FOLDER):
         if entry.path not in indexes:
             yield Defect(entry.path, None, "should not be there: the manifest lists no shard of this name")
+
+
+def _quarantine(folder: str, shards: list[Shard]) -> Iterator[Defect]:
+    """What is wrong with the list of records that are left out."""
+    storage = storage_for(folder)
+    path = storage.join(folder, QUARANTINE_NAME)
+    if storage.stat(path) is None:
+        return
+    try:
+        found = Quarantine.from_bytes(storage.read(path), path)
+    except CorruptionError as error:
+        yield Defect(path, error.offset, error.reason)
+        return
+    written = {(shard.name, shard.crc32c) for shard in shards}
+    for name, shard in found.shards.items():
+        if (name, shard.crc32c) not in written:
+            yield Defect(
+                path, 0, f"{name} is not the shard in which damage was found. Run tpudata verify --quarantine again"
+            )
 
 
 def _keys(folder: str, manifest: Manifest, shards: list[Shard]) -> Iterator[Defect]:

@@ -12,18 +12,20 @@ from tpudata._tensorflow import require_tensorflow
 
 require_tensorflow("tpudata.input (make_input_fn)")
 
-from tpudata.input.augment import RandAugment  # noqa: E402
-from tpudata.input.crop import CentreCrop, TrainCrop  # noqa: E402
+from tpudata.input.dataset.record_files import FixedLengthRecordFiles, TextLineFiles, TFRecordFiles  # noqa: E402
+from tpudata.input.image.augment import RandAugment  # noqa: E402
+from tpudata.input.image.crop import CentreCrop, TrainCrop  # noqa: E402
+from tpudata.input.image.mix import CutMix, MixUp  # noqa: E402
+from tpudata.input.image.normalize import Normalize  # noqa: E402
 from tpudata.input.input_fn import make_input_fn  # noqa: E402
 from tpudata.input.keras_batches import as_keras  # noqa: E402
-from tpudata.input.mix import CutMix, MixUp  # noqa: E402
-from tpudata.input.normalize import Normalize  # noqa: E402
 from tpudata.input.numpy_batches import as_numpy  # noqa: E402
-from tpudata.input.record_files import FixedLengthRecordFiles, TextLineFiles, TFRecordFiles  # noqa: E402
+from tpudata.input.options.service import DataService  # noqa: E402
 
 __all__ = [
     "CentreCrop",
     "CutMix",
+    "DataService",
     "FixedLengthRecordFiles",
     "MixUp",
     "Normalize",

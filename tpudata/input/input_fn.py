@@ -12,25 +12,26 @@ from typing import Any, Literal, Protocol
 
 import tensorflow as tf
 
+from tpudata._gcs_blocks import warn_of_large_blocks
 from tpudata.errors import TpudataError, UsageError
-from tpudata.input.augment import RandAugment
-from tpudata.input.bucket_pipeline import BucketPipeline
-from tpudata.input.cache import plan_cache
-from tpudata.input.collection import keep_iterators
-from tpudata.input.crop import CentreCrop, TrainCrop
-from tpudata.input.first_record import check_first_record
-from tpudata.input.hosts import find_rows
-from tpudata.input.image_options import ImageOptions
+from tpudata.input.dataset.first_record import check_first_record
+from tpudata.input.dataset.open_data import Data, check_plain, fields_of, open_data
+from tpudata.input.dataset.plain_dataset import PlainDataset
+from tpudata.input.dataset.record_files import TFRecordFiles
+from tpudata.input.graph.bucket_pipeline import BucketPipeline
+from tpudata.input.graph.cache import plan_cache
+from tpudata.input.graph.pipeline import BATCHES_AHEAD, Pipeline
+from tpudata.input.image.augment import RandAugment
+from tpudata.input.image.crop import CentreCrop, TrainCrop
+from tpudata.input.image.mix import CutMix, MixUp
+from tpudata.input.image.normalize import Normalize
 from tpudata.input.maps import PARALLEL, as_written
-from tpudata.input.mix import CutMix, MixUp
-from tpudata.input.normalize import Normalize
-from tpudata.input.open_data import Data, check_plain, fields_of, open_data
-from tpudata.input.options import Options
-from tpudata.input.pipeline import BATCHES_AHEAD, Pipeline
-from tpudata.input.plain_dataset import PlainDataset
-from tpudata.input.record_files import TFRecordFiles
-from tpudata.input.sequence import SequenceOptions
-from tpudata.input.token_names import TokenNames, check_token_names, renamed
+from tpudata.input.options.hosts import find_rows
+from tpudata.input.options.image_options import ImageOptions
+from tpudata.input.options.options import Options
+from tpudata.input.options.service import DataService
+from tpudata.input.text.sequence import SequenceOptions
+from tpudata.input.text.token_names import TokenNames, check_token_names, renamed
 
 # TensorFlow numbers the rows of a batch in int32.
 _MAX_BATCH = 2**31 - 1
@@ -74,8 +75,7 @@ def make_input_fn(
     seed: int | None = None,
     cache: bool | str | os.PathLike[str] = False,
     weights: Literal["feature", "sample_weight"] = "feature",
-    verify_checksums: bool = True,
-    max_corrupt: int = 0,
+    service: DataService | None = None,
 ) -> InputFn:
     """Makes an input_fn that feeds a split of a dataset in batches of one static shape.
 
@@ -119,35 +119,37 @@ def make_input_fn(
         sequence_length: pads every record's token ids (layout tokens) to so many, int32 [B, sequence_length], with a mask,
             int32 of 1 for tokens and 0 for padding: `features["attention_mask"]` for `input_ids`, otherwise "NAME_mask" for
             "NAME_ids"; a mask that is stored stays. Masks, token_type_ids, segment_ids and positions have 0 for padding. A longer
-            record is an error, which names it.
+            record is an error.
         buckets: several such lengths, ascending, such as (64, 128, 256). All records of a batch are of one bucket, the smallest
             that takes them. B is the batch of the longest; one of L tokens has B times longest // L rows. The shapes in
             `element_spec` are None where batches differ. The first call of input_fn reads all records once, to learn their lengths.
         truncate: cut records that are longer, instead of an error.
         pad_id: stands for a token in padding; None takes the tokenizer's from the manifest, or else 0.
-        targets: labels are the token behind each one of `input_ids`, int32 [B, L], and `features["token_weights"]`, float32
+        targets: labels are the token after each one of `input_ids`, int32 [B, L], and `features["token_weights"]`, float32
             [B, L], is 1 where there is one; 0 at the end of a row, a packed document or the text, in padding, and in
             evaluation's padded rows. By default for the layouts sequences and packed, unless `features` is given.
         token_names: "maxtext" or "t5x" yields one dict without labels, under the names and conventions of that project's trainer,
             such as `inputs`, `inputs_segmentation` and `targets`: docs/feed_text.md has them all.
+        parse: `parse(records)` takes records apart, of any kind: it gets a batch of them, string [n], and returns features, or
+            (features, labels), tensors [n, ...] of static shapes. No other argument then says what is read of a record.
         transform: `transform(features, labels)` (or `transform(features)` where there are no labels), called in
             `tf.data.Dataset.map` with single records, their images cropped and scaled, before they are batched; returns
             (features, labels), or features where there are no labels. Where it has an argument named `seed`, it gets int32 [2]
             for `tf.random.stateless_*` and `tf.image.stateless_*`: another one for each record and epoch, the same one after a
             restart and on any host.
         shuffle_buffer: how many records are held to be mixed, over all hosts, 1 for no more than the chunks' order. By default as
-            many as fit 256 MiB as stored, and at least 1,024. Where all fit, an epoch is a true permutation. Where they do not,
-            chunks of 0.25 to 0.5 MB (of tokens 1 to 2 MB, of gzip at least 64 records) are permuted, and the records in a window
-            over 32 places of that order.
+            many as fit 96 MiB as stored, and at least 1,024. If all fit, an epoch is a true permutation. Otherwise chunks of 0.5 to
+            1 MB (of tokens 2 to 4 MB, of gzip at least 64 records) are permuted, and the records in a window over 32 places of that
+            order.
         seed: the same seed gives the same batches, with and without a cache; None draws one here, and logs it.
         cache: keeps decoded records, before `transform` and all that is drawn; with `crop`, images as they are stored. True in
-            memory, "auto" in memory where they take at most a quarter of what is free, or the path of a local folder. The first
-            call of input_fn decodes them all. All datasets of this input_fn share them.
+            memory, "auto" in memory if they take at most a quarter of what is free, or the path of a local folder. In memory, they
+            are decoded when the first batch is asked for; into a folder, by the first call of input_fn. All datasets of this
+            input_fn share them.
         weights: where evaluation puts the weights: "feature" in `features["weights"]`; "sample_weight" yields
             (features, labels, weights); with targets in training too, the tokens' weights. For Keras, see `as_keras`.
-        verify_checksums: check every byte read against the index's and the records' checksums.
-        max_corrupt: how many different damaged records are skipped and logged before one is an error. In its place comes another
-            record; in evaluation with weight 0, so that it does not count.
+        service: `DataService("grpc://HOST:PORT", workers=8)` has the workers of a tf.data service read, decode and batch the
+            records, in the same order. They need the same paths, and `parse` and `transform` without Python functions.
 
     Returns:
         The input_fn.
@@ -158,11 +160,12 @@ def make_input_fn(
         UsageError: an argument is out of range or does not fit the dataset.
         MissingExtraError: TensorFlow is not installed.
 
-    A record that is damaged in the middle of a file ends the iteration with a `tf.errors.UnknownError` that tells file and offset.
-    So does one that is not as its features say, where numpy takes records apart. Where TensorFlow does, as beside encoded images,
-    the error is its `tf.errors.InvalidArgumentError`, which tells what does not fit and names no file. `as_numpy` raises
-    CorruptionError, DatasetError and FeatureError in their places.
-    The dataset calls Python, so it runs in the process that made it: each host of a pod needs a process of its own.
+    A damaged record ends the iteration with a `tf.errors.DataLossError`, and one that is not as its features say with a
+    `tf.errors.InvalidArgumentError`. `as_numpy` and the commands raise CorruptionError, which names file and offset, DatasetError
+    and FeatureError in their places.
+
+    The dataset is a graph without Python: it runs where TensorFlow places it, such as on a host of a pod or a tf.data service, and
+    `tf.train.Checkpoint(iterator=...)` saves and restores its iterators.
     """
     options = Options(
         training=training,
@@ -173,8 +176,7 @@ def make_input_fn(
         shuffle_buffer=shuffle_buffer,
         seed=_drawn_seed() if seed is None else seed,
         weights=weights,
-        verify_checksums=verify_checksums,
-        max_corrupt=max_corrupt,
+        service=service,
     )
     asked = SequenceOptions(sequence_length, buckets, truncate, pad_id, targets)
     if isinstance(extra_features, str):
@@ -186,8 +188,9 @@ def make_input_fn(
     if image_size is not None and crop is not None:
         raise UsageError(f"image_size={image_size}: crop={crop} has a size of its own. Leave one of them out.")
     dataset, split = open_data(data, split)
+    warn_of_large_blocks(dataset.shard_path(dataset.manifest.split(split).shards[0]))
     if isinstance(dataset, PlainDataset):
-        check_plain(dataset, cache, options.max_corrupt)
+        check_plain(cache)
     fields = fields_of(
         dataset,
         is_parsed_by_user=parse is not None,
@@ -208,7 +211,7 @@ def make_input_fn(
             f"cache={cache!r}: with buckets nothing is cached but what fits the window. Leave one of them out."
         )
     kept = cache if asked.buckets is None else False
-    plan = plan_cache(kept, split, dataset.manifest.split(split), fields, options.max_corrupt)
+    plan = plan_cache(kept, dataset, split, fields)
     if isinstance(dataset, PlainDataset) and isinstance(dataset.files, TFRecordFiles) and parse is None:
         check_first_record(dataset, fields)
     whole = Pipeline(dataset, split, fields, options, plan)
@@ -224,7 +227,6 @@ def make_input_fn(
         """
         rows = find_rows(_batch_size(params), params, _checked_context(input_context))
         first = _checked_step(start_step, rows.total)
-        keep_iterators()
         try:
             batches = pipeline.batches(rows, first)
             if token_names is None:

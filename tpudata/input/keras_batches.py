@@ -9,10 +9,10 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.errors import UsageError
-from tpudata.input.batch import WEIGHTS, named_leaves
+from tpudata.input.graph.batch import WEIGHTS, named_leaves
 from tpudata.input.input_fn import InputFn
 from tpudata.input.maps import PARALLEL, as_written
-from tpudata.input.sequence import TOKEN_WEIGHTS
+from tpudata.input.text.sequence import TOKEN_WEIGHTS
 
 
 def as_keras(

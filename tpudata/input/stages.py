@@ -6,32 +6,22 @@ import contextlib
 import dataclasses
 import os
 import time
-from collections import deque
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 
 from tpudata.error_text import reader_error
 from tpudata.errors import DatasetError
 from tpudata.format import Dataset
-from tpudata.input.chunks import Chunks, chunk_records
-from tpudata.input.hosts import Rows
-from tpudata.input.image_options import ImageOptions
+from tpudata.input.dataset.open_data import fields_of
+from tpudata.input.graph.records import Records
 from tpudata.input.input_fn import InputFn
-from tpudata.input.open_data import fields_of
-from tpudata.input.options import Options
-from tpudata.input.records import Records
-from tpudata.input.sequence import SequenceOptions
-from tpudata.input.source import Columns, Piece, Source
-from tpudata.input.training_order import TrainingOrder
+from tpudata.input.options.hosts import Rows
+from tpudata.input.options.image_options import ImageOptions
+from tpudata.input.options.options import Options
+from tpudata.input.text.sequence import SequenceOptions
 
-# As many reads under way as in feeding, and of that size where nothing is mixed.
-_READERS = 32
-_READ_BYTES = 1 << 20
 # Before a stage is measured, it runs for this share of the time: TensorFlow finds out how many threads it needs.
 _WARM_UP = 0.2
 
@@ -41,7 +31,7 @@ class Stage:
     """What feeding costs up to and with a stage.
 
     Attributes:
-        name: "read", "check", "parse", or that of an input_fn.
+        name: "read", "parse", or that of an input_fn.
         records: how many were taken.
         seconds: how long that took.
         cpu_seconds: of all threads of the process, user and system.
@@ -78,8 +68,7 @@ class Stage:
 class Stages:
     """Measures the stages of feeding a split, each with all that comes before it.
 
-    - read: records' bytes from the storage, and unpacked where they are compressed.
-    - check: and their checksums compared.
+    - read: records' bytes from the storage, their checksums compared, and unpacked if they are compressed.
     - parse: and taken apart, in the order in which they are fed; images stay encoded.
     - then what each input_fn does: images decoded, cropped and augmented, batches put together.
 
@@ -102,9 +91,7 @@ class Stages:
         self, dataset: Dataset, split: str, *, training: bool, sequences: SequenceOptions, batch_size: int
     ) -> None:
         self._dataset = dataset
-        self._split = split
         self._batch_size = batch_size
-        self._per_pass = None if training else dataset.manifest.split(split).records
         fields = fields_of(
             dataset,
             is_parsed_by_user=False,
@@ -116,11 +103,11 @@ class Stages:
         )
         options = Options(training, ImageOptions(), False, None, None, None, 0, "feature")
         self._records = Records(dataset, split, fields, options, None)
-        order = self._records.order(batch_size)
-        self.is_held = isinstance(order, TrainingOrder) and order.is_whole
+        self._per_pass = None if training else self._records.count
+        self.is_held = self._records.is_held
 
     def measure(self, input_fns: Mapping[str, InputFn], seconds: float) -> Iterator[Stage]:
-        """Yields the stages, one after the other.
+        """Yield the stages, one after the other.
 
         Args:
             input_fns: by name, made by `make_input_fn` for the split; each does more than the one before it.
@@ -131,47 +118,28 @@ class Stages:
             DatasetError: records cannot be parsed or decoded.
             StorageError: a file cannot be read.
         """
-        for name, verify in (("read", False), ("check", True)):
-            with ThreadPoolExecutor(_READERS, thread_name_prefix="tpudata-bench") as pool:
-                source = Source(self._dataset, self._split, _Unparsed(), verify=verify, max_corrupt=0)
-                yield _measured(name, self._pieces(source, pool), seconds)
+        yield _measured("read", self._taken(self._records.stored(), None), seconds)
         rows = Rows(self._batch_size, self._batch_size, 0, self._batch_size)
-        parsed = self._records.parsed(self._records.order(self._batch_size), rows, 0).prefetch(tf.data.AUTOTUNE)
-        yield _measured("parse", self._batches(parsed, self._records.group_rows(rows)), seconds)
+        parsed = self._records.batches(self._records.order(self._batch_size), rows, 0).prefetch(tf.data.AUTOTUNE)
+        yield _measured("parse", self._taken(parsed, self._batch_size), seconds)
         for name, input_fn in input_fns.items():
-            batches = self._batches(input_fn({"batch_size": self._batch_size}), self._batch_size)
-            yield _measured(name, batches, seconds)
+            batches = input_fn({"batch_size": self._batch_size})
+            yield _measured(name, self._taken(batches, self._batch_size), seconds)
 
-    def _pieces(self, source: Source, pool: ThreadPoolExecutor) -> Iterator[int]:
-        """Reads the split again and again, many pieces at a time; yields the records of each."""
-        under_way: deque[tuple[int, Future[Piece]]] = deque()
-        chunks = self._chunks()
-        try:
-            while True:
-                for first, last in chunks.pieces(0, chunks.records):
-                    under_way.append((last - first, pool.submit(source.read, first, last)))
-                    if len(under_way) >= 2 * _READERS:
-                        count, future = under_way.popleft()
-                        future.result()
-                        yield count
-        finally:
-            pool.shutdown(cancel_futures=True)
+    def _taken(self, dataset: tf.data.Dataset, rows: int | None) -> Iterator[int]:
+        """Take the elements of a dataset, again and again, and yield how many records each has, without padding.
 
-    def _chunks(self) -> Chunks:
-        """The split in pieces that are read at once; of compressed records, in whole blocks."""
-        shards = self._dataset.manifest.split(self._split).shards
-        index = self._dataset.index(shards[0])
-        length = chunk_records(index.records, max(1, int(index.offsets[-1]) // index.records), _READ_BYTES)
-        return Chunks.of([shard.records for shard in shards], max(length, index.block_records))
-
-    def _batches(self, dataset: tf.data.Dataset, rows: int) -> Iterator[int]:
-        """Takes the elements of a dataset, again and again; yields the records of each, without padding."""
+        Args:
+            dataset: what is taken.
+            rows: of each element; None if the elements are the numbers themselves.
+        """
         while True:
             left = self._per_pass
             try:
-                for _ in dataset:
-                    yield rows if left is None else min(rows, left)
-                    left = None if left is None else max(0, left - rows)
+                for element in dataset:
+                    taken = int(element) if rows is None else rows
+                    yield taken if left is None else min(taken, left)
+                    left = None if left is None else max(0, left - taken)
             except tf.errors.OpError as error:
                 known = reader_error(error)
                 if known is not None:
@@ -179,14 +147,6 @@ class Stages:
                 # TensorFlow puts its own traceback behind the message.
                 message = str(error.message).strip().splitlines()[0]
                 raise DatasetError(f"{self._dataset.path}: no batch could be made: {message}") from error
-
-
-class _Unparsed:
-    """Leaves records as they are read; see `Decoder`."""
-
-    def decode(self, data: bytes, bounds: npt.NDArray[np.int64], path: str, offset: int) -> Columns:  # noqa: ARG002
-        """No columns."""
-        return {}
 
 
 def _measured(name: str, parts: Iterator[int], seconds: float) -> Stage:

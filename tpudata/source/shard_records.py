@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import bisect
+import functools
 import itertools
-import struct
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from tpudata.errors import CorruptionError, DatasetError
+import numpy as np
+
+from tpudata.errors import CorruptionError
 from tpudata.format import Dataset, ShardIndex
-from tpudata.format.gzip_blocks import unpack_blocks
-from tpudata.format.tfrecord import FOOTER_BYTES, HEADER_BYTES, UNPACKED, masked_crc32c
+from tpudata.format.indexed_records import checked_data, read_block
 from tpudata.source.byte_cache import ByteCache
 from tpudata.storage import is_remote, storage_for
 
@@ -23,8 +24,6 @@ _REMOTE_READERS = 32
 # A gap up to this size is read along with its neighbours: cheaper than a second request. A disk needs no such thing.
 _REMOTE_GAP = 64 << 10
 _LARGEST_REQUEST = 8 << 20
-_HEADER = struct.Struct("<QI")
-_FOOTER = struct.Struct("<I")
 
 
 class Record(NamedTuple):
@@ -69,10 +68,12 @@ class ShardRecords:
     def __init__(self, dataset: Dataset, split: str) -> None:
         self._dataset = dataset
         self._split = split
-        self._shards = dataset.manifest.split(split).shards
-        if not self._shards:
-            raise DatasetError(f"{dataset.path}: split {split!r} has no records. Choose another split.")
-        self._ends = list(itertools.accumulate(shard.records for shard in self._shards))
+        kept = {shard.name: shard.records for shard in dataset.kept(split).shards}
+        self._shards = [shard for shard in dataset.manifest.split(split).shards if shard.name in kept]
+        self._ends = list(itertools.accumulate(kept.values()))
+        self._kept = {
+            n: dataset.kept_runs(shard) for n, shard in enumerate(self._shards) if kept[shard.name] < shard.records
+        }
         self._paths = [dataset.shard_path(shard) for shard in self._shards]
         self._indexes: ByteCache[int, ShardIndex] = ByteCache(_INDEX_CACHE_BYTES)
         self._blocks: ByteCache[tuple[int, int], bytes] = ByteCache(_BLOCK_CACHE_BYTES)
@@ -115,7 +116,12 @@ class ShardRecords:
         for place in sorted(range(len(numbers)), key=numbers.__getitem__):
             number = numbers[place]
             shard = bisect.bisect_right(self._ends, number)
-            record = number - (self._ends[shard] - self._shards[shard].records)
+            record = number - (self._ends[shard - 1] if shard else 0)
+            if shard in self._kept:
+                runs = self._kept[shard]
+                begins = np.cumsum(runs[:, 1] - runs[:, 0]) - (runs[:, 1] - runs[:, 0])
+                run = int(np.searchsorted(begins, record, "right")) - 1
+                record += int(runs[run, 0] - begins[run])
             start, stop = self._request(self._index(shard), record)
             joins = spans and spans[-1].shard == shard and start - end <= gap and stop - begin <= _LARGEST_REQUEST
             if not joins:
@@ -150,7 +156,7 @@ class ShardRecords:
         index, path = self._index(span.shard), self._paths[span.shard]
         frames = self._frames(span, index, path) if index.compression is None else self._unpacked(span, index, path)
         return [
-            Record(_checked_data(frame, path, int(index.offsets[record])), path, int(index.offsets[record]))
+            Record(checked_data(frame, path, int(index.offsets[record])), path, int(index.offsets[record]))
             for record, frame in zip(span.records, frames, strict=True)
         ]
 
@@ -166,33 +172,13 @@ class ShardRecords:
         frames = []
         for record in span.records:
             block = record // index.block_records
-            data = self._blocks.get((span.shard, block), lambda block=block: _block(path, index, block), len)  # type: ignore[misc]
+            read = functools.partial(read_block, path, index, block, is_checked=True)
+            data = self._blocks.get((span.shard, block), read, len)
             first = index.block_range(block)[0]
             frames.append(data[int(index.offsets[record]) - first : int(index.offsets[record + 1]) - first])
         return frames
 
 
-def _block(path: str, index: ShardIndex, block: int) -> bytes:
-    """Read and unpack one block of a compressed shard."""
-    (start, stop), (first, last) = index.file_range(block), index.block_range(block)
-    packed = storage_for(path).read_range(path, start, stop - start, is_checked=True)
-    try:
-        return unpack_blocks(packed, last - first)
-    except ValueError as error:
-        raise CorruptionError(path, first, f"the block of the record does not unpack: {error}{UNPACKED}") from None
-
-
 def _index_bytes(index: ShardIndex) -> int:
     # All arrays are views of the one file.
     return int(index.offsets.nbytes + index.block_crc32c.nbytes)
-
-
-def _checked_data(frame: bytes, path: str, offset: int) -> bytes:
-    """Return the data of one frame, after comparing length and checksums."""
-    length, length_crc = _HEADER.unpack_from(frame)
-    if masked_crc32c(frame[:8]) != length_crc or length != len(frame) - HEADER_BYTES - FOOTER_BYTES:
-        raise CorruptionError(path, offset, "the length of a record does not fit its checksum or the index")
-    data = frame[HEADER_BYTES:-FOOTER_BYTES]
-    if masked_crc32c(data) != _FOOTER.unpack_from(frame, len(frame) - FOOTER_BYTES)[0]:
-        raise CorruptionError(path, offset, f"the checksum of a record of {length} bytes does not fit")
-    return data

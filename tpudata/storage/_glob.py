@@ -53,7 +53,15 @@ def expand(pattern: str) -> Iterator[tuple[Entry, str]]:
 
 
 def expand_below(folder: str, parts: tuple[str, ...]) -> Iterator[tuple[Entry, str]]:
-    """What `expand` does, for a pattern that `split_pattern` has taken apart: here the folder's name has no wildcards."""
+    """What `expand` does, for a pattern that `split_pattern` has taken apart.
+
+    Args:
+        folder: what comes before the first wildcard.
+        parts: of the pattern after it, between slashes.
+
+    Raises:
+        StorageError: a folder cannot be listed.
+    """
     yield from _walk(folder, "", parts, _reached(parts, {0}) - {len(parts)})
 
 

@@ -1,0 +1,449 @@
+# ruff: noqa: ARG001, ARG002  (TPUEstimator looks at the names of a model_fn's arguments; hooks get all of theirs)
+"""Cases of model functions that leave operations with an effect in the graph, for scripts/oracle_tf215 and for the tests.
+
+The model is one variable `w` that starts at 10 (in a checkpoint) or 3, and the loss is its square: with a learning rate of 0.1 each
+step multiplies it by 0.8. Each case adds one kind of operation, which something runs or nothing does.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+
+def layers():
+    return tf.layers
+
+
+def keras():
+    return tf.keras
+
+
+class Model:
+    """A call of model_fn in the middle of its work.
+
+    Args:
+        tpu: the module with TPUEstimatorSpec.
+        mode: of the call.
+        features: of the call.
+        checkpoint: path of a checkpoint, written by `write_checkpoint`.
+        calls: what Python functions in the graph append to.
+    """
+
+    def __init__(self, tpu, mode, features, checkpoint, calls):
+        self.tpu, self.mode, self.features, self.checkpoint, self.calls = tpu, mode, features, checkpoint, calls
+        self.trains = mode == "train"
+        self.w = tf.get_variable("w", [], initializer=tf.constant_initializer(3.0))
+        self.loss = self.w * self.w + 0.0 * tf.reduce_sum(features["x"])
+
+    def counter(self, name="counter", **options):
+        return tf.get_variable(name, [], initializer=tf.zeros_initializer(), trainable=False, **options)
+
+    def wrapped(self, optimizer):
+        """The optimizer for several replicas; the original has none without a TPU."""
+        return getattr(self.tpu, "CrossShardOptimizer", lambda inner: inner)(optimizer)
+
+    def minimize(self, loss=None):
+        optimizer = self.wrapped(tf.train.GradientDescentOptimizer(0.1))
+        loss = self.loss if loss is None else loss
+        return optimizer.minimize(loss, global_step=tf.train.get_global_step(), var_list=[self.w])
+
+    def spec(self, loss=None, train_op=None, after=None, value=None, **fields):
+        """A spec; the train_op also runs `after`, and predictions are `value`."""
+        loss = self.loss if loss is None else loss
+        if self.mode == "infer":
+            value = self.w if value is None else value
+            return self.tpu.TPUEstimatorSpec(self.mode, predictions={"w": value + 0.0 * self.features["x"][:, 0]})
+        if not self.trains:
+            return self.tpu.TPUEstimatorSpec(self.mode, loss=loss)
+        train_op = self.minimize(loss) if train_op is None else train_op
+        train_op = train_op if after is None else tf.group(train_op, after)
+        return self.tpu.TPUEstimatorSpec(self.mode, loss=loss, train_op=train_op, **fields)
+
+    def note(self, value):
+        """An operation that appends to `calls`."""
+        return tf.py_func(lambda: self.calls.append(value) or np.float32(0.0), [], tf.float32)
+
+
+def write_checkpoint(folder):
+    """Write w = 10, scope/w = 20 and p = [1, 2, 3, 4] as the original's Saver does; returns the path."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        for name, value in (("w", 10.0), ("scope/w", 20.0), ("p", [1.0, 2.0, 3.0, 4.0])):
+            tf.get_variable(name, initializer=tf.constant(value), use_resource=True)
+        session.run(tf.global_variables_initializer())
+        return tf.train.Saver().save(session, str(folder / "first.ckpt"))
+
+
+# --- First values.
+
+
+def init_by_name(m):
+    tf.train.init_from_checkpoint(m.checkpoint, {"w": "w"})
+    return m.spec()
+
+
+def init_by_prefix(m):
+    with tf.variable_scope("mine"):
+        tf.get_variable("w", [], initializer=tf.zeros_initializer())
+    tf.train.init_from_checkpoint(m.checkpoint, {"scope/": "mine/"})
+    return m.spec()
+
+
+def init_by_variable(m):
+    tf.train.init_from_checkpoint(m.checkpoint, {"scope/w": m.w})
+    return m.spec()
+
+
+def init_by_list(m):
+    p = tf.get_variable("p", [4], initializer=tf.zeros_initializer(), partitioner=tf.fixed_size_partitioner(2))
+    tf.train.init_from_checkpoint(m.checkpoint, {"p": list(p)})
+    return m.spec(loss=m.loss + 0.0 * tf.reduce_sum(tf.convert_to_tensor(p)))
+
+
+def init_of_partitions_by_name(m):
+    p = tf.get_variable("p", [4], initializer=tf.zeros_initializer(), partitioner=tf.fixed_size_partitioner(2))
+    tf.train.init_from_checkpoint(m.checkpoint, {"p": "p"})
+    return m.spec(loss=m.loss + 0.0 * tf.reduce_sum(tf.convert_to_tensor(p)))
+
+
+def init_twice(m):
+    tf.train.init_from_checkpoint(m.checkpoint, {"w": "w"})
+    tf.train.init_from_checkpoint(m.checkpoint, {"scope/w": "w"})
+    return m.spec()
+
+
+def init_in_every_mode_but_of_no_use(m):
+    """What is trained already is not set back by an evaluation or a prediction that builds the same graph."""
+    tf.train.init_from_checkpoint(m.checkpoint, {"w": "w"})
+    return m.spec(after=m.counter().assign_add(1.0))
+
+
+def init_in_scaffold_fn(m):
+    def scaffold_fn():
+        tf.train.init_from_checkpoint(m.checkpoint, {"w": "w"})
+        return tf.train.Scaffold()
+
+    return m.spec(scaffold_fn=scaffold_fn)
+
+
+def init_in_scaffold_fn_over_model_fn(m):
+    def scaffold_fn():
+        tf.train.init_from_checkpoint(m.checkpoint, {"scope/w": m.w})
+        return tf.train.Scaffold()
+
+    tf.train.init_from_checkpoint(m.checkpoint, {"w": "w"})
+    return m.spec(scaffold_fn=scaffold_fn)
+
+
+def init_op_of_scaffold_fn(m):
+    def scaffold_fn():
+        return tf.train.Scaffold(init_op=tf.group(tf.global_variables_initializer(), tf.no_op()))
+
+    return m.spec(scaffold_fn=scaffold_fn)
+
+
+# --- Operations that nothing runs, and the same ones in the train_op.
+
+
+def counter_unused(m):
+    m.counter().assign_add(1.0)
+    return m.spec()
+
+
+def counter_in_train_op(m):
+    return m.spec(after=m.counter().assign_add(1.0))
+
+
+def counter_before_loss(m):
+    with tf.control_dependencies([m.counter().assign_add(1.0)]):
+        return m.spec(loss=tf.identity(m.loss))
+
+
+def update_ops_unused(m):
+    tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, m.counter().assign_add(1.0))
+    return m.spec()
+
+
+def batch_norm_unused(m):
+    out = layers().batch_normalization(m.features["x"], training=m.trains, momentum=0.5)
+    return m.spec(loss=m.loss + 0.0 * tf.reduce_sum(out))
+
+
+def batch_norm_in_train_op(m):
+    out = layers().batch_normalization(m.features["x"], training=m.trains, momentum=0.5)
+    updates = tf.get_collection(tf.GraphKeys.UPDATE_OPS)
+    return m.spec(loss=m.loss + 0.0 * tf.reduce_sum(out), after=tf.group(updates))
+
+
+def keras_batch_norm_unused(m):
+    out = keras().layers.BatchNormalization(momentum=0.5)(m.features["x"], training=m.trains)
+    return m.spec(loss=m.loss + 0.0 * tf.reduce_sum(out))
+
+
+def keras_batch_norm_in_train_op(m):
+    layer = keras().layers.BatchNormalization(momentum=0.5)
+    out = layer(m.features["x"], training=m.trains)
+    return m.spec(loss=m.loss + 0.0 * tf.reduce_sum(out), after=tf.group(layer.updates))
+
+
+def average_unused(m):
+    tf.train.ExponentialMovingAverage(0.5).apply([m.w])
+    return m.spec()
+
+
+def average_in_train_op(m):
+    train_op = m.minimize() if m.trains else tf.no_op()
+    with tf.control_dependencies([train_op]):
+        return m.spec(train_op=tf.group(tf.train.ExponentialMovingAverage(0.5).apply([m.w])))
+
+
+def global_step_counted_twice(m):
+    tf.train.get_global_step().assign_add(1)
+    return m.spec()
+
+
+def second_optimizer_unused(m):
+    other = tf.get_variable("other", [], initializer=tf.ones_initializer())
+    if m.trains:
+        m.wrapped(tf.train.MomentumOptimizer(0.1, 0.9)).minimize(other * other, var_list=[other])
+    return m.spec()
+
+
+def assign_unused(m):
+    m.w.assign(100.0)
+    return m.spec()
+
+
+def initializer_unused(m):
+    tf.group(tf.global_variables_initializer(), tf.local_variables_initializer(), tf.tables_initializer())
+    return m.spec()
+
+
+def python_function_unused(m):
+    m.note("unused")
+    return m.spec()
+
+
+def python_function_in_train_op(m):
+    return m.spec(after=m.note("train_op") if m.trains else None)
+
+
+def assertion_unused(m):
+    tf.debugging.assert_equal(tf.reduce_sum(m.features["x"]), -1.0)
+    return m.spec()
+
+
+def assertion_before_loss(m):
+    with tf.control_dependencies([tf.debugging.assert_equal(tf.reduce_sum(m.features["x"]), -1.0)]):
+        return m.spec(loss=tf.identity(m.loss))
+
+
+def condition_unused(m):
+    counter = m.counter()
+    tf.cond(m.w > 0.0, lambda: counter.assign_add(1.0).op, tf.no_op)
+    return m.spec()
+
+
+def condition_in_train_op(m):
+    counter = m.counter()
+    return m.spec(after=tf.cond(m.w > 0.0, lambda: tf.identity(counter.assign_add(1.0)), lambda: 0.0))
+
+
+def unused_in_condition(m):
+    counter = m.counter()
+
+    def chosen():
+        counter.assign_add(1.0)
+        return tf.constant(1.0)
+
+    return m.spec(after=tf.cond(m.w > 0.0, chosen, lambda: 0.0))
+
+
+def unused_in_loop(m):
+    counter = m.counter()
+
+    def body(i):
+        counter.assign_add(1.0)
+        return i + 1
+
+    return m.spec(after=tf.while_loop(lambda i: i < 2, body, [0]))
+
+
+def function_unused(m):
+    counter = m.counter()
+    tf.function(lambda: counter.assign_add(1.0), autograph=False)()
+    return m.spec()
+
+
+def function_in_train_op(m):
+    counter = m.counter()
+    return m.spec(after=tf.function(lambda: tf.identity(counter.assign_add(1.0)), autograph=False)())
+
+
+# --- Local variables, tables, summaries, host_call.
+
+
+def metric_unused(m):
+    tf.metrics.mean(m.w)
+    return m.spec()
+
+
+def metric_in_train_op(m):
+    _, update = tf.metrics.mean(m.features["x"])
+    return m.spec(after=m.counter().assign(update))
+
+
+def local_variable_in_train_op(m):
+    local = m.counter("local", collections=[tf.GraphKeys.LOCAL_VARIABLES])
+    with tf.control_dependencies([local.assign_add(1.0)]):
+        return m.spec(after=m.counter().assign(local.read_value()))
+
+
+def static_table(m):
+    rows = tf.lookup.KeyValueTensorInitializer(tf.constant(["a", "b"]), tf.constant([1.0, 2.0]))
+    found = tf.lookup.StaticHashTable(rows, -1.0).lookup(tf.constant("b"))
+    return m.spec(loss=m.loss + found, after=m.counter().assign_add(found), value=found)
+
+
+def mutable_table(m):
+    table = tf.lookup.experimental.MutableHashTable(tf.string, tf.float32, default_value=0.0)
+    key = tf.constant("a")
+    with tf.control_dependencies([table.insert(key, table.lookup(key) + 1.0)]):
+        found = table.lookup(key)
+    return m.spec(after=m.counter().assign(found))
+
+
+def mutable_table_unused(m):
+    table = tf.lookup.experimental.MutableHashTable(tf.string, tf.float32, default_value=0.0)
+    key = tf.constant("a")
+    table.insert(key, tf.constant(1.0))
+    return m.spec(after=m.counter().assign_add(table.lookup(key)))
+
+
+def summary_with_effect(m):
+    tf.summary.scalar("counted", m.counter().assign_add(1.0))
+    return m.spec()
+
+
+def host_call_with_effect(m):
+    tensor = tf.reshape(m.counter().assign_add(1.0), [1])
+    return m.spec(host_call=(lambda counted: tf.identity(counted), [tensor]))
+
+
+# --- Hooks.
+
+
+class Fetching(tf.train.SessionRunHook):
+    """Asks for the element in every second step."""
+
+    def __init__(self, element):
+        self.element, self.step = element, 0
+
+    def before_run(self, run_context):
+        self.step += 1
+        return tf.train.SessionRunArgs(self.element) if self.step % 2 else None
+
+
+def hook_runs_operation(m):
+    update = m.counter().assign_add(1.0)
+    return m.spec(training_hooks=[Fetching(update.op)])
+
+
+def hook_runs_group(m):
+    update = tf.group(m.counter().assign_add(1.0), m.counter("other").assign_add(2.0))
+    return m.spec(training_hooks=[Fetching(update)])
+
+
+def hook_fetches_effect(m):
+    update = m.counter().assign_add(1.0)
+    return m.spec(training_hooks=[Fetching(tf.identity(update, name="updated"))])
+
+
+# --- Evaluation and prediction: what they assign is gone with them.
+
+
+def assigned_in_evaluation(m):
+    counter = m.counter()
+    if m.mode != "eval":
+        return m.spec(after=counter.assign_add(1.0), value=counter)
+    with tf.control_dependencies([counter.assign_add(100.0)]):
+        return m.spec(loss=counter.read_value())
+
+
+def unused_in_evaluation(m):
+    counter = m.counter()
+    if m.mode != "eval":
+        return m.spec(after=counter.assign_add(1.0), value=counter)
+    counter.assign_add(100.0)
+    return m.spec(loss=counter.read_value())
+
+
+def assigned_in_prediction(m):
+    counter = m.counter()
+    if m.mode != "infer":
+        return m.spec(after=counter.assign_add(1.0))
+    with tf.control_dependencies([counter.assign_add(100.0)]):
+        return m.spec(value=counter.read_value())
+
+
+CASES = {
+    name: value
+    for name, value in list(globals().items())
+    if getattr(value, "__code__", None) and value.__code__.co_varnames[:1] == ("m",)
+}
+# Cases that several replicas reject: TensorFlow assigns to no variable of theirs in a condition, a loop or a function, and what a
+# hook or a summary takes of an assignment itself is made in another way for each of them.
+ONE_REPLICA = (
+    "condition_unused",
+    "condition_in_train_op",
+    "unused_in_condition",
+    "unused_in_loop",
+    "function_unused",
+    "function_in_train_op",
+    "summary_with_effect",
+    "hook_runs_operation",
+)
+
+
+def model_fn(tpu, name, checkpoint, calls):
+    """The model_fn of a case."""
+
+    def call(features, labels, mode, params):
+        return CASES[name](Model(tpu, mode, features, checkpoint, calls))
+
+    return call
+
+
+def input_fn(params):
+    """Endless batches of [-2, 2]."""
+    x = np.array([[-1.0], [3.0], [1.0], [3.0], [0.0], [2.0], [4.0], [2.0]], np.float32)
+    return tf.data.Dataset.from_tensor_slices(({"x": x}, x[:, 0])).repeat().batch(4, drop_remainder=True)
+
+
+def one_batch(params):
+    """A batch for predictions."""
+    return tf.data.Dataset.from_tensor_slices({"x": np.ones([4, 1], np.float32)}).batch(4, drop_remainder=True)
+
+
+def run(estimator, calls, steps=6):
+    """Train, evaluate, predict and train again; returns what came of it."""
+    found = {}
+    try:
+        estimator.train(input_fn, max_steps=steps)
+        metrics = estimator.evaluate(input_fn, steps=2)
+        found |= {"loss": metrics["loss"], "predicted": [row["w"] for row in estimator.predict(one_batch)][:1]}
+        estimator.train(input_fn, max_steps=steps + 2)
+    except Exception as problem:
+        found["error"] = type(problem).__name__
+    return {**found, "calls": len(calls)}
+
+
+def values_by_step(folder):
+    """The values of all variables but the global step, at each step that has a checkpoint."""
+    found = {}
+    for path in sorted(folder.glob("model.ckpt-*.index"), key=lambda path: int(path.name[11:-6])):
+        reader = tf.train.load_checkpoint(str(path.with_suffix("")))
+        for name in sorted(reader.get_variable_to_shape_map()):
+            value = reader.get_tensor(name)
+            found.setdefault(name, []).append(value.tolist())
+    return found

@@ -1,0 +1,102 @@
+"""Errors of TensorFlow's readers, by what TensorFlow says of the datasets that the reader names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from tests.datasets import write_dataset
+from tpudata.errors import CorruptionError, StorageError, TpudataError
+from tpudata.format import Feature, open_dataset
+from tpudata.format.read_errors import name_of_files, name_of_split, read_error
+
+FEATURES = [Feature("x", "bytes", "string")]
+
+
+def failing(path: str, name: str, compression: str = "") -> str:
+    """Return what TensorFlow says of reading a file inside a function of a dataset of that name."""
+
+    def read(_: tf.Tensor) -> tf.Tensor:
+        return tf.data.TFRecordDataset(path, compression).batch(1000).get_single_element()
+
+    with pytest.raises(tf.errors.OpError) as raised:
+        list(tf.data.Dataset.range(1).map(read, name=name))
+    return str(raised.value)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    # A name that needs care.
+    path = tmp_path / "Bilder 1_2 [ä]"
+    write_dataset(str(path), {"train": [{"x": b"abc" * n} for n in range(40)]}, FEATURES, layout="", shards=3)
+    return path
+
+
+def flip(path: Path, place: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("place", [0, 8, 14, -1])
+def test_a_damaged_record_of_a_dataset(folder: Path, place: int) -> None:
+    shard = sorted(folder.glob("*.tfrecord"))[1]
+    dataset = open_dataset(str(folder))
+    first, second = dataset.index(dataset.manifest.split("train").shards[1]).offsets[6:8].tolist()
+    flip(shard, first + place if place >= 0 else second + place)
+    error = read_error(failing(str(shard), name_of_split(str(folder), "train")))
+    assert isinstance(error, CorruptionError)
+    assert (error.path, error.offset) == (str(shard), first)
+
+
+def test_a_cut_file_of_a_dataset(folder: Path) -> None:
+    shard = sorted(folder.glob("*.tfrecord"))[2]
+    offsets = open_dataset(str(folder)).index(open_dataset(str(folder)).manifest.split("train").shards[2]).offsets
+    shard.write_bytes(shard.read_bytes()[: int(offsets[4]) + 15])
+    error = read_error(failing(str(shard), name_of_split(str(folder), "train")))
+    assert isinstance(error, CorruptionError)
+    assert (error.path, error.offset) == (str(shard), int(offsets[4]))
+
+
+def test_a_damaged_record_of_files(folder: Path) -> None:
+    paths = sorted(map(str, folder.glob("*.tfrecord")))
+    flip(Path(paths[1]), 14)
+    error = read_error(failing(paths[1], name_of_files(paths)))
+    assert isinstance(error, CorruptionError)
+    assert (error.path, error.offset) == (paths[1], 0)
+
+
+def test_a_damaged_record_of_more_files_than_a_name_takes(folder: Path) -> None:
+    paths = sorted(map(str, folder.glob("*.tfrecord")))
+    flip(Path(paths[1]), 14)
+    error = read_error(failing(paths[1], name_of_files(paths * 100)))
+    assert type(error) is TpudataError
+    assert str(error).startswith("a file: a record at byte 12 of one of its files is damaged or cut")
+
+
+def test_a_missing_file(folder: Path) -> None:
+    shard = min(folder.glob("*.tfrecord"))
+    shard.unlink()
+    error = read_error(failing(str(shard), name_of_split(str(folder), "train")))
+    assert isinstance(error, StorageError)
+    assert str(error).startswith(f"{shard} could not be read: No such file")
+
+
+def test_a_block_that_does_not_unpack(tmp_path: Path) -> None:
+    path = write_dataset(
+        str(tmp_path), {"train": [{"x": b"abc"}] * 9}, FEATURES, layout="", shards=1, compression="gzip"
+    )
+    (shard,) = tmp_path.glob("*.tfrecord")
+    flip(shard, 20)
+    error = read_error(failing(str(shard), name_of_split(path, "train"), "GZIP"))
+    assert type(error) is TpudataError
+    assert str(error).startswith(f"{path}: a compressed block does not unpack. `tpudata verify DIR` names")
+
+
+def test_other_errors_are_not_ours(folder: Path) -> None:
+    shard = min(folder.glob("*.tfrecord"))
+    flip(shard, 14)
+    assert read_error(failing(str(shard), "another")) is None
+    assert read_error("a record is damaged") is None

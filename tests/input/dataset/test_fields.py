@@ -1,0 +1,93 @@
+"""Which features are read, under which names, in which shapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tpudata import FeatureError, Manifest, UsageError
+from tpudata.format import Feature, Source
+from tpudata.input.dataset.fields import select_fields
+
+IMAGE = Feature("image/encoded", "bytes", "uint8", (None, None, 3), "image")
+LABEL = Feature("image/class/label", "int64", "int64", num_classes=3)
+HEIGHT = Feature("image/height", "int64", "int64")
+CLASS_TEXT = Feature("image/class/text", "bytes", "string", encoding="utf8")
+TOKENS = Feature("input_ids", "int64", "int64", (16,))
+
+
+def manifest(*features: Feature, layout: str = "imagenet") -> Manifest:
+    return Manifest(layout, {}, features, Source("memory", 0, 0, "0"), "tests")
+
+
+def names(*features: Feature, **options: Any) -> list[str]:
+    layout = options.pop("layout", "imagenet")
+    return [field.name for field in select_fields(manifest(*features, layout=layout), **options).inputs]
+
+
+def test_a_layout_feeds_its_own_features() -> None:
+    size = (8, 8)
+    assert names(IMAGE, LABEL, HEIGHT, image_size=size) == ["image"]
+    assert names(IMAGE, LABEL, HEIGHT, image_size=size, extra=("image/height",)) == ["image", "image/height"]
+    raw = Feature("image_raw", "bytes", "uint8", (2, 2, 1), "raw")
+    assert names(raw, Feature("label", "int64", "int64"), layout="raw") == ["image"]
+    segments, positions = (Feature(name, "int64", "int64", (16,)) for name in ("segment_ids", "positions"))
+    assert names(TOKENS, segments, positions, HEIGHT, layout="tokens") == ["input_ids", "segment_ids", "positions"]
+    assert names(TOKENS, segments, layout="tokens", only="segment_ids") == ["segment_ids"]
+
+
+def test_the_label_is_set_apart() -> None:
+    fields = select_fields(manifest(IMAGE, LABEL), image_size=(4, 6))
+    assert fields.label is not None
+    assert fields.label.feature is LABEL
+    assert [field.feature for field in fields.all] == [IMAGE, LABEL]
+    assert fields.inputs[0].shape == (4, 6, 3)
+    assert select_fields(manifest(IMAGE), image_size=(4, 6)).label is None
+
+
+def test_a_label_that_is_none_is_refused() -> None:
+    for label in (Feature("label", "float", "float32"), Feature("label", "int64", "int64", (2,))):
+        with pytest.raises(FeatureError, match="'label': a label is one int64 per record"):
+            select_fields(manifest(TOKENS, label, layout="tokens"))
+
+
+def test_sizes_that_vary_are_refused_with_the_mend() -> None:
+    with pytest.raises(FeatureError, match=r"Pass image_size=.*--image-size HxW"):
+        select_fields(manifest(IMAGE, LABEL))
+    with pytest.raises(FeatureError, match=r"'input_ids'.*Pass sequence_length=N.*buckets="):
+        select_fields(manifest(Feature("input_ids", "int64", "int64", (None,)), layout="tokens"))
+
+
+def test_channels_that_do_not_decode_are_refused() -> None:
+    with pytest.raises(FeatureError, match="2 channels"):
+        select_fields(manifest(Feature("image/encoded", "bytes", "uint8", (4, 4, 2), "image")))
+
+
+def test_a_dataset_without_the_features_of_its_layout() -> None:
+    with pytest.raises(FeatureError, match=r"Layout 'imagenet' feeds image/encoded.*has image/height"):
+        select_fields(manifest(HEIGHT))
+
+
+def test_a_label_alone_is_nothing_to_feed() -> None:
+    with pytest.raises(FeatureError, match="The only feature is the label, 'label', and a model is fed others"):
+        select_fields(manifest(Feature("label", "int64", "int64"), layout=""))
+
+
+def test_two_features_of_one_name_are_refused() -> None:
+    features = (Feature("a_raw", "bytes", "uint8", (1,), "raw"), Feature("a", "int64", "int64"))
+    with pytest.raises(FeatureError, match="one name: a, a"):
+        select_fields(manifest(*features, layout="table"))
+
+
+def test_extra_features_that_are_fed_anyway_or_not_there() -> None:
+    for name in ("image/encoded", "image/class/label"):
+        with pytest.raises(UsageError, match=f"{name!r} is read anyway"):
+            select_fields(manifest(IMAGE, LABEL), image_size=(4, 4), extra=(name,))
+    with pytest.raises(FeatureError, match=r"'image/size'.*image/height"):
+        select_fields(manifest(IMAGE, HEIGHT), image_size=(4, 4), extra=("image/size",))
+
+
+def test_sizes_in_memory() -> None:
+    fields = select_fields(manifest(IMAGE, LABEL, CLASS_TEXT), image_size=(4, 5), extra=("image/class/text",))
+    assert [field.bytes for field in fields.all] == [60, None, 4]

@@ -1,0 +1,108 @@
+"""Descriptions of files without a manifest: what is refused, and which files they find."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tpudata import DatasetError, FeatureError, FixedLengthRecordFiles, TextLineFiles, TFRecordFiles, UsageError
+from tpudata.format import Feature
+from tpudata.input.dataset.record_files import find_files
+
+LABEL = Feature("label", "int64", "int64")
+
+
+@pytest.mark.parametrize(
+    "kind", [TFRecordFiles, TextLineFiles, lambda files: FixedLengthRecordFiles(files, [("a", "u1")])]
+)
+@pytest.mark.parametrize("files", [None, 5, "", b"bytes", [], ["a", 5], {"a"}, [""]])
+def test_files_are_paths(kind: Any, files: Any) -> None:
+    with pytest.raises(UsageError, match=r"files=.*: pass a path, a pattern"):
+        kind(files)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"features": "label"}, UsageError, r"features='label': pass a sequence of tpudata.format.Feature"),
+        ({"features": [LABEL, "x"]}, UsageError, "pass a sequence of tpudata.format.Feature"),
+        ({"features": [LABEL, LABEL]}, FeatureError, "two have one name: label, label"),
+        ({"features": [LABEL], "label": "y"}, FeatureError, "label='y': the records have label"),
+        ({"label": "y"}, FeatureError, "label='y': the records have no features"),
+    ],
+)
+def test_tfrecord_files_are_checked_at_the_door(arguments: Any, error: type, message: str) -> None:
+    with pytest.raises(error, match=message):
+        TFRecordFiles("a", **arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"record": "u1"}, UsageError, "has no named parts"),
+        ({"record": None}, UsageError, "record=None"),
+        ({"record": [("a", "zz")]}, UsageError, r"Pass \(name, dtype, shape\)"),
+        ({"record": [("a", "u1"), ("a", "u1")]}, UsageError, r"Pass \(name, dtype, shape\)"),
+        ({"record": [("a", "u4")]}, FeatureError, "'a' is uint32; a part is of one of uint8"),
+        ({"record": [("a", "S3")]}, FeatureError, "'a' is"),
+        ({"record": [("a", "u1", (0,))]}, FeatureError, "'a' is"),
+        ({"record": [("a", [("b", "u1")])]}, FeatureError, "'a' is"),
+        ({"record": [("label", "u1", (2,))]}, FeatureError, "a label is one integer"),
+        ({"record": [("label", "f4")]}, FeatureError, "a label is one integer"),
+        ({"record": [("a", "u1")], "label": "b"}, FeatureError, "label='b': the records have a"),
+        ({"record": [("a", "u1")], "header_bytes": -1}, UsageError, "header_bytes=-1"),
+        ({"record": [("a", "u1")], "header_bytes": True}, UsageError, "header_bytes=True"),
+        ({"record": [("a", "u1")], "footer_bytes": 1.5}, UsageError, "footer_bytes=1.5"),
+    ],
+)
+def test_records_of_one_length_are_checked_at_the_door(arguments: Any, error: type, message: str) -> None:
+    with pytest.raises(error, match=message):
+        FixedLengthRecordFiles("a", **arguments)
+
+
+def test_lines_to_skip_are_a_number() -> None:
+    assert TextLineFiles("a", np.int64(2)).skip_lines == 2
+    for wrong in (-1, "1", None, True):
+        with pytest.raises(UsageError, match="skip_lines="):
+            TextLineFiles("a", wrong)  # type: ignore[arg-type]
+
+
+def test_parts_become_features() -> None:
+    files = FixedLengthRecordFiles("a", [("label", ">u2"), ("image", "u1", (2, 3)), ("x", ">f4")])
+    assert files.features == (
+        Feature("label", "int64", "int64"),
+        Feature("image", "bytes", "uint8", (2, 3), "raw"),
+        Feature("x", "bytes", "float32", (), "raw"),
+    )
+    other = FixedLengthRecordFiles("a", [("label", "u1"), ("y", "u1")], label="y")
+    assert [feature.kind for feature in other.features] == ["bytes", "int64"]
+
+
+def names(files: Any) -> list[str]:
+    return [Path(entry.path).name for entry in find_files(files)]
+
+
+def test_patterns_and_paths_find_files_in_order(tmp_path: Path) -> None:
+    for name in ("b1", "b0", "a", "c[1]", ".b2"):
+        (tmp_path / name).write_bytes(b"x")
+    (tmp_path / "b9").mkdir()
+    assert names(f"{tmp_path}/b*") == ["b0", "b1"]
+    assert names([tmp_path / "b1", f"{tmp_path}/a"]) == ["b1", "a"]
+    assert names([f"{tmp_path}/b*", f"{tmp_path}/a*"]) == ["b0", "b1", "a"]
+    # A file of that name goes before what the pattern would match.
+    assert names(f"{tmp_path}/c[1]") == ["c[1]"]
+
+
+def test_files_that_are_not_there(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"x")
+    with pytest.raises(DatasetError, match=rf"files='{tmp_path}/x\*' matches no file"):
+        find_files(f"{tmp_path}/x*")
+    with pytest.raises(DatasetError, match=rf"files: {tmp_path}/x is not there"):
+        find_files([f"{tmp_path}/a", f"{tmp_path}/x"])
+    with pytest.raises(DatasetError, match=rf"files: {tmp_path} is a folder. Name its files, such as {tmp_path}/\*"):
+        find_files(tmp_path)
+    with pytest.raises(UsageError, match=rf"files: {tmp_path}/a comes twice"):
+        find_files([f"{tmp_path}/a", f"{tmp_path}/*"])

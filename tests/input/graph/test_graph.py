@@ -1,0 +1,122 @@
+"""What a dataset is: a graph that runs in processes without our code, and whose iterators are saved and restored."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.datasets import Written, write_dataset
+from tests.input.text.test_sequence import documents, write_tokens
+from tpudata import (
+    CentreCrop,
+    FixedLengthRecordFiles,
+    MixUp,
+    TextLineFiles,
+    TFRecordFiles,
+    TrainCrop,
+    make_input_fn,
+)
+from tpudata.format import Feature
+from tpudata.input.input_fn import InputFn
+
+# Ops that call Python back, which is in the process that made them only.
+PYTHON_OPS = {"PyFunc", "EagerPyFunc", "PyFuncStateless", "GeneratorDataset"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Sources:
+    digits: str
+    raw: str
+    pictures: str
+    folder: Path
+
+
+@pytest.fixture
+def sources(digits: Written, raw_digits: Written, pictures: Written, tmp_path: Path) -> Sources:
+    return Sources(digits.path, raw_digits.path, pictures.path, tmp_path)
+
+
+def seeded(features: Any, labels: Any, seed: Any) -> Any:
+    image = tf.cast(features["image"], tf.float32)
+    return {"image": image + tf.random.stateless_uniform([], seed)}, labels
+
+
+def compressed(sources: Sources) -> str:
+    features = [Feature("x", "bytes", "uint8", (2,), "raw"), Feature("label", "int64", "int64")]
+    records = [{"x": bytes([number % 7, number]), "label": number} for number in range(90)]
+    return write_dataset(str(sources.folder / "d"), {"train": records}, features, layout="", compression="gzip")
+
+
+def plain(sources: Sources, kind: str) -> Any:
+    path = sources.folder / "plain"
+    if kind == "tfrecord":
+        with tf.io.TFRecordWriter(str(path)) as writer:
+            for number in range(60):
+                writer.write(b"%04d" % number)
+        return TFRecordFiles(path)
+    if kind == "lines":
+        path.write_text("".join(f"line {number}\n" for number in range(60)))
+        return TextLineFiles(path)
+    path.write_bytes(np.arange(60, dtype="<i4").tobytes())
+    return FixedLengthRecordFiles(path, np.dtype([("x", "<i4")]))
+
+
+def sequences(sources: Sources) -> str:
+    return write_tokens(sources.folder, documents(60, 16))
+
+
+MAKES: dict[str, Callable[[Sources, bool], InputFn]] = {
+    "images": lambda s, t: make_input_fn(s.digits, "train", training=t, seed=1),
+    "images in memory": lambda s, t: make_input_fn(s.digits, "train", training=t, seed=1, cache=True),
+    "images on disk": lambda s, t: make_input_fn(s.digits, "train", training=t, seed=1, cache=s.folder / "cache"),
+    "window": lambda s, t: make_input_fn(s.raw, "train", training=t, seed=1, shuffle_buffer=100 if t else None),
+    "fixed": lambda s, t: make_input_fn(s.raw, "train", training=t, seed=1, dtype="float32"),
+    "crops": lambda s, t: make_input_fn(
+        s.pictures, "train", training=t, seed=1, crop=TrainCrop(12) if t else CentreCrop(12)
+    ),
+    "mixed": lambda s, t: make_input_fn(
+        s.digits, "train", training=t, seed=1, image_size=(8, 8), dtype="float32", mix=MixUp() if t else None
+    ),
+    "transform": lambda s, t: make_input_fn(s.digits, "train", training=t, seed=1, transform=seeded),
+    "sequences": lambda s, t: make_input_fn(sequences(s), "train", training=t, seed=1, sequence_length=16),
+    "buckets": lambda s, t: make_input_fn(sequences(s), "train", training=t, seed=1, buckets=(4, 8, 16)),
+    "compressed": lambda s, t: make_input_fn(compressed(s), "train", training=t, seed=1),
+    "tfrecord": lambda s, t: make_input_fn(plain(s, "tfrecord"), training=t, seed=1, parse=lambda r: {"x": r}),
+    "lines": lambda s, t: make_input_fn(plain(s, "lines"), training=t, seed=1),
+    "fixed files": lambda s, t: make_input_fn(plain(s, "fixed"), training=t, seed=1),
+}
+
+
+def operations(dataset: tf.data.Dataset) -> set[str]:
+    """Return the types of all operations, also of functions."""
+    variant = tf.data.experimental.to_variant(dataset)
+    serialized = tf.raw_ops.DatasetToGraphV2(input_dataset=variant, external_state_policy=1)
+    graph = tf.compat.v1.GraphDef.FromString(serialized.numpy())
+    nodes = itertools.chain(graph.node, *(function.node_def for function in graph.library.function))
+    return {node.op for node in nodes}
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("name", MAKES)
+def test_it_is_a_graph_whose_iterator_is_saved(sources: Sources, name: str, training: bool) -> None:
+    dataset = MAKES[name](sources, training)({"batch_size": 3})
+    found = operations(dataset)
+    assert not found & PYTHON_OPS
+    assert any("Dataset" in op for op in found)
+    whole = list(itertools.islice(dataset.as_numpy_iterator(), 12))
+    iterator = iter(dataset)
+    for _ in range(2):
+        next(iterator)
+    saved = tf.train.Checkpoint(iterator=iterator).write(str(sources.folder / "saved"))
+    next(iterator, None)
+    other = iter(dataset)
+    tf.train.Checkpoint(iterator=other).read(saved).assert_consumed()
+    for expected, batch in zip(whole[2:], itertools.islice(other, 10), strict=True):
+        tf.nest.map_structure(np.testing.assert_array_equal, expected, tf.nest.map_structure(np.asarray, batch))

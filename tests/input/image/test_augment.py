@@ -1,0 +1,142 @@
+"""RandAugment against a loop over Pillow's operations with the same drawn numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import tensorflow as tf
+from PIL import Image, ImageFilter
+
+from tests.input.pillow_ops import Pixels, pillow, plain_cutout
+from tpudata.errors import UsageError
+from tpudata.input.image.augment import OPERATIONS, RandAugment, rand_augment
+
+# At magnitude 10, where the sign is 1, on 56 x 112 pixels.
+STRONGEST = {
+    "rotate": 30,
+    "posterize": 4,
+    "solarize": 0,
+    "solarize_add": 110,
+    "color": 1.9,
+    "contrast": 1.9,
+    "brightness": 1.9,
+    "sharpness": 1.9,
+    "shear_x": 0.3,
+    "shear_y": 0.3,
+    "translate_x": 50,
+    "translate_y": 25,
+}
+AROUND_ONE = ("color", "contrast", "brightness", "sharpness")
+SIGNED = ("rotate", "shear_x", "shear_y", "translate_x", "translate_y")
+
+
+def picture() -> Pixels:
+    noise = np.random.default_rng(1).integers(0, 256, (56, 112, 3), dtype=np.uint8)
+    return np.asarray(Image.fromarray(noise).filter(ImageFilter.GaussianBlur(1)))
+
+
+def plain(image: Pixels, numbers: npt.NDArray[np.float32]) -> tuple[Pixels, list[str]]:
+    names = []
+    for which, sign, y, x in numbers:
+        name = list(OPERATIONS)[int(which * 16)]
+        names.append(name)
+        if name == "cutout":
+            image = plain_cutout(image, 20, int(y * 56), int(x * 112))
+            continue
+        value = STRONGEST.get(name, 0)
+        if sign >= 0.5 and name in AROUND_ONE:
+            value = 2 - value
+        elif sign >= 0.5 and name in SIGNED:
+            value = -value
+        image = pillow(name, image, value)
+    return image, names
+
+
+def augmented(image: Pixels, options: RandAugment, seeds: npt.NDArray[np.int32]) -> list[Pixels]:
+    """The image, augmented with each of the seeds."""
+    dataset = tf.data.Dataset.from_tensor_slices(seeds).map(
+        lambda seed: rand_augment(tf.constant(image), options, seed)
+    )
+    return list(dataset.as_numpy_iterator())
+
+
+def test_three_layers_are_pillow_s() -> None:
+    image, options = picture(), RandAugment(layers=3)
+    seeds = np.array([(8, number) for number in range(80)], np.int32)
+    met: Counter[str] = Counter()
+    for seed, got in zip(seeds, augmented(image, options, seeds), strict=True):
+        want, names = plain(image, tf.random.stateless_uniform([3, 4], seed).numpy())
+        met.update(names)
+        difference = np.abs(got.astype(int) - want.astype(int))
+        # A value that float32 rounds the other way (by 1) may fall to the other side of what comes after.
+        assert (difference > 2).mean() < 0.001, names
+    assert set(met) == set(OPERATIONS)
+
+
+def test_sixteen_operations_are_drawn_with_equal_chance() -> None:
+    assert len(OPERATIONS) == 16
+    numbers = tf.random.stateless_uniform([16000], (1, 1)).numpy()
+    counts = np.bincount((numbers * 16).astype(int), minlength=16)
+    assert np.abs(counts - 1000).max() < 150
+
+
+def test_at_magnitude_0_only_operations_without_a_strength_change_an_image() -> None:
+    image, options = picture(), RandAugment(layers=1, magnitude=0)
+    seeds = np.array([(2, number) for number in range(60)], np.int32)
+    changed = set()
+    for seed, got in zip(seeds, augmented(image, options, seeds), strict=True):
+        if (got != image).any():
+            changed.update(plain(image, tf.random.stateless_uniform([1, 4], seed).numpy())[1])
+    assert changed == {"autocontrast", "equalize", "invert"}
+
+
+def test_half_the_magnitude_is_half_as_strong() -> None:
+    image = picture()
+    draw: Any = type("Drawn", (), {"sign": tf.constant(-1.0), "centre": tf.constant([0.5, 0.5])})
+    for name, value in {"rotate": -15.0, "posterize": 6, "solarize": 128, "color": 0.55, "translate_x": -25}.items():
+        got = OPERATIONS[name](tf.constant(image), 0.5, draw).numpy().astype(int)
+        assert np.abs(got - pillow(name, image, value).astype(int)).max() <= 1, name
+
+
+def test_the_same_seed_gives_the_same_image_and_another_one_another() -> None:
+    seeds = np.array([[4, 2], [4, 2], [4, 3]], np.int32)
+    one, again, other = augmented(picture(), RandAugment(), seeds)
+    np.testing.assert_array_equal(one, again)
+    assert (one != other).any()
+
+
+def test_shapes_are_static_in_a_dataset() -> None:
+    dataset = tf.data.Dataset.from_tensor_slices([picture()]).map(
+        lambda image: rand_augment(image, RandAugment(), (1, 2))
+    )
+    assert dataset.element_spec == tf.TensorSpec((56, 112, 3), tf.uint8)
+
+
+def test_a_graph_of_tensorflow_1_gives_the_same() -> None:
+    image, seed = picture(), (4, 2)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        dataset = tf.data.Dataset.from_tensors(image).map(lambda image: rand_augment(image, RandAugment(), seed))
+        got = session.run(tf.compat.v1.data.make_one_shot_iterator(dataset).get_next())
+    np.testing.assert_array_equal(got, rand_augment(tf.constant(image), RandAugment(), seed))
+
+
+@pytest.mark.parametrize(
+    "image",
+    [tf.zeros((8, 8, 1), tf.uint8), tf.zeros((8, 8, 3), tf.float32), tf.zeros((2, 8, 8, 3), tf.uint8)],
+)
+def test_other_images_are_refused(image: tf.Tensor) -> None:
+    with pytest.raises(UsageError, match="RandAugment takes uint8"):
+        rand_augment(image, RandAugment(), (1, 2))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"layers": 0}, {"layers": 1.5}, {"layers": True}, {"magnitude": -1}, {"magnitude": 10.5}, {"magnitude": "9"}],
+)
+def test_options_out_of_range_are_refused_by_name(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=f"RandAugment.{next(iter(options))} is"):
+        RandAugment(**options)

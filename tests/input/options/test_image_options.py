@@ -1,0 +1,267 @@
+"""Options of images through make_input_fn: what they make of the pictures, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.datasets import Written, write_dataset, write_images
+from tpudata import (
+    CentreCrop,
+    CutMix,
+    FeatureError,
+    MixUp,
+    Normalize,
+    RandAugment,
+    TrainCrop,
+    UsageError,
+    make_input_fn,
+)
+from tpudata.format import Feature
+from tpudata.input.decode.decode_crop import crop_image
+
+MEAN, STD = np.array((0.485, 0.456, 0.406)), np.array((0.229, 0.224, 0.225))
+TRAIN: dict[str, Any] = {"training": True, "seed": 3}
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    """24 smooth colour pictures of different sizes."""
+    rng = np.random.default_rng(1)
+    images = [
+        np.kron(rng.integers(0, 256, (5 + i % 4, 6 + i % 3, 3)), np.ones((8, 8, 1), int)).astype(np.uint8)
+        for i in range(24)
+    ]
+    path = str(tmp_path_factory.mktemp("photos"))
+    labels = [i % 10 for i in range(24)]
+    return write_images(path, {"train": images}, {"train": labels}, shape=(None, None, 3), shards=2)
+
+
+@pytest.fixture(scope="module")
+def raw_photos(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    """24 decoded pictures of 32 x 40, which are small enough to be kept so."""
+    images = [np.random.default_rng(i).integers(0, 256, (32, 40, 3), dtype=np.uint8) for i in range(24)]
+    path = str(tmp_path_factory.mktemp("raw_photos"))
+    labels = [i % 10 for i in range(24)]
+    return write_images(path, {"train": images}, {"train": labels}, shape=(32, 40, 3), layout="raw", shards=2)
+
+
+def images_of(path: str, batch_size: int = 12, steps: int = 2, **options: Any) -> Any:
+    """[steps, batch, ...] of images, as float where they are."""
+    dataset = make_input_fn(path, "train", **options)({"batch_size": batch_size}).take(steps)
+    return np.stack([features["image"].astype(np.float32) for features, _ in dataset.as_numpy_iterator()])
+
+
+@pytest.mark.parametrize("data", ["photos", "raw_photos"])
+@pytest.mark.parametrize("cache", [False, True])
+def test_the_evaluation_crop_is_the_middle(data: str, cache: bool, request: pytest.FixtureRequest) -> None:
+    written: Written = request.getfixturevalue(data)
+    (got,) = images_of(written.path, 24, training=False, crop=CentreCrop(16, fraction=1.0), cache=cache)
+    for image, source in zip(got, written.images["train"], strict=True):
+        height, width, _ = source.shape
+        side = min(height, width)
+        top, left = (height - side + 1) // 2, (width - side + 1) // 2
+        want = tf.image.resize(source[top : top + side, left : left + side], (16, 16)).numpy()
+        np.testing.assert_allclose(image, want, atol=0.51)
+
+
+def test_cropped_images_are_normalised_without_being_rounded_before(photos: Written) -> None:
+    rounded = images_of(photos.path, **TRAIN, crop=TrainCrop(16))
+    floats = images_of(photos.path, **TRAIN, crop=TrainCrop(16), normalize=Normalize.imagenet(), dtype="float32")
+    values = (floats * STD + MEAN) * 255
+    assert np.abs(values - rounded).max() < 0.51
+    assert np.abs(values - np.round(values)).max() > 0.1
+    (spec, _) = make_input_fn(photos.path, "train", **TRAIN, crop=TrainCrop(16), dtype="bfloat16")(
+        {"batch_size": 4}
+    ).element_spec
+    assert spec["image"] == tf.TensorSpec((4, 16, 16, 3), tf.bfloat16)
+    halves = images_of(photos.path, **TRAIN, crop=TrainCrop(16), normalize=Normalize.imagenet(), dtype="bfloat16")
+    np.testing.assert_allclose(halves, floats, rtol=2**-8)
+
+
+def test_normalisation_without_a_crop(raw_photos: Written) -> None:
+    options: dict[str, Any] = {"normalize": Normalize((0.5,), (0.25,)), "dtype": "float32"}
+    (got,) = images_of(raw_photos.path, 24, training=False, **options)
+    want = (np.stack(raw_photos.images["train"]) / 255 - 0.5) / 0.25
+    np.testing.assert_allclose(got, want, atol=1e-5)
+
+
+def test_crops_augmentation_and_mixing_differ_for_every_record_and_epoch(photos: Written) -> None:
+    plain = images_of(photos.path, steps=4, **TRAIN, crop=TrainCrop(16))
+    assert len({image.tobytes() for image in plain.reshape(48, -1)}) == 48
+    augmented = images_of(photos.path, steps=4, **TRAIN, crop=TrainCrop(16), augment=RandAugment())
+    # The same crops, most of them changed.
+    assert 24 < (augmented != plain).reshape(48, -1).any(axis=1).sum() <= 48
+    mixed = images_of(photos.path, steps=4, **TRAIN, crop=TrainCrop(16), mix=MixUp(1.0))
+    assert (mixed != plain).reshape(48, -1).any(axis=1).sum() > 24
+
+
+ALL: dict[str, Any] = {
+    "crop": TrainCrop(16),
+    "augment": RandAugment(),
+    "normalize": Normalize.imagenet(),
+    "mix": MixUp(0.2),
+    "transpose": "HWCN",
+}
+
+
+@pytest.mark.parametrize(
+    ("options", "cache"),
+    [(ALL, False), ({"crop": TrainCrop(16), "mix": CutMix()}, True), ({"crop": TrainCrop(16)}, "disk")],
+)
+@pytest.mark.parametrize("window", [None, 5])
+def test_a_start_at_any_step_gives_the_same_bytes(
+    photos: Written, options: dict[str, Any], cache: Any, window: int | None, tmp_path: Path
+) -> None:
+    def batches(start: int, steps: int) -> list[bytes]:
+        fed = {**TRAIN, **options, "dtype": "bfloat16", "shuffle_buffer": window}
+        input_fn = make_input_fn(photos.path, "train", **fed, cache=tmp_path if cache == "disk" else cache)
+        dataset = input_fn({"batch_size": 8}, start_step=start).take(steps)
+        return [f["image"].tobytes() + labels.tobytes() for f, labels in dataset.as_numpy_iterator()]
+
+    whole = batches(0, 8)
+    assert len(set(whole)) == 8
+    assert batches(5, 3) == whole[5:]
+
+
+def test_crops_and_augmentation_do_not_depend_on_the_number_of_hosts(photos: Written) -> None:
+    input_fn = make_input_fn(photos.path, "train", **TRAIN, crop=TrainCrop(16), augment=RandAugment())
+
+    def batches(hosts: int) -> Any:
+        by_host = [
+            [
+                f["image"]
+                for f, _ in input_fn({"batch_size": 8 // hosts}, tf.distribute.InputContext(hosts, host, hosts))
+                .take(4)
+                .as_numpy_iterator()
+            ]
+            for host in range(hosts)
+        ]
+        return np.stack([np.concatenate(step) for step in zip(*by_host, strict=True)])
+
+    np.testing.assert_array_equal(batches(4), batches(1))
+
+
+def test_mixed_labels_are_the_shares_of_the_pixels(raw_photos: Written) -> None:
+    # Pictures in which every pixel is the label tell from which pictures a mixed one is.
+    def transform(features: Any, labels: Any) -> Any:
+        return {"image": tf.zeros((8, 8, 1)) + tf.cast(labels, tf.float32)}, labels
+
+    input_fn = make_input_fn(raw_photos.path, "train", **TRAIN, transform=transform, mix=CutMix())
+    for features, shares in input_fn({"batch_size": 24}).take(3).as_numpy_iterator():
+        assert shares.shape == (24, 10)
+        assert shares.dtype == np.float32
+        for image, share in zip(features["image"], shares, strict=True):
+            want = np.bincount(image.astype(int).ravel(), minlength=10) / 64
+            np.testing.assert_allclose(share, want, atol=1e-6)
+
+
+def test_labels_of_transform_may_be_shares_already(raw_photos: Written) -> None:
+    def soft(features: Any, labels: Any) -> Any:
+        return features, tf.one_hot(labels, 12)
+
+    input_fn = make_input_fn(raw_photos.path, "train", **TRAIN, transform=soft, mix=MixUp())
+    _, shares = next(input_fn({"batch_size": 24}).as_numpy_iterator())
+    assert shares.shape == (24, 12)
+    np.testing.assert_allclose(shares.sum(axis=1), 1, atol=1e-6)
+
+
+@pytest.mark.parametrize("bare", [False, True])
+@pytest.mark.parametrize("training", [False, True])
+def test_transposed_batches(raw_photos: Written, bare: bool, training: bool) -> None:
+    options: dict[str, Any] = {"training": training, "features": "image" if bare else None}
+    if training:
+        options["seed"] = 3
+    changes: tuple[dict[str, Any], ...] = ({}, {"transpose": "HWCN"})
+    plain, turned = (
+        next(make_input_fn(raw_photos.path, "train", **options, **more)({"batch_size": 12}).as_numpy_iterator())[0]
+        for more in changes
+    )
+    if not bare:
+        assert sorted(turned) == (["image"] if training else ["image", "weights"])
+        plain, turned = plain["image"], turned["image"]
+    np.testing.assert_array_equal(turned, plain.transpose(1, 2, 3, 0))
+
+
+def test_a_raw_image_is_cropped_as_an_encoded_one(raw_photos: Written, tmp_path: Path) -> None:
+    encoded = write_images(
+        str(tmp_path), {"train": raw_photos.images["train"]}, raw_photos.labels, shape=(32, 40, 3), shards=2
+    )
+    options = {**TRAIN, "crop": TrainCrop(16), "shuffle_buffer": 24}
+    np.testing.assert_array_equal(images_of(raw_photos.path, **options), images_of(encoded.path, **options))
+    seed = tf.constant((1, 2))
+    assert crop_image(tf.constant(raw_photos.images["train"][0]), TrainCrop(16), seed).shape == (16, 16, 3)
+
+
+def test_a_cache_for_crops_is_none_for_whole_images(tmp_path: Path, digits: Written) -> None:
+    for _ in range(2):
+        (whole,) = images_of(digits.path, 300, training=False, cache=tmp_path)
+        (crops,) = images_of(digits.path, 300, training=False, cache=tmp_path, crop=CentreCrop(4, fraction=0.5))
+        assert whole.shape[1:] == (8, 8, 1)
+        np.testing.assert_array_equal(crops, whole[:, 2:6, 2:6])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"crop": 224}, r"crop=224: allowed are None and tpudata.TrainCrop and tpudata.CentreCrop, such as"),
+        ({"augment": True}, r"augment=True: .*tpudata.RandAugment\(\)"),
+        ({"normalize": "imagenet"}, r"normalize='imagenet': .*tpudata.Normalize.imagenet\(\)"),
+        ({"mix": 0.2}, r"mix=0.2: .*tpudata.MixUp and tpudata.CutMix"),
+        ({"normalize": Normalize.imagenet()}, r'normalize: it gives floats.*dtype="bfloat16"'),
+        ({"transpose": "HWC"}, "transpose='HWC': .*such as 'HWCN'"),
+        ({"transpose": 3}, "transpose=3"),
+        ({"training": False, "crop": TrainCrop(8)}, r"crop=TrainCrop: .*crop=CentreCrop\(8\)"),
+        ({"training": False, "augment": RandAugment()}, "augment: it is for training"),
+        ({"training": False, "mix": MixUp()}, "mix: it is for training"),
+        ({"crop": TrainCrop(8), "image_size": (4, 4)}, r"image_size=\(4, 4\): crop="),
+        ({"augment": RandAugment()}, "augment: it is for colour images, and these have 1 channels"),
+        (
+            {"normalize": Normalize.imagenet(), "dtype": "float32"},
+            "normalize has 3 means, and the images have 1 channels",
+        ),
+    ],
+)
+def test_what_is_refused(digits: Written, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        make_input_fn(digits.path, "train", **{"training": True, **options})
+
+
+def test_options_of_images_need_an_image_and_mixing_needs_classes(tmp_path: Path) -> None:
+    text = Feature("text", "bytes", "string")
+    path = write_dataset(str(tmp_path / "text"), {"train": [{"text": "a"}]}, [text], layout="text", shards=1)
+    with pytest.raises(UsageError, match=r"crop: it is for one image, .* and the features have none"):
+        make_input_fn(path, "train", training=True, crop=TrainCrop(8))
+    pixels = bytes(12)
+    pair = [Feature(name, "bytes", "uint8", (2, 2, 3), "raw") for name in ("left_raw", "right_raw")]
+    features = [*pair, Feature("label", "int64", "int64")]
+    records = [{"left_raw": pixels, "right_raw": pixels, "label": 1}]
+    path = write_dataset(str(tmp_path / "pair"), {"train": records}, features, layout="pair", shards=1)
+    with pytest.raises(UsageError, match=r"augment: .* the features have 2 \(left, right\); name one with features="):
+        make_input_fn(path, "train", training=True, augment=RandAugment())
+    with pytest.raises(UsageError, match="no labels with a number of classes"):
+        make_input_fn(path, "train", training=True, features="left", mix=MixUp())
+
+
+def test_mixing_and_transposing_need_the_image_that_transform_leaves(raw_photos: Written) -> None:
+    def flat(features: Any, labels: Any) -> Any:
+        return {"image": tf.reshape(features["image"], [-1])}, labels
+
+    changes: tuple[dict[str, Any], ...] = ({"mix": MixUp()}, {"transpose": "HWCN"})
+    for options in changes:
+        input_fn = make_input_fn(raw_photos.path, "train", training=True, transform=flat, **options)
+        with pytest.raises(Exception, match=r"'image': mix and transpose take images .*after transform"):
+            input_fn({"batch_size": 4})
+
+
+def test_mixing_needs_classes_or_shares(raw_photos: Written) -> None:
+    def halves(features: Any, labels: Any) -> Any:
+        return features, tf.cast(labels, tf.float32) / 2
+
+    input_fn = make_input_fn(raw_photos.path, "train", training=True, mix=MixUp(), transform=halves)
+    with pytest.raises(FeatureError, match=r"mix: labels are a tensor of classes, integers \[batch\], or of shares"):
+        input_fn({"batch_size": 4})

@@ -1,0 +1,33 @@
+"""Options of feeding, as they are checked and what follows from them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tpudata import UsageError
+from tpudata.input.options.image_options import ImageOptions
+from tpudata.input.options.options import Options
+
+
+def test_options_are_checked_at_the_door() -> None:
+    good: dict[str, Any] = {
+        "training": True,
+        "images": ImageOptions(),
+        "bare": False,
+        "parse": None,
+        "transform": None,
+        "shuffle_buffer": None,
+        "seed": 5,
+        "weights": "feature",
+    }
+    Options(**good)
+    for wrong in (
+        {"weights": "x"},
+        {"shuffle_buffer": -1},
+        {"seed": 2**32},
+        {"service": "grpc://localhost:5050"},
+    ):
+        with pytest.raises(UsageError, match=next(iter(wrong))):
+            Options(**{**good, **wrong})

@@ -1,0 +1,91 @@
+"""The order of training: each record once an epoch, and the same rows on any hosts and from any step."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tpudata.input.order.chunks import Chunks
+from tpudata.input.order.training import TrainingOrder, lane_count
+
+
+def taken(order: TrainingOrder, steps: int, first: int, last: int, start: int = 0) -> npt.NDArray[np.int64]:
+    """Return the records in the rows [first, last) of some steps, as a host finds them: ranges are read, rows picked."""
+    slots, block = order.slots(first, last), start // order.steps_per_block
+    ranges, numbers = order.ranges(slots, block).map(tf.range), order.numbers(slots, block)
+    size = len(slots) * order.turns
+    pairs = tf.data.Dataset.zip((ranges.rebatch(size), numbers.rebatch(size)))
+    blocks = iter(tf.data.Dataset.zip((tf.data.Dataset.range(block, 1 << 62), pairs)))
+    offset = slots.start * order.stride
+    found: list[npt.NDArray[np.int64]] = []
+    skipped = start - block * order.steps_per_block
+    while len(found) < steps + skipped:
+        number, (records, same) = next(blocks)
+        np.testing.assert_array_equal(records, same)
+        rows = tf.gather(records, order.rows(slots, number)).numpy()
+        found += list(rows[:, first - offset : last - offset])
+    return np.array(found[skipped : skipped + steps])
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.data())
+def test_it_is_an_order_of_the_stream(data: st.DataObject) -> None:
+    shards = data.draw(st.lists(st.integers(1, 60), min_size=1, max_size=4), "records of the shards")
+    chunks = Chunks.of(shards, data.draw(st.integers(1, 8), "records of a chunk"))
+    batch_size = data.draw(st.sampled_from([1, 2, 4, 6, 8, 12, 32, 64, 100]), "batch size")
+    window = data.draw(st.integers(1, sum(shards)), "window")
+    order = TrainingOrder.of(chunks, batch_size, window, data.draw(st.integers(0, 2**32 - 1), "seed"))
+    steps = -(-3 * sum(shards) // batch_size) + 2
+    batches = taken(order, steps, 0, batch_size)
+    stream = np.empty(batches.size, np.int64)
+    for step, batch in enumerate(batches):
+        stream[order.positions(tf.constant(step, tf.int64), 0, batch_size).numpy()] = batch
+    for epoch in np.split(stream[: 3 * sum(shards)], 3):
+        assert sorted(epoch) == list(range(sum(shards)))
+    start = data.draw(st.integers(0, steps - 1), "start step")
+    np.testing.assert_array_equal(taken(order, steps - start, 0, batch_size, start), batches[start:])
+    hosts = data.draw(st.sampled_from([n for n in (1, 2, 3, 4) if batch_size % n == 0]), "hosts")
+    rows = batch_size // hosts
+    parts = [taken(order, steps, rows * host, rows * (host + 1)) for host in range(hosts)]
+    np.testing.assert_array_equal(np.concatenate(parts, axis=1), batches)
+
+
+def test_neighbours_part_and_epochs_differ() -> None:
+    order = TrainingOrder.of(Chunks.of([4096], 16), 32, 1024, 5)
+    epochs = taken(order, 3 * 4096 // 32, 0, 32).reshape(3, -1)
+    for epoch in epochs:
+        # Of random numbers, one pair is expected.
+        assert np.count_nonzero(np.abs(np.diff(epoch)) == 1) < 10
+        # Rows of a batch come from all over the dataset.
+        assert np.ptp(epoch.reshape(-1, 32), axis=1).mean() > 0.8 * 4096
+    assert np.count_nonzero(epochs[0] == epochs[1]) < 10
+    other = TrainingOrder.of(order.chunks, 32, 1024, 6)
+    assert np.count_nonzero(taken(other, 128, 0, 32).ravel() == epochs[0]) < 10
+
+
+def test_all_places_are_as_likely() -> None:
+    # Of 64 records that are all in the window, over 256 epochs.
+    order = TrainingOrder.of(Chunks.of([64], 1), 8, 64, 3)
+    places = np.argsort(taken(order, 256 * 8, 0, 8).reshape(256, 64), axis=1)
+    counts = np.array([np.bincount(column, minlength=64) for column in places.T])
+    # Chi-squared of 64 x 63 degrees of freedom: 4032, with a standard deviation of 90.
+    assert abs(((counts - 4) ** 2 / 4).sum() - 4032) < 6 * 90
+
+
+def test_a_window_of_one_reads_lanes_in_order() -> None:
+    order = TrainingOrder.of(Chunks.of([60], 60), 4, 1, 0)
+    lanes = taken(order, 15, 0, 4).T
+    assert (np.diff(lanes, axis=1) == 1).all()
+
+
+def test_memory_is_a_window_or_a_chunk_of_each_lane() -> None:
+    order = TrainingOrder.of(Chunks.of([10**6], 128), 1024, 100_000, 0)
+    assert order.turns * order.lanes <= 100_000
+    assert TrainingOrder.of(Chunks.of([10**6], 128), 32, 1, 0).turns == 128
+
+
+def test_lanes_divide_the_batch() -> None:
+    assert [lane_count(size) for size in (1, 7, 24, 32, 37, 96, 1000)] == [1, 7, 24, 32, 1, 32, 25]

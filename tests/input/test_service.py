@@ -1,0 +1,206 @@
+"""Batches from a tf.data service, whose workers are processes with none of our code."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.datasets import Written, write_dataset
+from tests.input.clusters import Server, cluster, read_bytes
+from tpudata import CentreCrop, DataService, MixUp, UsageError, make_input_fn
+from tpudata.format import Feature
+from tpudata.input.graph.service import divided
+from tpudata.input.options.hosts import Rows
+
+FOLDER = "digits"
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory, raw_digits: Written) -> Iterator[list[Server]]:
+    """A dispatcher and two workers; the digits are in their current folder."""
+    folder = tmp_path_factory.mktemp("workers")
+    (folder / FOLDER).symlink_to(raw_digits.path)
+    with cluster(folder, ["dispatcher", "service worker", "service worker"]) as found:
+        assert [server.ours for server in found] == [[], [], []]
+        yield found
+
+
+@pytest.fixture(scope="module")
+def address(servers: list[Server]) -> str:
+    return f"grpc://{servers[0].address}"
+
+
+def taken(dataset: tf.data.Dataset, count: int | None = None) -> list[Any]:
+    return list(itertools.islice(dataset.as_numpy_iterator(), count))
+
+
+def check_same(found: list[Any], wanted: list[Any]) -> None:
+    assert len(found) == len(wanted)
+    for one, other in zip(found, wanted, strict=True):
+        tf.nest.map_structure(np.testing.assert_array_equal, one, other)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("training", [True, False])
+def test_batches_equal_those_of_one_process(raw_digits: Written, address: str, workers: int, training: bool) -> None:
+    options: Any = {"training": training, "seed": 5 if training else None}
+    service = DataService(address, workers=workers)
+    wanted = taken(make_input_fn(raw_digits.path, "test", **options)({"batch_size": 24}), 9)
+    found = taken(make_input_fn(raw_digits.path, "test", service=service, **options)({"batch_size": 24}), 9)
+    assert len(found) == (9 if training else 5)
+    check_same(found, wanted)
+
+
+def test_the_workers_open_the_files(
+    servers: list[Server], raw_digits: Written, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Of a relative path, the files are only where the workers are.
+    monkeypatch.chdir(Path(raw_digits.path).parent)
+    (Path(raw_digits.path).parent / FOLDER).symlink_to(raw_digits.path)
+    service = DataService(address, workers=2)
+    dataset = make_input_fn(FOLDER, "train", training=False, service=service)({"batch_size": 50})
+    alone = make_input_fn(FOLDER, "train", training=False)({"batch_size": 50})
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(tf.errors.NotFoundError):
+        next(iter(alone))
+    before = [server.read_bytes() for server in servers]
+    rows = np.concatenate([features["image"] for features, _ in taken(dataset)])
+    np.testing.assert_array_equal(rows, np.stack(raw_digits.images["train"]))
+    size = sum(path.stat().st_size for path in Path(raw_digits.path).glob("train-*"))
+    dispatcher, *workers = (server.read_bytes() - count for server, count in zip(servers, before, strict=True))
+    assert dispatcher < size / 4
+    assert all(count >= size / 4 for count in workers)
+    assert read_bytes(servers[1].pid) > 0
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_a_host_with_two_replicas_on_a_service(raw_digits: Written, address: str, workers: int) -> None:
+    context = tf.distribute.InputContext(2, 1, 4)
+    found, wanted = (
+        taken(
+            make_input_fn(raw_digits.path, "train", training=True, seed=2, service=service)(
+                {"batch_size": 6}, context, start_step=7
+            ),
+            10,
+        )
+        for service in (DataService(address, workers=workers), None)
+    )
+    check_same(found, wanted)
+
+
+def test_mixed_images_and_seeded_transforms_on_a_service(digits: Written, address: str) -> None:
+    def transform(features: Any, labels: Any, seed: Any) -> Any:
+        image = features["image"] + tf.random.stateless_uniform([], seed)
+        return {**features, "image": image}, labels
+
+    found, wanted = (
+        taken(
+            make_input_fn(
+                digits.path,
+                "train",
+                training=True,
+                seed=2,
+                image_size=(8, 8),
+                dtype="float32",
+                mix=MixUp(),
+                transpose="HWCN",
+                transform=transform,
+                service=service,
+            )({"batch_size": 16}),
+            4,
+        )
+        for service in (DataService(address, workers=2, compress=True), None)
+    )
+    check_same(found, wanted)
+
+
+def test_crops_and_buckets_on_a_service(pictures: Written, address: str, tmp_path: Path) -> None:
+    service = DataService(address, workers=2)
+    found, wanted = (
+        taken(
+            make_input_fn(pictures.path, "train", training=False, crop=CentreCrop(16), service=chosen)(
+                {"batch_size": 4}
+            )
+        )
+        for chosen in (service, None)
+    )
+    check_same(found, wanted)
+    ids = Feature("input_ids", "int64", "int64", (None,))
+    records = [{"input_ids": list(range(1 + number * 7 % 16))} for number in range(40)]
+    path = write_dataset(str(tmp_path), {"train": records}, [ids], layout="tokens")
+    found, wanted = (
+        taken(
+            make_input_fn(path, "train", training=True, seed=1, buckets=(4, 8, 16), service=chosen)({"batch_size": 4}),
+            12,
+        )
+        for chosen in (service, None)
+    )
+    check_same(found, wanted)
+
+
+def test_each_pass_of_evaluation_is_a_new_one(raw_digits: Written, address: str) -> None:
+    dataset = make_input_fn(raw_digits.path, "test", training=False, service=DataService(address, workers=2))(
+        {"batch_size": 40}
+    )
+    assert len(dataset) == 3
+    check_same(taken(dataset), taken(dataset))
+
+
+def test_a_worker_that_restarts_is_an_error(raw_digits: Written) -> None:
+    service = tf.data.experimental.service
+    dispatcher = service.DispatchServer(service.DispatcherConfig(worker_addresses=["localhost:%port%"]))
+    place = dispatcher.target.partition("://")[2]
+    first = service.WorkerServer(service.WorkerConfig(dispatcher_address=place, heartbeat_interval_ms=100))
+    port = int(first._address.rpartition(":")[2])
+    input_fn = make_input_fn(raw_digits.path, "train", training=True, seed=1, service=DataService(dispatcher.target))
+    iterator = iter(input_fn({"batch_size": 4}))
+    next(iterator)
+    first._stop()
+    second = service.WorkerServer(service.WorkerConfig(dispatcher_address=place, port=port, heartbeat_interval_ms=100))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="a worker began again"):
+        list(itertools.islice(iterator, 100))
+    del iterator
+    second._stop()
+    dispatcher._stop()
+
+
+@pytest.mark.parametrize(
+    ("batches", "size", "workers"), [(1, 24, 1), (1, 24, 5), (1, 3, 8), (4, 6, 2), (4, 6, 3), (4, 6, 9), (2, 5, 100)]
+)
+def test_streams_have_each_row_once(batches: int, size: int, workers: int) -> None:
+    rows = Rows(size, 3 * batches * size, batches * size, 2 * batches * size)
+    groups = divided(rows, workers)
+    streams = [stream for group in groups for stream in group]
+    assert 1 <= len(streams) <= workers
+    assert [row for stream in streams for row in range(stream.first, stream.last)] == list(range(rows.first, rows.last))
+    assert all(stream.total == rows.total and stream.count % stream.batch_size == 0 for stream in streams)
+    for group in groups:
+        assert len(group) == 1 or sum(stream.batch_size for stream in group) == size
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"address": "localhost:5050"},
+        {"address": "grpc://localhost"},
+        {"address": None},
+        {"workers": 0},
+        {"workers": True},
+        {"workers": 1.5},
+        {"compress": "snappy"},
+    ],
+)
+def test_rejects_unknown_options(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=f"^DataService: {next(iter(options))} is "):
+        DataService(**{"address": "grpc://localhost:5050", **options})
+
+
+def test_rejects_another_kind_of_service(raw_digits: Written) -> None:
+    with pytest.raises(UsageError, match=r"^service="):
+        make_input_fn(raw_digits.path, "train", training=True, service="grpc://localhost:5050")  # type: ignore[arg-type]

@@ -1,0 +1,187 @@
+"""Which file and record an error of TensorFlow's readers is about.
+
+TensorFlow says at which byte a record is damaged, and not in which file. But it says the name of the dataset that failed, so the
+reader gives its datasets names that lead to the files: "tpudata_", and the JSON array [folder, split], or [file, ..., ""] of files
+without a manifest, in which each byte that is no letter or digit is "_" and two hexadecimal digits.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from tpudata.errors import CorruptionError, FeatureError, StorageError, TpudataError
+from tpudata.format.dataset import open_dataset
+from tpudata.format.example import Value, decode_example
+from tpudata.format.tfrecord import FOOTER_BYTES, HEADER_BYTES, masked_crc32c, read_records
+from tpudata.storage import storage_for
+
+# Longer names would hide the message.
+_MOST_BYTES = 1000
+# A record that is unlike the others is searched for as long, in seconds.
+_SEARCH_SECONDS = 60.0
+# What a record may have other than the rest.
+Odd: TypeAlias = Literal["absent", "kind", "count"]
+_NAMED = re.compile(r"passed to tpudata_(\w+) transformation")
+_DAMAGED = re.compile(r"(?:corrupted|truncated) record at (\d+)")
+_UNPACKED = re.compile(r"inflate\(\) failed|Reading from zlib|incorrect data check|invalid \w+|unexpected end of")
+_CHANGED = re.compile(r"A file has fewer records than its index says|Excluding the header|Dataset was empty")
+_GCS_FAILED = re.compile(r": (Error executing an HTTP request: [^\n]*)\n\s*when reading (gs://[^\n]+)")
+_UNREADABLE = re.compile(r"transformation with iterator: \S+: ([^\n]+?); ([A-Z][\w ]+)")
+
+
+def name_of_split(folder: str, split: str) -> str:
+    """Return the name of datasets that read a split."""
+    return _named([folder, split])
+
+
+def name_of_files(paths: Sequence[str]) -> str:
+    """Return the name of datasets that read files without a manifest; for many files it does not lead to them."""
+    name = _named([*paths, ""])
+    return name if len(name) <= _MOST_BYTES else _named([""])
+
+
+def read_error(text: str) -> TpudataError | None:
+    """Return the error of ours for the text of one of TensorFlow's, if a dataset of ours failed to read its files.
+
+    This reads the record in question of each file that may be meant.
+    """
+    parts = _parts(text)
+    if parts is None:
+        return None
+    *paths, split = parts
+    where = paths[0] if split else "a file"
+    damaged = _DAMAGED.search(text)
+    if damaged is not None:
+        # Of the record's data, or of its header if that is damaged.
+        offset = int(damaged[1])
+        for begin in (offset, offset - HEADER_BYTES):
+            found = _damaged_shard(paths[0], split, begin) if split else _damaged_file(paths, begin)
+            if found is not None:
+                return CorruptionError(found, begin, f"the record is damaged or cut. {_fix(split)}")
+        if split:
+            return TpudataError(
+                f"{where}: a record at byte {offset} of one of its files was damaged on its way; where it is stored it is whole."
+                " Start again."
+            )
+        return TpudataError(f"{where}: a record at byte {offset} of one of its files is damaged or cut. {_fix(split)}")
+    failed = _GCS_FAILED.search(text)
+    if failed is not None:
+        return StorageError(f"{failed[2]} could not be read: {failed[1]}.")
+    unreadable = _UNREADABLE.search(text)
+    if unreadable is not None:
+        return StorageError(f"{unreadable[1]} could not be read: {unreadable[2]}.")
+    if _UNPACKED.search(text):
+        return TpudataError(f"{where}: a compressed block does not unpack. {_fix(split)}")
+    if _CHANGED.search(text):
+        return TpudataError(f"{where}: it has changed since it was opened. Make the input_fn again.")
+    return None
+
+
+def odd_record_error(text: str, feature: str, what: str, odd: Odd) -> FeatureError | None:
+    """Return the error for the first record that does not have a feature as the records before it have it, or None.
+
+    Args:
+        text: of TensorFlow's error.
+        feature: name of the feature.
+        what: is wrong, in words.
+        odd: what is searched for: a record without the feature, with values of another kind, or with another number of values or of
+            bytes in one.
+    """
+    parts = _parts(text)
+    if parts is None:
+        return None
+    *paths, split = parts
+    compression = None
+    if split:
+        dataset = open_dataset(paths[0])
+        compression = dataset.manifest.compression
+        paths = [dataset.shard_path(shard) for shard in dataset.manifest.split(split).shards]
+    usual: object = None
+    end = time.monotonic() + _SEARCH_SECONDS
+    for path in paths:
+        for offset, record in read_records(path, compression):
+            values = decode_example(record, path=path, offset=offset).get(feature)
+            found = _looked_at(values, odd)
+            usual = found if usual is None else usual
+            if found is not None and found != usual:
+                fix = (
+                    "Convert the dataset again."
+                    if split
+                    else "Correct features= of TFRecordFiles, or pass parse= to make_input_fn."
+                )
+                return FeatureError(f"{path} at byte {offset}: feature {feature!r} {what}. {fix}")
+            if time.monotonic() > end:
+                return None
+    return None
+
+
+def _looked_at(values: Value | None, odd: Odd) -> object:
+    if odd == "absent":
+        return values is None
+    if not values:
+        # There is nothing of another kind.
+        return 0 if odd == "count" else None
+    if odd == "kind":
+        return type(values[0])
+    return len(values), len(values[0]) if isinstance(values[0], bytes) else None
+
+
+def _parts(text: str) -> list[str] | None:
+    """Return what the name of a dataset in an error's text stands for."""
+    named = _NAMED.search(text)
+    if named is None:
+        return None
+    parts: list[str] = json.loads(re.sub("_([0-9a-f]{2})", lambda match: chr(int(match[1], 16)), named[1]))
+    return parts
+
+
+def _fix(split: str) -> str:
+    if not split:
+        return "Restore the file."
+    return "`tpudata verify DIR` names all that is damaged, and with --quarantine has it left out."
+
+
+def _damaged_shard(folder: str, split: str, offset: int) -> str | None:
+    """Return the shard of a split in which a record begins at an offset and is damaged."""
+    dataset = open_dataset(folder)
+    for shard in dataset.manifest.split(split).shards:
+        path, offsets = dataset.shard_path(shard), dataset.index(shard).offsets
+        place = int(np.searchsorted(offsets, offset))
+        if place < len(offsets) - 1 and offsets[place] == offset:
+            frame = storage_for(path).read_range(path, offset, int(offsets[place + 1]) - offset)
+            if not _is_whole(frame):
+                return path
+    return None
+
+
+def _damaged_file(paths: Sequence[str], offset: int) -> str | None:
+    """Return the file of which the first damaged record is at an offset."""
+    for path in paths:
+        try:
+            for begin, _ in read_records(path):
+                if begin >= offset:
+                    break
+        except CorruptionError as error:
+            if error.offset == offset:
+                return path
+    return None
+
+
+def _is_whole(frame: bytes) -> bool:
+    header, record, footer = frame[:HEADER_BYTES], frame[HEADER_BYTES:-FOOTER_BYTES], frame[-FOOTER_BYTES:]
+    return (
+        masked_crc32c(header[:8]) == int.from_bytes(header[8:], "little")
+        and len(record) == int.from_bytes(header[:8], "little")
+        and masked_crc32c(record) == int.from_bytes(footer, "little")
+    )
+
+
+def _named(parts: Sequence[str]) -> str:
+    data = json.dumps(parts).encode()
+    return "tpudata_" + "".join(chr(byte) if chr(byte).isalnum() else f"_{byte:02x}" for byte in data)

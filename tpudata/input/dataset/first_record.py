@@ -1,0 +1,120 @@
+"""The first record of files without a manifest, compared with the features that their user says it has.
+
+No manifest tells what stands in the records, so a wrong name or kind is likely; and where TensorFlow takes records apart, its error
+names neither the file nor what there is in its place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+
+import numpy as np
+
+from tpudata.errors import CorruptionError, FeatureError
+from tpudata.format import decode_example, read_records
+from tpudata.format.example import Value
+from tpudata.format.tfrecord import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, masked_crc32c
+from tpudata.input.dataset.fields import Field, Fields
+from tpudata.input.dataset.plain_dataset import SPLIT, PlainDataset
+from tpudata.storage import storage_for
+from tpudata.tables import counted
+
+# Features of the record that a message names.
+_NAMED = 20
+# Records in which a sequence is looked for.
+_SEARCHED = 1000
+
+
+def check_first_record(dataset: PlainDataset, fields: Fields) -> None:
+    """Compares the first record with what is read of each; one that is damaged is left to what reads them all.
+
+    Args:
+        dataset: TFRecords.
+        fields: what is read of a `tf.train.Example`.
+
+    Raises:
+        CorruptionError: the record is no Example.
+        FeatureError: a feature is not in the record, or has values of another kind, number or size.
+    """
+    shard = dataset.manifest.split(SPLIT).shards[0]
+    path = dataset.shard_path(shard)
+    offset, end = dataset.index(shard).offsets[:2].tolist()
+    frame = storage_for(path).read_range(path, offset, end - offset)
+    record, footer = frame[HEADER_BYTES:-FOOTER_BYTES], frame[-FOOTER_BYTES:]
+    if len(frame) < max(end - offset, FRAME_BYTES) or masked_crc32c(record) != int.from_bytes(footer, "little"):
+        return
+    try:
+        example = decode_example(record, path=path, offset=offset)
+    except CorruptionError as error:
+        mend = "Pass parse= to make_input_fn, which takes apart records of any kind, and leave features= out."
+        raise CorruptionError(path, offset, f"{error.reason}. {mend}") from None
+    absent = {field.feature.name for field in fields.all if field.pads and field.feature.name not in example}
+    if absent:
+        _check_present(path, absent, dataset.mend)
+    for field in fields.all:
+        wrong = _misfit(example, field)
+        if wrong is not None:
+            raise FeatureError(
+                f"{path} at byte {offset}: feature {field.feature.name!r} {wrong}. {_described(example)}. {dataset.mend}"
+            )
+
+
+def _check_present(path: str, names: set[str], mend: str) -> None:
+    """Looks for sequences in more records: some writers leave out empty ones, and TensorFlow takes a missing one for empty."""
+    found: set[str] = set()
+    searched = 0
+    with contextlib.suppress(CorruptionError):
+        for offset, record in itertools.islice(read_records(path), _SEARCHED):
+            found.update(decode_example(record, path=path, offset=offset))
+            searched += 1
+            if names <= found:
+                return
+    missing = ", ".join(map(repr, sorted(names - found)))
+    raise FeatureError(f"{path}: feature {missing} is in none of the first {counted(searched, 'record')}. {mend}")
+
+
+def _misfit(example: dict[str, Value], field: Field) -> str | None:
+    """What of a record does not fit a field, in words, or None."""
+    feature, values = field.feature, example.get(field.feature.name)
+    if not values:
+        # Of a sequence of any length there may be nothing.
+        if field.pads and feature.encoding is None:
+            return None
+        return "is not in the record" if values is None else "has no values"
+    if _kind(values) != feature.kind:
+        return f"has {counted(len(values), 'value')} of kind {_kind(values)}, and not of kind {feature.kind}"
+    if feature.encoding is None and field.pads:
+        return None
+    count = 1 if feature.encoding in ("image", "raw") else math.prod(field.shape)
+    if len(values) != count:
+        of_shape = (
+            "one that is its bytes" if feature.encoding in ("image", "raw") else f"{count} of shape {field.shape}"
+        )
+        return f"has {counted(len(values), 'value')}, and not the {of_shape}"
+    if feature.encoding == "raw" and not field.pads and isinstance(values[0], bytes):
+        size = np.dtype(feature.dtype).itemsize * math.prod(field.shape)
+        if len(values[0]) != size:
+            return f"has {counted(len(values[0]), 'byte')}, and not the {size} of {field.shape} {feature.dtype} values"
+    return None
+
+
+def _kind(values: Value) -> str:
+    return {bytes: "bytes", int: "int64", float: "float"}[type(values[0])]
+
+
+def _described(example: dict[str, Value]) -> str:
+    """The features of a record, in words."""
+    names = sorted(example)
+    parts = [f"{name} ({_described_values(example[name])})" for name in names[:_NAMED]]
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"The record has {', '.join(parts) or 'no features'}{more}"
+
+
+def _described_values(values: Value) -> str:
+    if not values:
+        return "no values"
+    if len(values) == 1 and isinstance(values[0], bytes):
+        return f"bytes, {counted(len(values[0]), 'byte')}"
+    return f"{_kind(values)}, {counted(len(values), 'value')}"

@@ -1,0 +1,128 @@
+"""What is fed: a split of a dataset, or files without a manifest, opened; and what is read of its records."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from tpudata.errors import DatasetError, FeatureError, UsageError
+from tpudata.format import Dataset, open_dataset
+from tpudata.input.dataset.fields import CONVERT_AGAIN, Fields, select_fields
+from tpudata.input.dataset.plain_dataset import SPLIT, PlainDataset, open_files
+from tpudata.input.dataset.record_files import FixedLengthRecordFiles, RecordFiles, TextLineFiles, TFRecordFiles
+from tpudata.input.dataset.shards import check_shards
+from tpudata.input.text.sequence import SequenceOptions
+from tpudata.storage import is_pattern, storage_for
+
+Data: TypeAlias = "str | os.PathLike[str] | RecordFiles"
+
+_FILES = (TFRecordFiles, FixedLengthRecordFiles, TextLineFiles)
+# So no folder is called, even where there is nothing of that name.
+_ENDINGS = (".tfrecord", ".tfrecords", ".gz")
+
+
+def open_data(data: Data, split: str | None) -> tuple[Dataset, str]:
+    """Opens a dataset, or files, and finds out the name of the split.
+
+    Raises:
+        UsageError: a split of files, none of a dataset, or data of another type.
+        DatasetError: no complete dataset, no such split, no records, or a file missing or damaged.
+    """
+    if isinstance(data, _FILES):
+        if split is not None:
+            raise UsageError(
+                f"split={split!r}: files without a manifest have no splits. Leave it out, and name the files of one."
+            )
+        return open_files(data), SPLIT
+    folder = os.fspath(data) if isinstance(data, (str, os.PathLike)) else None
+    if not isinstance(folder, str) or not folder:
+        raise UsageError(
+            f"data={data!r}: pass the path of the dataset's folder, or tpudata.TFRecordFiles, FixedLengthRecordFiles or"
+            " TextLineFiles."
+        )
+    dataset = _opened(folder)
+    if not isinstance(split, str):
+        raise UsageError(f"split={split!r}: pass the name of one split, such as 'train'.")
+    check_shards(dataset, split)
+    return dataset, split
+
+
+def _opened(folder: str) -> Dataset:
+    """Opens a dataset; files in its place, as TensorFlow's own readers take them, are told how to be read."""
+    try:
+        return open_dataset(folder)
+    except DatasetError:
+        entry = storage_for(folder).stat(folder)
+        is_file = is_pattern(folder) or folder.endswith(_ENDINGS) if entry is None else not entry.is_folder
+        if not is_file:
+            raise
+    raise DatasetError(
+        f"data={folder!r} names files, and not the folder of a dataset that `tpudata convert` has finished. For files without a"
+        f" manifest pass tpudata.TFRecordFiles({folder!r}, features=[tpudata.format.Feature(...), ...]), or FixedLengthRecordFiles"
+        " or TextLineFiles."
+    )
+
+
+def check_plain(cache: Any) -> None:
+    """Check what cannot be asked for without a manifest.
+
+    Raises:
+        UsageError: a cache in files.
+    """
+    if isinstance(cache, (str, os.PathLike)) and cache not in ("auto", ""):
+        raise UsageError(
+            f"cache={os.fspath(cache)!r}: without a manifest nothing says whether the files are those that were cached. Pass"
+            ' cache=True or "auto", which keep records in memory.'
+        )
+
+
+def fields_of(
+    dataset: Dataset,
+    *,
+    is_parsed_by_user: bool,
+    only: str | None,
+    extra: Sequence[str],
+    image_size: tuple[int, int] | None,
+    keep_encoded: bool,
+    sequences: SequenceOptions,
+) -> Fields:
+    """What is read of each record; the arguments are those of `select_fields`, and what is done with sequences.
+
+    Raises:
+        FeatureError: a feature is not there, or has no static shape.
+        UsageError: features of records that are taken whole, or none of Examples.
+    """
+    files = dataset.files if isinstance(dataset, PlainDataset) else None
+    if is_parsed_by_user:
+        given = files.features if isinstance(files, TFRecordFiles) else ()
+        asked = {"features": only or given, "extra_features": extra, "image_size": image_size, **sequences.asked}
+        for name, value in asked.items():
+            if value:
+                raise UsageError(f"{name}={value!r}: parse decides what the features are. Pass one or the other.")
+        return Fields.of_whole_records("serialized")
+    if isinstance(files, TFRecordFiles) and not files.features:
+        raise UsageError(
+            "TFRecordFiles: nothing says what the records are. Pass features=[tpudata.format.Feature(...), ...] with it, or"
+            " parse= to make_input_fn."
+        )
+    if isinstance(files, TextLineFiles):
+        (line,) = files.features
+        if only not in (None, line.name):
+            raise FeatureError(f"features={only!r}: a line is the feature {line.name}.")
+        for name, value in {"extra_features": extra, "image_size": image_size, **sequences.asked}.items():
+            if value:
+                raise UsageError(f"{name}={value!r}: a line is the feature {line.name} and no more. Leave it out.")
+        return Fields.of_whole_records(line.name)
+    return select_fields(
+        dataset.manifest,
+        only=only,
+        extra=extra,
+        image_size=image_size,
+        keep_encoded=keep_encoded,
+        sequence_length=sequences.length,
+        truncate=sequences.truncate,
+        buckets=sequences.buckets,
+        label_name=None if files is None else files.label,
+        mend=dataset.mend if isinstance(dataset, PlainDataset) else CONVERT_AGAIN,
+    )

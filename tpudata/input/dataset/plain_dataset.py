@@ -1,0 +1,98 @@
+"""Files of records without a manifest, opened as a dataset: what a manifest and indexes would say is found by one scan."""
+
+from __future__ import annotations
+
+import dataclasses
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from tpudata._version import __version__
+from tpudata.errors import DatasetError
+from tpudata.format import Dataset, Manifest, Shard, ShardIndex, Source, Split, shard_name
+from tpudata.format.index import BLOCK_RECORDS
+from tpudata.input.dataset.record_files import RecordFiles, TextLineFiles, TFRecordFiles, find_files
+from tpudata.input.dataset.scan import Offsets, fixed_offsets, frame_offsets, line_offsets
+from tpudata.storage import Entry
+from tpudata.tables import counted
+
+SPLIT = "records"
+# Files that are scanned at the same time.
+_SCANNERS = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class PlainDataset(Dataset):
+    """Files of records as a dataset of one split, `SPLIT`; `open_files` makes it.
+
+    Its shards have names of their own in the manifest; `shard_path` leads to the files. The index of a shard has no checksums.
+
+    Attributes:
+        files: the files as their user describes them.
+        paths: by shard.
+        indexes: by shard.
+    """
+
+    files: RecordFiles
+    paths: dict[str, str]
+    indexes: dict[str, ShardIndex]
+
+    def shard_path(self, shard: Shard) -> str:
+        """Full path of a shard."""
+        return self.paths[shard.name]
+
+    def index(self, shard: Shard) -> ShardIndex:
+        """Where the records of a shard begin, as they were found."""
+        return self.indexes[shard.name]
+
+    @property
+    def mend(self) -> str:
+        """What to do where a record is not as its features say; only those of `TFRecordFiles` can be otherwise."""
+        return "Correct features= of TFRecordFiles, or pass parse= to make_input_fn."
+
+
+def open_files(files: RecordFiles) -> PlainDataset:
+    """Finds the files and the records in them.
+
+    Files of no records are passed over. What is appended to a file later is not seen.
+
+    Raises:
+        DatasetError: a file is not there, or there are no records.
+        CorruptionError: a file is cut, damaged or compressed; names file and offset.
+        UsageError: a file comes twice.
+        StorageError: a file cannot be read.
+    """
+    found = find_files(files.files)
+    with ThreadPoolExecutor(_SCANNERS, thread_name_prefix="tpudata-scan") as pool:
+        offsets = list(pool.map(lambda file: _offsets(files, file), found))
+    full = [(file, starts) for file, starts in zip(found, offsets, strict=True) if len(starts) > 1]
+    if not full:
+        raise DatasetError(f"files={files.files!r}: {counted(len(found), 'file')} have no records. Name files that do.")
+    shards, paths, indexes = [], {}, {}
+    for number, (file, starts) in enumerate(full):
+        name = shard_name(SPLIT, number, len(full))
+        shards.append(Shard(name, len(starts) - 1, file.size, 0))
+        paths[name], indexes[name] = file.path, _index(starts, file.size)
+    records, size = sum(shard.records for shard in shards), sum(shard.bytes for shard in shards)
+    manifest = Manifest(
+        layout="",
+        splits={SPLIT: Split(tuple(shards))},
+        features=tuple(files.features),
+        source=Source(str(files.files), records, size, ""),
+        created_by=__version__,
+    )
+    return PlainDataset(str(files.files), manifest, files, paths, indexes)
+
+
+def _offsets(files: RecordFiles, file: Entry) -> Offsets:
+    if isinstance(files, TFRecordFiles):
+        return frame_offsets(file)
+    if isinstance(files, TextLineFiles):
+        return line_offsets(file, files.skip_lines)
+    return fixed_offsets(file, files.dtype.itemsize, files.header_bytes, files.footer_bytes)
+
+
+def _index(offsets: Offsets, size: int) -> ShardIndex:
+    """The index of a file of which no checksum is known."""
+    none = np.zeros(0, np.uint32)
+    return ShardIndex(offsets.astype(np.uint64), none, BLOCK_RECORDS, size, 0, None, {})

@@ -1,0 +1,1 @@
+"""From serialised records to tensors."""

@@ -1,0 +1,118 @@
+"""From serialised Examples to tensors, a whole batch at a time: one op for the batch, not one per record."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.input.dataset.fields import CONVERT_AGAIN, PADDING, Field
+from tpudata.input.decode.image import decode_images
+
+_STORED = {"bytes": tf.string, "int64": tf.int64, "float": tf.float32}
+
+
+def parse_batch(serialized: tf.Tensor, fields: Sequence[Field], mend: str = CONVERT_AGAIN) -> dict[str, tf.Tensor]:
+    """Parses and decodes a batch of records.
+
+    Args:
+        serialized: string [n], each a serialised `tf.train.Example`.
+        fields: what to read.
+        mend: what to do where a record is not as they say.
+
+    Returns:
+        By feature name as stored, a tensor [n, *field.shape]; int64 as int32.
+    """
+    if all(field.is_whole for field in fields):
+        return {field.feature.name: serialized for field in fields}
+    spec = {field.feature.name: _spec(field) for field in fields}
+    stored = tf.io.parse_example(serialized, spec)
+    return {field.feature.name: _decode(stored[field.feature.name], field, mend) for field in fields}
+
+
+def sequence_lengths(serialized: tf.Tensor, fields: Sequence[Field]) -> tf.Tensor:
+    """Return how many values the longest sequence of each record has, int64 [n].
+
+    Args:
+        serialized: string [n], each a serialised `tf.train.Example`.
+        fields: sequences that are padded.
+    """
+    stored = tf.io.parse_example(serialized, {field.feature.name: _spec(field) for field in fields})
+    lengths = []
+    for field in fields:
+        value = stored[field.feature.name]
+        if isinstance(value, tf.RaggedTensor):
+            lengths.append(value.row_lengths())
+        else:
+            lengths.append(tf.cast(tf.strings.length(value), tf.int64) // tf.as_dtype(field.feature.dtype).size)
+    return functools.reduce(tf.maximum, lengths)
+
+
+def to_int32(name: str, value: tf.Tensor) -> tf.Tensor:
+    """An int64 tensor as int32, which is what a TPU takes; another tensor as it is.
+
+    A value that does not fit fails at run time with `tf.errors.InvalidArgumentError`, which names the feature.
+    """
+    if not isinstance(value, tf.Tensor) or value.dtype != tf.int64:
+        return value
+    narrow = tf.cast(value, tf.int32)
+    # Without quotes: TensorFlow would print them with backslashes.
+    message = (
+        f"Feature {name}: a value does not fit int32, which is what a TPU takes. Leave the feature out, or store"
+        " smaller numbers."
+    )
+    with tf.control_dependencies([tf.debugging.assert_equal(tf.cast(narrow, tf.int64), value, message)]):
+        return tf.identity(narrow)
+
+
+def _spec(field: Field) -> Any:
+    feature, dtype = field.feature, _STORED[field.feature.kind]
+    if field.pads and feature.encoding is None:
+        return tf.io.RaggedFeature(dtype)
+    return tf.io.FixedLenFeature(() if feature.encoding in ("image", "raw") else field.shape, dtype)
+
+
+def _decode(stored: tf.Tensor, field: Field, mend: str) -> tf.Tensor:
+    if field.is_encoded:
+        return stored
+    if field.feature.encoding == "image":
+        return decode_images(stored, field)
+    if field.pads:
+        return _padded(stored, field)
+    if field.feature.encoding == "raw":
+        stored = _decode_raw(stored, field, mend)
+    return to_int32(field.feature.name, stored)
+
+
+def _padded(stored: tf.Tensor | tf.RaggedTensor, field: Field) -> tf.Tensor:
+    """Lists of any length, or their bytes, as one matrix."""
+    length = field.shape[0]
+    if field.feature.encoding == "raw":
+        dtype = tf.as_dtype(field.feature.dtype)
+        counts = tf.strings.length(stored) // dtype.size
+        # All bytes in one row, to be cut into records again.
+        values = tf.reshape(tf.io.decode_raw(tf.strings.reduce_join(stored), dtype), [-1])
+        stored = tf.RaggedTensor.from_row_lengths(values, counts)
+    longest = tf.reduce_max(stored.row_lengths())
+    checks = []
+    if not field.cuts:
+        message = (
+            f"Feature {field.feature.name}: a record is longer than sequence_length, {length}. Pass a larger one, or"
+            " truncate=True to cut; to a command, --sequence-length or --truncate."
+        )
+        checks.append(tf.debugging.assert_less_equal(longest, tf.cast(length, longest.dtype), message))
+    with tf.control_dependencies(checks):
+        values = stored.with_values(to_int32(field.feature.name, stored.values))
+    return tf.cast(values, tf.int32).to_tensor(PADDING, shape=(None, length))
+
+
+def _decode_raw(stored: tf.Tensor, field: Field, mend: str) -> tf.Tensor:
+    dtype = tf.as_dtype(field.feature.dtype)
+    size = math.prod(field.shape) * dtype.size
+    message = f"Feature {field.feature.name}: a record does not have the {size} bytes of {field.shape} {dtype.name} values. {mend}"
+    with tf.control_dependencies([tf.debugging.assert_equal(tf.strings.length(stored), size, message)]):
+        values = tf.io.decode_raw(tf.identity(stored), dtype)
+    return tf.reshape(values, (-1, *field.shape))

@@ -1,0 +1,50 @@
+"""Records taken apart by a function of the user's, a batch at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.errors import FeatureError, UsageError
+from tpudata.input.decode.parse import to_int32
+from tpudata.input.graph.batch import map_named
+from tpudata.input.maps import as_written
+
+
+def parse_rows(parse: Callable[[tf.Tensor], Any], serialized: tf.Tensor) -> Any:
+    """What `parse` makes of records.
+
+    Args:
+        parse: returns features, or (features, labels), a row for each record.
+        serialized: string [n], the records as they are stored.
+
+    Returns:
+        The same structure of tensors [n, ...]; int64 as int32.
+
+    Raises:
+        FeatureError: a tensor has no rows, or its rows have no static shape; names it.
+        UsageError: parse returned None.
+    """
+    # Only the user's function is converted by AutoGraph: it may branch on tensors.
+    return as_written(_checked)(parse(serialized), tf.shape(serialized)[0])
+
+
+def _checked(result: Any, count: tf.Tensor) -> Any:
+    if result is None:
+        raise UsageError("parse returned None. End it with `return features, labels`, or `return features`.")
+
+    def rows(name: str, value: Any) -> tf.Tensor:
+        tensor = value if tf.is_tensor(value) else tf.convert_to_tensor(value)
+        if not isinstance(tensor, tf.Tensor) or tensor.shape.rank in (None, 0) or None in tensor.shape[1:].as_list():
+            kind = "tensor" if isinstance(tensor, tf.Tensor) else type(tensor).__name__
+            raise FeatureError(
+                f"{name} is a {kind} of shape {tensor.shape}: parse gets a batch of records, and returns tensors"
+                " [records, ...] whose other dimensions are static. Fix them with tf.ensure_shape or tf.reshape."
+            )
+        message = f"{name} does not have a row for each record."
+        with tf.control_dependencies([tf.debugging.assert_equal(tf.shape(tensor)[0], count, message)]):
+            return to_int32(name, tf.identity(tensor))
+
+    return map_named(rows, result, "the result of parse")

@@ -1,0 +1,1 @@
+"""The tf.data graph from a split to batches."""

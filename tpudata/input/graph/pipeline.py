@@ -1,0 +1,110 @@
+"""The steps from records to batches, in order."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.format import Dataset
+from tpudata.input.dataset.fields import Fields
+from tpudata.input.graph.batch import with_rows
+from tpudata.input.graph.cache import CachePlan
+from tpudata.input.graph.elements import Elements
+from tpudata.input.graph.records import Order, Records
+from tpudata.input.graph.service import served
+from tpudata.input.maps import PARALLEL, as_written
+from tpudata.input.options.hosts import Rows
+from tpudata.input.options.options import Options
+from tpudata.input.order.chunks import Integers
+from tpudata.input.order.evaluation import EvaluationOrder
+
+# What waits to be asked for. TensorFlow's own choice (AUTOTUNE) doubles after every pause of the consumer, as at a checkpoint:
+# batches of 6 MB had taken 200 MB after four of them. And a batch that waits in the processor's cache is a fifth cheaper to make.
+BATCHES_AHEAD = 2
+
+
+class Pipeline:
+    """The way from a split to batches; `batches` walks it.
+
+    Args:
+        dataset: the dataset.
+        split: name of the split.
+        fields: what is read of each record.
+        options: how records are fed.
+        cache: where decoded records are kept, or None.
+
+    Raises:
+        UsageError: a shuffle_buffer of all records, which do not fit the memory.
+    """
+
+    def __init__(self, dataset: Dataset, split: str, fields: Fields, options: Options, cache: CachePlan | None) -> None:
+        self._options = options
+        self._records = Records(dataset, split, fields, options, cache)
+        self._elements = Elements(fields, options)
+
+    def lengths(self) -> Integers:
+        """Return how many values the longest sequence of each record has; reads them all."""
+        return self._records.lengths()
+
+    def part(self, ids: Integers, fields: Fields, options: Options) -> Pipeline:
+        """Return the way from some of the records to batches, without a cache.
+
+        Args:
+            ids: int64 [records], their numbers in the split, ascending.
+            fields: what is read of each; of other lengths at most.
+            options: how they are fed; another seed at most.
+        """
+        other = copy.copy(self)
+        other._options = options
+        other._records = self._records.part(ids, fields, options)
+        other._elements = Elements(fields, options)
+        return other
+
+    def batches(self, rows: Rows, start_step: int) -> tf.data.Dataset:
+        """Return what `input_fn` returns."""
+        order = self._records.order(rows.total)
+        service = self._options.service
+        if service is None:
+            dataset = self._made(order, rows, start_step, self._finished)
+        else:
+            dataset = served(service, rows, lambda part: self._made(order, part, start_step, with_rows), self._finished)
+        return self._counted(dataset, order, rows, start_step)
+
+    def _made(self, order: Order, rows: Rows, start_step: int, finish: Callable[..., Any]) -> tf.data.Dataset:
+        """Return a dataset of what `finish` makes of (an element, its extras) of `rows.batch_size` rows, and of this number."""
+        records, elements, batch_size = self._records, self._elements, rows.batch_size
+        dataset = records.batches(order, rows, start_step)
+        if self._options.parse is not None:
+            # Converted by AutoGraph: it is written by the user, and may branch on tensors.
+            dataset = dataset.map(elements.user_parsed, **PARALLEL)
+        if self._options.one_by_one:
+            dataset = dataset.unbatch().map(elements.row, **PARALLEL)
+            elements.check_row(dataset.element_spec[0])
+            dataset = dataset.batch(batch_size, drop_remainder=True, **PARALLEL)
+
+        def finished(parsed: Any, extras: dict[str, tf.Tensor]) -> Any:
+            element = parsed if self._options.one_by_one else elements.rows(parsed)
+            if not self._options.training:
+                elements.check_room(element, records.count, rows.total)
+            return finish((element, extras), batch_size)
+
+        return dataset.map(as_written(finished), **PARALLEL)
+
+    def _finished(self, made: tuple[Any, dict[str, tf.Tensor]], batch_size: int) -> Any:
+        return self._elements.batch(*made, batch_size)
+
+    def _counted(self, dataset: tf.data.Dataset, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
+        """Return the batches with their number known, and some of them made before they are asked for."""
+        count = tf.data.INFINITE_CARDINALITY
+        if isinstance(order, EvaluationOrder):
+            count = max(0, order.steps - start_step) * (rows.count // rows.batch_size)
+        options = tf.data.Options()
+        # Each worker takes its part of every global batch, if `experimental_distribute_dataset` divides one.
+        options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+        # Iterators can be saved: to read a range of records counts as an operation with state, which it does not have.
+        options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(count)).prefetch(BATCHES_AHEAD)
+        return dataset.with_options(options)

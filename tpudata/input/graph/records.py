@@ -1,0 +1,443 @@
+"""The records of a split in batches, in their order: read from files, or taken from a cache."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import tensorflow as tf
+
+from tpudata.errors import CorruptionError, FeatureError, UsageError
+from tpudata.format import Dataset
+from tpudata.format.indexed_records import read_indexed
+from tpudata.format.read_errors import name_of_files, name_of_split
+from tpudata.input.dataset.fields import CONVERT_AGAIN, Field, Fields
+from tpudata.input.dataset.plain_dataset import PlainDataset
+from tpudata.input.dataset.record_files import FixedLengthRecordFiles
+from tpudata.input.decode.fixed_examples import FixedExamples
+from tpudata.input.decode.fixed_records import parse_fixed
+from tpudata.input.decode.parse import parse_batch, sequence_lengths
+from tpudata.input.graph.cache import CACHE_SPLIT, MEMORY_SHARE, CachePlan, free_memory
+from tpudata.input.graph.read import RecordReader, file_kind
+from tpudata.input.graph.segments import Segments, segments_of
+from tpudata.input.maps import PARALLEL, as_written
+from tpudata.input.options.hosts import Rows
+from tpudata.input.options.options import Options
+from tpudata.input.order.chunks import Chunks, Integers, chunk_records
+from tpudata.input.order.evaluation import EvaluationOrder
+from tpudata.input.order.seeds import record_seeds
+from tpudata.input.order.training import TrainingOrder
+from tpudata.input.text.sequence import TOKEN_ROWS
+from tpudata.storage import is_remote
+
+# Read at one time, up to twice that: to open a file and to begin there costs as much as to read a quarter of it, and larger reads
+# mix less.
+_READ_BYTES = 1 << 19
+# As many times that in evaluation, where nothing is mixed, and of rows of packed tokens, which were mixed as they were made.
+_LARGE_READS = 4
+# What training permutes: with fewer chunks, a small window would mix little.
+_LEAST_CHUNKS = 256
+# The default window of the shuffle, in bytes of stored records, and its least length in records.
+_WINDOW_BYTES = 96 << 20
+_WINDOW_RECORDS = 1024
+# Decoded as they are read, if that takes no more memory in the window than this many times what is stored.
+_MOST_GROWTH = 1.25
+# At 50 ms each, as object stores take, 32 reads of 0.5 MB under way are 320 MB/s.
+_REMOTE_READS = 32
+
+Order: TypeAlias = TrainingOrder | EvaluationOrder
+# Returns what stands for the records [first, last): tensors with a row each.
+Load: TypeAlias = "Callable[[tf.Tensor, tf.Tensor], Any]"
+
+
+class Records:
+    """The records of a split, from its files or from a cache.
+
+    Args:
+        dataset: the dataset.
+        split: name of the split.
+        fields: what is read of each record.
+        options: how records are fed.
+        cache: where decoded records are kept, or None.
+
+    Raises:
+        UsageError: a shuffle_buffer of all records, which do not fit the memory.
+    """
+
+    def __init__(self, dataset: Dataset, split: str, fields: Fields, options: Options, cache: CachePlan | None) -> None:
+        # What is read: the dataset, or the cache's files, which have the same records in the same shards.
+        self._files, self._stored = dataset, fields
+        self._split_name = split
+        self._split = dataset.kept(split)
+        self._are_token_rows = dataset.manifest.layout in TOKEN_ROWS
+        self._fields = fields
+        self._options = options
+        self._cache = cache
+        (first,) = (shard for shard in dataset.manifest.split(split).shards if shard.name == self._split.shards[0].name)
+        index = dataset.index(first)
+        # As read: what is compressed takes more than its file.
+        self._record_bytes = max(1, int(index.offsets[-1]) // index.records)
+        self._block_records = None if index.compression is None else index.block_records
+        # Numbers of some of the records; None for all.
+        self._ids: Integers | None = None
+        # By device, which is another host's under some strategies. Kept between calls, so that a trainer that asks for its dataset
+        # anew every round decodes once.
+        self._kept: dict[str, tf.data.Dataset] = {}
+        self._filled: Records | None = None
+        self._segments: tuple[bytes, Segments] | None = None
+        # How records are taken apart, as found at the first one; fields if they are parsed.
+        self._fixed: FixedExamples | Sequence[Field] | None = None
+        self._check_window()
+
+    def part(self, ids: Integers, fields: Fields, options: Options) -> Records:
+        """Return some of the records: those numbers of the split, with fields of another length at most, and without a cache."""
+        other = copy.copy(self)
+        other._fields, other._stored, other._options, other._cache = fields, fields, options, None
+        other._ids, other._kept, other._fixed = ids, {}, None
+        return other
+
+    @property
+    def count(self) -> int:
+        """Number of records."""
+        return self._split.records if self._ids is None else len(self._ids)
+
+    def order(self, total: int) -> Order:
+        """Return their order in global batches of `total` rows."""
+        if not self._options.training:
+            return EvaluationOrder(self._chunks(1), total)
+        window = min(self._window(), self.count)
+        chunks = Chunks.of([self.count], 1) if window == self.count else self._chunks(_LEAST_CHUNKS)
+        return TrainingOrder.of(chunks, total, window, operator.index(self._options.seed))
+
+    def lengths(self) -> Integers:
+        """Return how many values the longest sequence of each record has; reads them all.
+
+        Raises:
+            FeatureError: a record is longer than it may be; names it.
+            tf.errors.OpError: a record is damaged.
+        """
+        rows = Rows(1024, 1024, 0, 1024)
+        padded = [field for field in self._fields.inputs if field.pads]
+
+        def make() -> tf.data.Dataset:
+            stored = self._evaluated(EvaluationOrder(self._chunks(1), rows.total), rows, 0, is_decoded=False)
+            return stored.map(as_written(lambda records: sequence_lengths(records, padded)), **PARALLEL)
+
+        found: Integers = np.concatenate(list(_elements(make)))[: self.count].astype(np.int64)
+        for field in padded:
+            longest = int(found.argmax())
+            if not field.cuts and found[longest] > field.shape[0]:
+                raise FeatureError(
+                    f"{self._place(longest)}: feature {field.feature.name!r} has {found[longest]} values, and the longest bucket"
+                    f" has room for {field.shape[0]}. Pass a longer one, or truncate=True."
+                )
+        return found
+
+    def _place(self, record: int) -> str:
+        """Return the file and the offset of a record, for messages."""
+        segments = segments_of(self._files, self._split_name, [record])
+        segment = int(np.searchsorted(segments.firsts, record, "right")) - 1
+        return f"{segments.paths[segments.files[segment]]} at byte {segments.offsets[segment]}"
+
+    def batches(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
+        """Return the host's rows from a step on: a dataset of (columns, extras), with `rows.batch_size` rows each.
+
+        Columns are tensors [n, *field.shape] by the full names of features; extras are `seed`, int32 [n, 2], if anything is drawn,
+        and in evaluation `weights`, float32 [n], 0 for padding.
+        """
+        if self._cache is not None and self._cache.folder is not None:
+            return self._cached_in_files().batches(order, rows, start_step)
+        whole = self._whole()
+        is_decoded = self._decodes_early or self._cache is not None
+        if isinstance(order, TrainingOrder):
+            load = None if whole is not None else self._load(order.chunks.starts, is_decoded=is_decoded)
+            dataset = self._trained(order, rows, start_step, load, whole)
+        else:
+            dataset = self._evaluated(order, rows, start_step, is_decoded=is_decoded, whole=whole)
+            dataset = tf.data.Dataset.zip((dataset, self._extras(order, rows, start_step)))
+        if is_decoded:
+            return dataset
+        decoded = as_written(lambda stored, extras: (self._decode(stored), extras))
+        return dataset.map(decoded, **PARALLEL, name=self._name)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether training holds all records in memory, as they fit the window of the shuffle."""
+        return self._options.training and self._window() >= self.count
+
+    def stored(self) -> tf.data.Dataset:
+        """Return a dataset that reads all records, in order, and has how many were read each time."""
+        chunks = self._chunks(1)
+        read = self._load(chunks.starts, is_decoded=False)
+        ranges = tf.data.Dataset.from_tensor_slices((chunks.starts, chunks.stops))
+        return ranges.map(as_written(lambda first, last: tf.size(read(first, last))), **self._parallel)
+
+    def _whole(self) -> tf.data.Dataset | None:
+        """Return an endless dataset of one element, all records, if they are kept in memory."""
+        if self._cache is None and not self.is_held:
+            return None
+        # What was made eagerly is of no use in a graph.
+        device = tf.zeros([]).device if tf.executing_eagerly() else None
+        if device in self._kept:
+            return self._kept[device]
+        rows = Rows(self.count, self.count, 0, self.count)
+        is_decoded = self._decodes_early or self._cache is not None
+        order = EvaluationOrder(self._chunks(1), self.count)
+        whole = self._evaluated(order, rows, 0, is_decoded=is_decoded).cache()
+        if device is not None:
+            self._kept[device] = whole
+        return whole
+
+    def _cached_in_files(self) -> Records:
+        """Return the records as the cache's files have them, which the first call writes."""
+        if self._filled is None:
+            assert self._cache is not None
+            # Also for a dataset of a graph of TensorFlow 1.
+            with tf.init_scope():
+                files = self._cache.load() or self._cache.fill(self._all_decoded(), self._split, self._fields)
+            self._filled = copy.copy(self)
+            self._filled._files, self._filled._split_name = files, CACHE_SPLIT
+            self._filled._stored = self._cache.stored(self._fields)
+            self._filled._cache = self._filled._segments = None
+            self._filled._kept, self._filled._fixed = {}, None
+        return self._filled
+
+    def _all_decoded(self) -> Iterator[dict[str, Any]]:
+        """Yield all records, decoded, in their order, in parts."""
+        order = EvaluationOrder(self._chunks(1), 1)
+
+        def make() -> tf.data.Dataset:
+            firsts, lasts = order.chunks.starts, order.chunks.stops
+            dataset = tf.data.Dataset.from_tensor_slices((firsts, lasts))
+            return dataset.map(as_written(self._load(firsts, is_decoded=True)), **self._parallel)
+
+        return _elements(make)
+
+    def _load(self, cuts: Integers, *, is_decoded: bool) -> Load:
+        """Return what reads ranges of records, most of which begin at one of `cuts`."""
+        cuts = cuts if self._ids is None else self._ids[cuts]
+        if self._segments is None or self._segments[0] != cuts.tobytes():
+            with tf.init_scope():
+                self._segments = cuts.tobytes(), segments_of(self._files, self._split_name, cuts)
+        segments = self._segments[1]
+        reader = RecordReader(segments, file_kind(self._files, self._split_name), has_gaps=segments.have_gaps)
+        ids = None if self._ids is None else tf.constant(self._ids)
+
+        def load(first: tf.Tensor, last: tf.Tensor) -> Any:
+            if ids is None:
+                stored = reader.read(first, last)
+            else:
+                wanted = ids[first:last]
+                stored = tf.gather(reader.read(wanted[0], wanted[-1] + 1), wanted - wanted[0])
+            return self._decode(stored) if is_decoded else stored
+
+        return load
+
+    @functools.cached_property
+    def _decodes_early(self) -> bool:
+        """Whether records are decoded as they are read: many at a time, and not a batch at a time."""
+        fields = self._fields.all
+        if any(field.bytes is None or field.feature.encoding == "image" or field.pads for field in fields):
+            return False
+        return self._fields.record_bytes(self._split) <= _MOST_GROWTH * self._record_bytes
+
+    def _decode(self, stored: tf.Tensor) -> dict[str, tf.Tensor]:
+        files, fields = self._files, self._stored.all
+        if all(field.is_whole for field in fields):
+            return parse_batch(stored, fields)
+        if isinstance(files, PlainDataset) and isinstance(files.files, FixedLengthRecordFiles):
+            return parse_fixed(stored, files.files.dtype, fields)
+        mend = files.mend if isinstance(files, PlainDataset) else CONVERT_AGAIN
+        if self._fixed is None:
+            # Also for a dataset of a graph of TensorFlow 1.
+            with tf.init_scope():
+                self._fixed = FixedExamples.of(self._first_record(), fields) or fields
+        fixed = self._fixed
+        return fixed.parse(stored, mend) if isinstance(fixed, FixedExamples) else parse_batch(stored, fixed, mend)
+
+    def _first_record(self) -> bytes:
+        """Return the first record, or nothing if it is damaged."""
+        dataset = self._files
+        for shard in dataset.manifest.split(self._split_name).shards:
+            runs = dataset.kept_runs(shard)
+            if len(runs):
+                first, index = int(runs[0, 0]), dataset.index(shard)
+                with contextlib.suppress(CorruptionError):
+                    return next(read_indexed(dataset.shard_path(shard), index, first, first + 1))[1]
+                break
+        return b""
+
+    def _chunks(self, least: int) -> Chunks:
+        """Return the records in chunks, at least so many if there are that many records."""
+        is_large = least == 1 or self._are_token_rows
+        size = _READ_BYTES * (_LARGE_READS if is_large else 1)
+        length = chunk_records(self._split.records, self._record_bytes, size, least)
+        # Of a compressed block, all is unpacked for any record.
+        length = length if self._block_records is None else max(length, self._block_records)
+        chunks = Chunks.of([shard.records for shard in self._split.shards], length)
+        if self._ids is None:
+            return chunks
+        starts, stops = np.searchsorted(self._ids, chunks.starts), np.searchsorted(self._ids, chunks.stops)
+        return Chunks(starts[starts < stops], stops[starts < stops])
+
+    def _window(self) -> int:
+        """Return how many records are mixed."""
+        if self._options.shuffle_buffer is not None:
+            window = operator.index(self._options.shuffle_buffer)
+        else:
+            window = max(_WINDOW_RECORDS, _WINDOW_BYTES // self._kept_bytes)
+        # A part has its part of the window.
+        return -(-window * self.count // self._split.records)
+
+    @property
+    def _kept_bytes(self) -> int:
+        """About what a record takes in the window."""
+        return max(self._record_bytes, self._fields.record_bytes(self._split) if self._decodes_early else 0)
+
+    def _check_window(self) -> None:
+        if self._options.shuffle_buffer is None or self._cache is not None or self._window() < self._split.records:
+            return
+        free, size = free_memory(), self._kept_bytes * self._split.records
+        if free is not None and size > MEMORY_SHARE * free:
+            raise UsageError(
+                f"shuffle_buffer={self._options.shuffle_buffer}: the records take {size / 1e9:.3g} GB, more than"
+                f" {MEMORY_SHARE:.0%} of the free memory of {free / 1e9:.3g} GB. Choose a smaller one, or leave it out."
+            )
+
+    def _trained(
+        self, order: TrainingOrder, rows: Rows, start_step: int, load: Load | None, whole: tf.data.Dataset | None
+    ) -> tf.data.Dataset:
+        """Return a dataset of (records, extras) in the order of training.
+
+        Args:
+            order: the order.
+            rows: of the host.
+            start_step: number of steps that are done.
+            load: reads records; None if they are in memory.
+            whole: an endless dataset of one element, all records, if they are in memory.
+        """
+        slots = order.slots(rows.first, rows.last)
+        first_block, begin = divmod(start_step, order.steps_per_block)
+        per_step = rows.count // rows.batch_size
+        offset = slots.start * order.stride
+        if load is None:
+            read = order.numbers(slots, first_block)
+        else:
+            read = order.ranges(slots, first_block).map(as_written(load), **self._parallel)
+        blocks = [
+            tf.data.Dataset.range(first_block, tf.int64.max),
+            read.rebatch(len(slots) * order.turns, drop_remainder=True),
+            *([] if whole is None else [whole.repeat()]),
+        ]
+
+        def batches(block: tf.Tensor, records: Any, *all_records: Any) -> tf.data.Dataset:
+            table = order.rows(slots, block)[:, rows.first - offset : rows.last - offset]
+            table = tf.reshape(table, [-1, rows.batch_size])
+            seeds = self._seeds(order, block, rows)
+
+            def batch(number: tf.Tensor) -> Any:
+                here = tf.gather(records, table[number]) if all_records else table[number]
+                found = _gathered(all_records[0] if all_records else records, here)
+                return found, {} if seeds is None else {"seed": seeds[number]}
+
+            skipped = tf.where(tf.equal(block, first_block), begin * per_step, 0)
+            numbers = tf.data.Dataset.range(tf.cast(skipped, tf.int64), order.steps_per_block * per_step)
+            return numbers.map(as_written(batch))
+
+        # The next block is read while this one is taken.
+        return tf.data.Dataset.zip(tuple(blocks)).prefetch(1).flat_map(as_written(batches))
+
+    def _seeds(self, order: TrainingOrder, block: tf.Tensor, rows: Rows) -> tf.Tensor | None:
+        """Return the seeds of a block's records, int32 [batches, rows, 2]."""
+        if not self._options.draws:
+            return None
+        steps = block * order.steps_per_block + tf.range(order.steps_per_block, dtype=tf.int64)
+        positions = order.positions(steps[:, tf.newaxis], rows.first, rows.last)
+        return tf.reshape(record_seeds(operator.index(self._options.seed), positions), [-1, rows.batch_size, 2])
+
+    def _evaluated(
+        self,
+        order: EvaluationOrder,
+        rows: Rows,
+        start_step: int,
+        *,
+        is_decoded: bool,
+        whole: tf.data.Dataset | None = None,
+    ) -> tf.data.Dataset:
+        """Return a dataset of records in the order of evaluation."""
+        firsts, lasts = order.ranges(start_step, rows.first, rows.last)
+        load = _numbers if whole is not None else self._load(firsts, is_decoded=is_decoded)
+        dataset = tf.data.Dataset.from_tensor_slices((firsts, lasts)).map(as_written(load), **self._parallel)
+        padding = max(0, order.steps - start_step) * rows.count - int((lasts - firsts).sum())
+        if padding:
+            last = tf.data.Dataset.range(order.records - 1, order.records)
+            padded = as_written(
+                lambda record: tf.nest.map_structure(
+                    lambda column: tf.repeat(column, padding, axis=0), load(record, record + 1)
+                )
+            )
+            dataset = (
+                last.map(padded, **self._parallel)
+                if not len(firsts)
+                else dataset.concatenate(last.map(padded, **self._parallel))
+            )
+        dataset = dataset.rebatch(rows.batch_size, drop_remainder=True)
+        if whole is None:
+            return dataset
+        return tf.data.Dataset.zip((dataset, whole.repeat())).map(as_written(lambda ids, found: _gathered(found, ids)))
+
+    def _extras(self, order: EvaluationOrder, rows: Rows, start_step: int) -> tf.data.Dataset:
+        """Return a dataset of the extras of evaluation's batches."""
+        per_step = rows.count // rows.batch_size
+
+        def extras(number: tf.Tensor) -> dict[str, tf.Tensor]:
+            step, part = start_step + number // per_step, number % per_step
+            positions = order.positions(step, rows.first, rows.first + rows.batch_size) + part * rows.batch_size
+            found = {"weights": tf.cast(positions < order.records, tf.float32)}
+            if self._options.draws:
+                found["seed"] = record_seeds(operator.index(self._options.seed), positions)
+            return found
+
+        return tf.data.Dataset.range(max(0, order.steps - start_step) * per_step).map(as_written(extras))
+
+    @property
+    def _parallel(self) -> dict[str, Any]:
+        first = self._files.shard_path(self._files.manifest.split(self._split_name).shards[0])
+        reads = _REMOTE_READS if is_remote(first) else tf.data.AUTOTUNE
+        return {"num_parallel_calls": reads, "deterministic": True, "name": self._name}
+
+    @property
+    def _name(self) -> str:
+        """Name of datasets, which TensorFlow's errors have."""
+        files, split = self._files, self._split_name
+        if not isinstance(files, PlainDataset):
+            return name_of_split(files.path, split)
+        return name_of_files([files.shard_path(shard) for shard in files.manifest.split(split).shards])
+
+
+def _numbers(first: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
+    """Return the numbers of records in place of what they hold."""
+    return tf.range(first, last)
+
+
+def _gathered(columns: Any, places: tf.Tensor) -> Any:
+    return tf.nest.map_structure(lambda column: tf.gather(column, places), columns)
+
+
+def _elements(make: Callable[[], tf.data.Dataset]) -> Iterator[Any]:
+    """Yield the elements of a dataset as numpy arrays, also if eager execution is switched off."""
+    if tf.executing_eagerly():
+        yield from make().as_numpy_iterator()
+        return
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        element = tf.compat.v1.data.make_one_shot_iterator(make()).get_next()
+        while True:
+            try:
+                yield session.run(element)
+            except tf.errors.OutOfRangeError:
+                return

@@ -1,0 +1,1 @@
+"""Pictures cropped, augmented, mixed and normalised."""

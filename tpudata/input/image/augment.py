@@ -1,0 +1,156 @@
+"""RandAugment: a few operations on each image, drawn at random, all of one strength.
+
+Cubuk et al., "RandAugment: Practical automated data augmentation with a reduced search space" (2019), with AutoAugment's
+sixteen operations as in tensorflow/tpu's efficientnet. It runs on single images after their crop: uint8 in, uint8 out.
+
+Nothing here keeps state: the same image and seed give the same result.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tpudata.errors import UsageError
+from tpudata.input.image import augment_ops as ops
+
+MAX_MAGNITUDE = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class RandAugment:
+    """`layers` operations on each image, one after the other, each drawn from `OPERATIONS` with equal chance.
+
+    At magnitude 0, the operations that have a strength leave the image as it is; at 10 they are as strong as AutoAugment's
+    strongest. In between they grow in proportion. (In tensorflow/tpu's code some are weaker at 10 than at 0: solarize there is
+    nothing at 10, color fades at 0.)
+
+    Attributes:
+        layers: operations on each image.
+        magnitude: strength of all of them, from 0 to 10.
+
+    Raises:
+        UsageError: an option is out of range or of another type.
+    """
+
+    layers: int = 2
+    magnitude: float = 10
+
+    def __post_init__(self) -> None:
+        if isinstance(self.layers, bool) or not isinstance(self.layers, int) or self.layers < 1:
+            raise UsageError(f"RandAugment.layers is {self.layers!r}; allowed is an integer of 1 or more.")
+        number = isinstance(self.magnitude, (int, float)) and not isinstance(self.magnitude, bool)
+        if not number or not 0 <= self.magnitude <= MAX_MAGNITUDE:
+            raise UsageError(
+                f"RandAugment.magnitude is {self.magnitude!r}; allowed is a number from 0 to {MAX_MAGNITUDE}."
+            )
+
+
+class Draw(NamedTuple):
+    """What an operation needs of chance.
+
+    Attributes:
+        sign: float32 scalar, 1 or -1: which way to turn, to move, or to blend.
+        centre: float32 [2], y and x in [0, 1): where to cut out.
+    """
+
+    sign: tf.Tensor
+    centre: tf.Tensor
+
+
+# Strength 1 is magnitude 10. Lengths are shares of the image's side: 100 and 80 pixels of 224, as in tensorflow/tpu.
+_DEGREES = 30.0
+_SLOPE = 0.3
+_SHIFT = 100 / 224
+_HOLE = 80 / 224
+_BITS = 4
+_ADDITION = 110
+_FACTOR = 0.9
+
+Operation = Callable[[tf.Tensor, float, Draw], tf.Tensor]
+
+OPERATIONS: Mapping[str, Operation] = {
+    "autocontrast": lambda image, *_: ops.autocontrast(image),
+    "equalize": lambda image, *_: ops.equalize(image),
+    "invert": lambda image, *_: ops.invert(image),
+    "rotate": lambda image, strength, draw: ops.rotate(image, draw.sign * (_DEGREES * strength)),
+    "posterize": lambda image, strength, _: ops.posterize(image, 8 - round(_BITS * strength)),
+    "solarize": lambda image, strength, _: ops.solarize(image, 256 - round(256 * strength)),
+    "solarize_add": lambda image, strength, _: ops.solarize_add(image, round(_ADDITION * strength)),
+    "color": lambda image, strength, draw: ops.color(image, 1 + draw.sign * (_FACTOR * strength)),
+    "contrast": lambda image, strength, draw: ops.contrast(image, 1 + draw.sign * (_FACTOR * strength)),
+    "brightness": lambda image, strength, draw: ops.brightness(image, 1 + draw.sign * (_FACTOR * strength)),
+    "sharpness": lambda image, strength, draw: ops.sharpness(image, 1 + draw.sign * (_FACTOR * strength)),
+    "shear_x": lambda image, strength, draw: ops.shear_x(image, draw.sign * (_SLOPE * strength)),
+    "shear_y": lambda image, strength, draw: ops.shear_y(image, draw.sign * (_SLOPE * strength)),
+    "translate_x": lambda image, strength, draw: ops.translate_x(
+        image, draw.sign * _pixels(_SHIFT * strength, image, 1)
+    ),
+    "translate_y": lambda image, strength, draw: ops.translate_y(
+        image, draw.sign * _pixels(_SHIFT * strength, image, 0)
+    ),
+    "cutout": lambda image, strength, draw: ops.cutout(image, _pixels(_HOLE * strength, image, 0), _place(draw, image)),
+}
+
+
+def rand_augment(image: tf.Tensor, options: RandAugment, seed: tf.Tensor) -> tf.Tensor:
+    """Augments one image.
+
+    Args:
+        image: uint8 [height, width, 3], of static shape.
+        options: how many operations, and how strong.
+        seed: int32 [2]: the same seed gives the same operations. It is best another one than the crop's: one of
+            `tf.random.split`.
+
+    Returns:
+        uint8 [height, width, 3].
+
+    Raises:
+        UsageError: the image is of another dtype or shape.
+    """
+    if image.dtype != tf.uint8 or image.shape.rank != 3 or image.shape[2] != 3 or not image.shape.is_fully_defined():
+        raise UsageError(
+            f"RandAugment takes uint8 [height, width, 3] of static shape; this image is {image.dtype.name} {image.shape}."
+            " Crop or resize colour images first, and leave RandAugment out for others."
+        )
+    branches = _branches(image.shape, options.magnitude / MAX_MAGNITUDE)
+    numbers = tf.random.stateless_uniform([options.layers, 4], seed)
+    for layer in range(options.layers):
+        chance = numbers[layer]
+        # Not tf.switch_case, which puts the nodes of all operations into the graph of every layer, and visits them all.
+        (image,) = tf.raw_ops.StatelessCase(
+            # float32 below 1 times 16 is exact, so never 16.
+            branch_index=tf.cast(chance[0] * len(OPERATIONS), tf.int32),
+            input=[image, tf.where(chance[1] < 0.5, 1.0, -1.0), chance[2:]],
+            Tout=[tf.uint8],
+            branches=branches,
+            output_shapes=[image.shape],
+        )
+    return image
+
+
+def _branches(shape: tf.TensorShape, strength: float) -> list[Any]:
+    """A function of (image, sign, centre) for each operation."""
+
+    def traced(operation: Operation) -> Any:
+        function = tf.function(
+            lambda image, sign, centre: operation(image, strength, Draw(sign, centre)), autograph=False
+        )
+        return function.get_concrete_function(
+            tf.TensorSpec(shape, tf.uint8), tf.TensorSpec((), tf.float32), tf.TensorSpec((2,), tf.float32)
+        )
+
+    return [traced(operation) for operation in OPERATIONS.values()]
+
+
+def _pixels(share: float, image: tf.Tensor, axis: int) -> int:
+    side: int = image.shape[axis]
+    return math.floor(share * side + 0.5)
+
+
+def _place(draw: Draw, image: tf.Tensor) -> tf.Tensor:
+    return tf.cast(draw.centre * tf.constant(image.shape.as_list()[:2], tf.float32), tf.int32)

@@ -1,0 +1,49 @@
+"""What `ImageOptions` ask for, done: to single images, and to whole batches of them."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from tpudata.input.decode.decode_crop import crop_image, decode_crop
+from tpudata.input.decode.image import cast_image
+from tpudata.input.image.augment import rand_augment
+from tpudata.input.image.normalize import normalize
+from tpudata.input.options.image_options import ImageOptions
+from tpudata.input.order.seeds import AUGMENT_SEED, CROP_SEED
+
+
+def prepare_image(image: tf.Tensor, channels: int, options: ImageOptions, seed: tf.Tensor | None) -> tf.Tensor:
+    """Crops, augments and scales one image.
+
+    Args:
+        image: uint8 [height, width, channels], or a string where it is encoded.
+        channels: how many it has.
+        options: what to do.
+        seed: int32 [2], the record's; None where nothing is drawn.
+
+    Returns:
+        [height, width, channels] of `options.dtype`.
+    """
+    if options.crop is not None:
+        # Rounded only where what follows takes integers.
+        is_rounded = options.augment is not None or options.dtype == "uint8"
+        dtype = tf.uint8 if is_rounded else tf.float32
+        crop_seed = _derived(seed, CROP_SEED)
+        if image.dtype == tf.string:
+            image = decode_crop(image, channels, options.crop, crop_seed, dtype)
+        else:
+            image = crop_image(image, options.crop, crop_seed, dtype)
+    if options.augment is not None:
+        image = rand_augment(image, options.augment, _derived(seed, AUGMENT_SEED))
+    return scale_images(image, options)
+
+
+def scale_images(images: tf.Tensor, options: ImageOptions) -> tf.Tensor:
+    """Images [..., width, channels] of values 0 to 255 in `options.dtype`: normalised, from 0 to 1, or uint8 as they are."""
+    if options.normalize is not None:
+        return normalize(images, options.normalize, tf.as_dtype(options.dtype))
+    return images if options.dtype == "uint8" else cast_image(images, tf.as_dtype(options.dtype))
+
+
+def _derived(seed: tf.Tensor | None, purpose: tuple[int, int]) -> tf.Tensor | None:
+    return None if seed is None else tf.bitwise.bitwise_xor(seed, tf.constant(purpose, tf.int32))

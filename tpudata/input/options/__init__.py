@@ -1,0 +1,1 @@
+"""How records are fed: what `make_input_fn` is asked for."""

@@ -1,0 +1,112 @@
+"""How records are fed: what `make_input_fn` is asked for, checked at the door."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from tpudata.errors import UsageError
+from tpudata.input.options.image_options import ImageOptions
+from tpudata.input.options.service import DataService
+from tpudata.input.text.sequence import Sequences
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How records are fed; the attributes are the arguments of `make_input_fn`, `bare` is whether it names one feature, and
+    `sequences` what its arguments for sequences come to.
+
+    Raises:
+        UsageError: an option is out of range or of another type.
+    """
+
+    training: bool
+    images: ImageOptions
+    bare: bool
+    parse: Callable[..., Any] | None
+    transform: Callable[..., Any] | None
+    shuffle_buffer: int | None
+    seed: int
+    weights: Literal["feature", "sample_weight"]
+    sequences: Sequences = dataclasses.field(default_factory=Sequences)
+    service: DataService | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.training, bool):
+            raise UsageError(f"training={self.training!r}: allowed are True and False.")
+        self.images.check_mode(self.training)
+        if self.parse is not None and not callable(self.parse):
+            raise UsageError(f"parse={self.parse!r}: pass a function of a batch of serialised records, or None.")
+        if self.parse is not None:
+            check_arguments("parse", self.parse, ("serialized",))
+        if self.transform is not None and not callable(self.transform):
+            raise UsageError(f"transform={self.transform!r}: pass a function of (features, labels), or None.")
+        if self.weights not in ("feature", "sample_weight"):
+            raise UsageError(f'weights={self.weights!r}: allowed are "feature" and "sample_weight".')
+        if self.shuffle_buffer is not None and not self.training:
+            raise UsageError(
+                "shuffle_buffer: evaluation takes the records in order. Leave it out, or pass training=True."
+            )
+        if self.shuffle_buffer is not None and not _is_integer(self.shuffle_buffer, 1):
+            raise UsageError(
+                f"shuffle_buffer={self.shuffle_buffer!r}: allowed is None or a number of records, an integer of 1 or more."
+            )
+        if self.service is not None and not isinstance(self.service, DataService):
+            raise UsageError(f'service={self.service!r}: pass tpudata.DataService("grpc://HOST:PORT"), or None.')
+        if not _is_integer(self.seed, 0, 2**32 - 1):
+            raise UsageError(f"seed={self.seed!r}: allowed is None or an integer from 0 to 2**32 - 1.")
+
+    @property
+    def transform_takes_seed(self) -> bool:
+        """Whether transform has an argument named seed."""
+        try:
+            return self.transform is not None and "seed" in inspect.signature(self.transform).parameters
+        except ValueError:  # A builtin that does not tell.
+            return False
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether records are prepared one by one, and not a batch at a time."""
+        return self.transform is not None or self.images.crop is not None or self.images.augment is not None
+
+    @property
+    def draws(self) -> bool:
+        """Whether anything is drawn at random for a record or a batch, beside the order."""
+        return self.transform_takes_seed or self.images.draws
+
+
+def check_arguments(
+    name: str, function: Callable[..., Any], given: Sequence[str], keywords: Sequence[str] = ()
+) -> None:
+    """Checks that a function of the user's can be called, without a call: a TypeError of its own stays one.
+
+    Args:
+        name: the option that it was passed as.
+        function: the function.
+        given: what the arguments are that it gets by their places.
+        keywords: those that it gets by their names.
+
+    Raises:
+        UsageError: it takes others.
+    """
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # A builtin that does not tell: the call will.
+        return
+    try:
+        signature.bind(*given, **dict.fromkeys(keywords))
+    except TypeError as error:
+        call = f"({', '.join((*given, *(f'{keyword}={keyword}' for keyword in keywords)))})"
+        takes = " ".join(str(signature).split())
+        raise UsageError(f"{name} is called with {call}, and takes {takes}, {error}. Let it take {call}.") from None
+
+
+def _is_integer(value: Any, least: int, most: int | None = None) -> bool:
+    """Whether a value is a whole number, Python's or numpy's, of a range."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        return False
+    number = operator.index(value)
+    return least <= number and (most is None or number <= most)

@@ -1,0 +1,45 @@
+"""Cluster of a tf.data service that prepares the batches."""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+import re
+
+from tpudata.errors import UsageError
+
+_ADDRESS = re.compile(r"grpc://[^\s/]+:\d+")
+
+
+@dataclasses.dataclass(frozen=True)
+class DataService:
+    """Cluster of a tf.data service that reads, decodes and batches in place of this process.
+
+    The dispatcher needs the list of its workers (`DispatcherConfig(worker_addresses=...)`), and every worker the same paths as
+    this process. docs/feed_scale.md has the commands.
+
+    Attributes:
+        address: of the dispatcher, "grpc://HOST:PORT".
+        workers: number of workers that share each host's part of a batch. The batches are the same with any number.
+        compress: whether batches are compressed on their way from the workers.
+
+    Raises:
+        UsageError: an attribute is out of range or of another type.
+    """
+
+    address: str
+    workers: int = 1
+    compress: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.address, str) or _ADDRESS.fullmatch(self.address) is None:
+            raise UsageError(
+                f'DataService: address is {self.address!r}, expected "grpc://HOST:PORT". Pass the dispatcher\'s.'
+            )
+        is_number = hasattr(self.workers, "__index__") and not isinstance(self.workers, bool)
+        if not is_number or operator.index(self.workers) < 1:
+            raise UsageError(
+                f"DataService: workers is {self.workers!r}, expected an integer of 1 or more. Pass the number of workers."
+            )
+        if not isinstance(self.compress, bool):
+            raise UsageError(f"DataService: compress is {self.compress!r}, expected True or False.")

@@ -1,0 +1,1 @@
+"""Which record stands in which row of which batch."""

@@ -1,0 +1,123 @@
+"""Length buckets: records of about one length together, so that little of a batch is padding.
+
+Every record belongs to the bucket of the smallest length that takes it. Each bucket is fed like a dataset of its own, in an order
+of its own (see `order` and `training_order`), in batches of its own size. What is left is which bucket a step takes: that depends
+on the numbers of records and the seed alone, so that all hosts take the same one, and a run that starts at a step knows how far
+each bucket is.
+
+In training, bucket b with N records and batches of B has given floor(e N / B) batches when epoch e begins. Those that fall into an
+epoch, of all buckets, are permuted. In evaluation one bucket comes after the other, each with its last batch padded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from tpudata.input.maps import as_written
+from tpudata.input.order.chunks import Integers
+from tpudata.input.order.draws import STEP_DRAWS, draw
+
+
+class Bucket(NamedTuple):
+    """The records of about one length.
+
+    Attributes:
+        length: what they are padded to.
+        ids: their numbers in the split, ascending.
+    """
+
+    length: int
+    ids: Integers
+
+
+def find_buckets(lengths: Integers, limits: Sequence[int]) -> list[Bucket]:
+    """Return the buckets that have records.
+
+    Args:
+        lengths: int64 [records]: how long each record is. Those beyond the last limit are in its bucket.
+        limits: the buckets' lengths, ascending.
+    """
+    numbers = np.minimum(np.searchsorted(np.asarray(limits), lengths), len(limits) - 1)
+    found = [Bucket(length, np.flatnonzero(numbers == b)) for b, length in enumerate(limits)]
+    return [bucket for bucket in found if len(bucket.ids)]
+
+
+def bucket_seed(seed: int, bucket: int) -> int:
+    """The seed of a bucket's own order, from 0 to 2**32 - 1."""
+    return int(np.random.SeedSequence((seed, bucket)).generate_state(1)[0])
+
+
+class BucketSteps:
+    """Which bucket each step takes.
+
+    Args:
+        records: of each bucket, N.
+        batch_sizes: of its global batches, B.
+        seed: from 0 on; None for evaluation.
+    """
+
+    def __init__(self, records: Sequence[int], batch_sizes: Sequence[int], seed: int | None) -> None:
+        self._sizes = list(zip(records, batch_sizes, strict=True))
+        self._seed = seed
+
+    @property
+    def steps(self) -> int | None:
+        """Number of batches, or None where they never end."""
+        return self._begin(1) if self._seed is None else None
+
+    def choices(self, step: int, end: int) -> tf.data.Dataset:
+        """Return a dataset of the buckets of the steps from `step` to `end`, int64 each."""
+        first = 0 if self._seed is None else self._epoch(step)
+
+        def of_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
+            order = self._order(epoch)
+            begin = tf.where(tf.equal(epoch, first), step - self._begin(first), 0)
+            return tf.data.Dataset.from_tensor_slices(order[begin:])
+
+        last = 1 if self._seed is None else tf.int64.max
+        return tf.data.Dataset.range(first, last).flat_map(as_written(of_epoch)).take(end - step)
+
+    def done(self, step: int) -> list[int]:
+        """Return how many batches each bucket has given before a step."""
+        if self.steps is not None and step >= self.steps:
+            return self._batches(1)
+        epoch = 0 if self._seed is None else self._epoch(step)
+        with tf.init_scope():
+            order = np.asarray(tf.get_static_value(self._order(tf.constant(epoch, tf.int64))))
+        here = np.bincount(order[: step - self._begin(epoch)], minlength=len(self._sizes))
+        return [before + int(count) for before, count in zip(self._batches(epoch), here, strict=True)]
+
+    def _batches(self, epoch: int) -> list[int]:
+        """Return how many batches each bucket has given when an epoch begins."""
+        if self._seed is None:
+            return [epoch * -(-records // size) for records, size in self._sizes]
+        return [epoch * records // size for records, size in self._sizes]
+
+    def _begin(self, epoch: int) -> int:
+        """Return the first step of an epoch."""
+        return sum(self._batches(epoch))
+
+    def _epoch(self, step: int) -> int:
+        """Return the epoch of a step: the last one that begins no later."""
+        low, high = 0, 1
+        while self._begin(high) <= step:
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._begin(middle) <= step else (low, middle)
+        return low
+
+    def _order(self, epoch: tf.Tensor) -> tf.Tensor:
+        """Return the buckets of an epoch's steps, int64."""
+        records = tf.constant([records for records, _ in self._sizes], tf.int64)
+        sizes = tf.constant([size for _, size in self._sizes], tf.int64)
+        numbers = tf.range(len(self._sizes), dtype=tf.int64)
+        if self._seed is None:
+            return tf.repeat(numbers, (records + sizes - 1) // sizes)
+        order = tf.repeat(numbers, (epoch + 1) * records // sizes - epoch * records // sizes)
+        draws = draw(tf.shape(order), self._seed, epoch, STEP_DRAWS)
+        return tf.gather(order, tf.argsort(draws, stable=True))

@@ -1,0 +1,53 @@
+"""Chunks: neighbouring records of one shard that are read at once."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Integers: TypeAlias = "npt.NDArray[np.int64]"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Chunks:
+    """The records of a split in runs that are read at once; none crosses the end of a shard.
+
+    Attributes:
+        starts: number of the first record of each chunk, int64 [chunks].
+        stops: number of the record after the last one of each chunk, int64 [chunks].
+    """
+
+    starts: Integers
+    stops: Integers
+
+    @classmethod
+    def of(cls, shard_records: Sequence[int], length: int) -> Chunks:
+        """Return chunks of `length` records; the last one of a shard may be shorter."""
+        ends = np.cumsum(np.asarray(shard_records, np.int64))
+        begins = ends - np.asarray(shard_records, np.int64)
+        starts = np.concatenate([np.arange(a, b, length) for a, b in zip(begins, ends, strict=True)])
+        return cls(starts, np.append(starts[1:], ends[-1]))
+
+    @property
+    def records(self) -> int:
+        """Number of records in all chunks."""
+        return int(self.stops[-1])
+
+
+def chunk_records(records: int, record_bytes: int, chunk_bytes: int, least: int = 1) -> int:
+    """Return the records of a chunk: a power of two, so that chunks and the index's blocks end together.
+
+    Args:
+        records: how many there are.
+        record_bytes: size of one.
+        chunk_bytes: what a chunk takes at least, and less than twice that.
+        least: number of chunks that there should be; smaller ones if there would be fewer.
+    """
+    length = 1
+    while length * record_bytes < chunk_bytes and length * 2 * least <= records:
+        length *= 2
+    return length

@@ -1,0 +1,27 @@
+"""Random integers of an order: functions of a seed and of a place alone, the same with every release of TensorFlow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+# What draws are for, so that no two uses of a seed share them.
+EPOCH_DRAWS, BLOCK_DRAWS, STEP_DRAWS = 0, 1, 2
+_USES = 4
+# Random bits of a draw.
+DRAW_BITS = 40
+
+
+def draw(shape: Any, seed: int, number: tf.Tensor, use: int) -> tf.Tensor:
+    """Return random integers from 0 to 2**40 - 1, int64.
+
+    Args:
+        shape: of the result.
+        seed: from 0 to 2**32 - 1.
+        number: of the epoch or block that they are for, int64.
+        use: what they are for.
+    """
+    key = tf.stack([tf.constant(seed * _USES + use, tf.int64), tf.cast(number, tf.int64)])
+    bits = tf.random.stateless_uniform(shape, key, minval=None, maxval=None, dtype=tf.uint64, alg="philox")
+    return tf.cast(tf.bitwise.right_shift(bits, tf.constant(64 - DRAW_BITS, tf.uint64)), tf.int64)

@@ -1,0 +1,173 @@
+"""The endless, shuffled order of training, as integer arithmetic in a TensorFlow graph.
+
+Records are numbered 0..N-1 in the order of the dataset. Batches of B rows are cut from one endless stream of positions 0, 1, 2,
+...: batch k has the positions [k B, (k + 1) B). Epoch p // N has the record of position p at its place p % N, so that every record
+comes once an epoch and no batch is short.
+
+- Chunks, runs of neighbouring records, are what is read at once. Each epoch permutes all of them.
+- The permuted sequence is cut into L lanes of equal length, where L divides B. Place q of an epoch is place q // L of lane q % L.
+  Row r of a batch belongs to slot r // (B / L); slot s takes the positions s, s + L, s + 2 L, ..., its turns 0, 1, 2, ...: within
+  an epoch these are the places of one lane, and in the next epoch those of another. A host that feeds some rows reads the lanes
+  of their slots only.
+- A block is V turns of all slots, a whole number of steps, and is what a host holds in memory at a time. Within a block, the
+  records of each slot are permuted: all that are of one epoch, or windows of W turns of them.
+
+All draws are Philox, so that a seed gives the same order with every release of TensorFlow.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import tensorflow as tf
+
+from tpudata.input.maps import as_written
+from tpudata.input.order.chunks import Chunks
+from tpudata.input.order.draws import BLOCK_DRAWS, DRAW_BITS, EPOCH_DRAWS, draw
+
+# 32 lanes mix well and divide evenly among hosts.
+_MAX_LANES = 32
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TrainingOrder:
+    """The order of N records in global batches of B rows.
+
+    Attributes:
+        chunks: the records in runs.
+        batch_size: rows of the global batch, B.
+        lanes: number of lanes, L.
+        turns: turns of a block, V; a multiple of B / L.
+        window: turns that are permuted together, W; divides V.
+        seed: from 0 to 2**32 - 1.
+    """
+
+    chunks: Chunks
+    batch_size: int
+    lanes: int
+    turns: int
+    window: int
+    seed: int
+
+    @classmethod
+    def of(cls, chunks: Chunks, batch_size: int, window: int, seed: int) -> TrainingOrder:
+        """Return the order with a shuffle window of about `window` records over all lanes."""
+        lanes = lane_count(batch_size)
+        stride = batch_size // lanes
+        longest = int((chunks.stops - chunks.starts).max())
+        turns = max(1, window // lanes)
+        if turns >= stride:
+            turns -= turns % stride
+        else:
+            turns = max(divisor for divisor in range(1, turns + 1) if stride % divisor == 0)
+        # A block of less than a chunk would read each chunk several times.
+        least = max(turns, stride, longest)
+        multiple = turns * (stride // turns if turns < stride else 1)
+        return cls(chunks, batch_size, lanes, -(-least // multiple) * multiple, turns, seed)
+
+    @property
+    def records(self) -> int:
+        """Number of records, N."""
+        return self.chunks.records
+
+    @property
+    def stride(self) -> int:
+        """Rows of a batch that belong to one slot, B / L."""
+        return self.batch_size // self.lanes
+
+    @property
+    def steps_per_block(self) -> int:
+        """Steps that a block gives."""
+        return self.turns // self.stride
+
+    def slots(self, first: int, last: int) -> range:
+        """Return the slots of the rows [first, last) of a batch."""
+        return range(first // self.stride, -(-last // self.stride))
+
+    def ranges(self, slots: range, block: int) -> tf.data.Dataset:
+        """Return what is to be read from a block on: a dataset of [first, last) of records, int64 each.
+
+        All that one block needs comes in a row: by epoch, then by slot, then by turn.
+        """
+        return self._spans(slots, block).flat_map(
+            as_written(lambda firsts, lasts: tf.data.Dataset.from_tensor_slices((firsts, lasts)))
+        )
+
+    def numbers(self, slots: range, block: int) -> tf.data.Dataset:
+        """Return the numbers of the records of these ranges: a dataset of int64 [n], of one block each."""
+        return self._spans(slots, block).map(as_written(lambda firsts, lasts: tf.ragged.range(firsts, lasts).values))
+
+    def _spans(self, slots: range, block: int) -> tf.data.Dataset:
+        """Return the ranges of a block in one epoch after the other: a dataset of (firsts, lasts), int64 [n] each."""
+        counts = tf.constant(self.chunks.stops - self.chunks.starts)
+        starts = tf.constant(self.chunks.starts)
+        numbers = tf.range(slots.start, slots.stop, dtype=tf.int64)
+        per_block = self.turns * self.lanes
+
+        def of_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
+            order = tf.argsort(draw([len(self.chunks.starts)], self.seed, epoch, EPOCH_DRAWS), stable=True)
+            ends = tf.cumsum(tf.gather(counts, order))
+            begins = ends - tf.gather(counts, order)
+            firsts = tf.gather(starts, order)
+
+            def of_block(number: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+                turn, begin, end = self._turns(epoch, number, numbers)
+                lane = tf.math.floormod(numbers - epoch * self.records, self.lanes)
+                place = lane * (self.records // self.lanes) + tf.minimum(lane, self.records % self.lanes)
+                place += begin - turn
+                stop = place + (end - begin)
+                chunk = tf.searchsorted(ends, place, "right", tf.int64)
+                after = tf.where(end > begin, tf.searchsorted(ends, stop - 1, "right", tf.int64) + 1, chunk)
+                spans = tf.ragged.range(chunk, after)
+                found, slot = spans.values, spans.value_rowids()
+                first = tf.gather(firsts, found) + tf.maximum(tf.gather(place, slot) - tf.gather(begins, found), 0)
+                last = tf.gather(firsts, found) + tf.minimum(tf.gather(stop, slot), tf.gather(ends, found))
+                return first, last - tf.gather(begins, found)
+
+            low = tf.maximum(epoch * self.records // per_block, block)
+            return tf.data.Dataset.range(low, ((epoch + 1) * self.records - 1) // per_block + 1).map(
+                as_written(of_block)
+            )
+
+        return tf.data.Dataset.range(block * per_block // self.records, tf.int64.max).flat_map(as_written(of_epoch))
+
+    def rows(self, slots: range, block: tf.Tensor) -> tf.Tensor:
+        """Return which of a block's records, as `ranges` has them, stands in each row: int64 [steps, slots * stride]."""
+        numbers = tf.range(slots.start, slots.stop, dtype=tf.int64)
+        begin, count = block * self.turns * self.lanes, self.turns * self.lanes
+        low = begin // self.records
+        epochs = tf.range(low, (begin + count - 1) // self.records + 1)
+        _, begins, ends = self._turns(epochs[:, tf.newaxis], block, numbers)
+        lengths = tf.maximum(ends - begins, 0)
+        before = tf.reshape(tf.cumsum(tf.reshape(lengths, [-1]), exclusive=True), tf.shape(lengths))
+        turns = block * self.turns + tf.range(self.turns, dtype=tf.int64)
+        # Of each slot and turn, [slots, turns].
+        epoch = (numbers[:, tf.newaxis] + turns * self.lanes) // self.records - low
+        where = tf.stack(
+            [epoch, tf.broadcast_to(tf.range(len(slots), dtype=tf.int64)[:, tf.newaxis], tf.shape(epoch))], -1
+        )
+        first = tf.gather_nd(begins, where)
+        stored = tf.gather_nd(before, where) + turns - first
+        window = tf.maximum(first, turns // self.window * self.window) - block * self.turns
+        draws = draw([self.lanes, self.turns], self.seed, block, BLOCK_DRAWS)[slots.start : slots.stop]
+        keys = tf.bitwise.left_shift(window, tf.constant(DRAW_BITS, tf.int64)) + draws
+        mixed = tf.gather(stored, tf.argsort(keys, stable=True), batch_dims=1)
+        by_step = tf.reshape(mixed, [len(slots), self.steps_per_block, self.stride])
+        return tf.reshape(tf.transpose(by_step, [1, 0, 2]), [self.steps_per_block, len(slots) * self.stride])
+
+    def positions(self, step: tf.Tensor, first: int, last: int) -> tf.Tensor:
+        """Return the position of each of the rows [first, last) of a step's batch, int64."""
+        rows = tf.range(first, last, dtype=tf.int64)
+        return step * self.batch_size + rows % self.stride * self.lanes + rows // self.stride
+
+    def _turns(self, epoch: tf.Tensor, block: tf.Tensor, slots: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Return for each slot the first turn of an epoch, and which turns [begin, end) of the epoch are in a block."""
+        first = (epoch * self.records - slots + self.lanes - 1) // self.lanes
+        after = ((epoch + 1) * self.records - slots + self.lanes - 1) // self.lanes
+        begin = tf.maximum(first, block * self.turns)
+        return first, begin, tf.maximum(begin, tf.minimum(after, (block + 1) * self.turns))
+
+
+def lane_count(batch_size: int) -> int:
+    """Return the largest divisor of the batch size that is at most 32."""
+    return max(count for count in range(1, min(batch_size, _MAX_LANES) + 1) if batch_size % count == 0)

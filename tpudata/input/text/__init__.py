@@ -1,0 +1,1 @@
+"""Sequences of tokens: padding, masks and targets."""

@@ -1,0 +1,111 @@
+"""Batches of tokens under the names and conventions of other projects' trainers, see docs/feed_text.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import tensorflow as tf
+
+from tpudata.errors import FeatureError, UsageError
+from tpudata.input.text.sequence import INPUT_IDS, SEGMENT_IDS, TOKEN_WEIGHTS, Sequences, mask_name
+
+TokenNames = Literal["maxtext", "t5x"]
+_POSITIONS, _ROW_WEIGHTS = "positions", "weights"
+# What the named tensors stand for; anything else in a batch keeps its name.
+_REPLACED = {INPUT_IDS, SEGMENT_IDS, TOKEN_WEIGHTS, _POSITIONS, _ROW_WEIGHTS, mask_name(INPUT_IDS)}
+
+
+def check_token_names(names: Any, sequences: Sequences, weights: str) -> None:
+    """Check the argument `token_names` of `make_input_fn`.
+
+    Raises:
+        UsageError: an unknown value, or one that does not fit what is fed.
+    """
+    if names is None:
+        return
+    if names not in _RENAMED:
+        raise UsageError(f"token_names={names!r}: allowed are None, {' and '.join(map(repr, _RENAMED))}.")
+    if sequences.targets is None:
+        raise UsageError(
+            f"token_names={names!r}: needs the next tokens as targets. Pass a dataset of tokens, with targets=True for the layout"
+            " tokens."
+        )
+    if weights != "feature":
+        raise UsageError(
+            f"token_names={names!r}: has its own weights of tokens (got weights={weights!r}). Omit weights."
+        )
+
+
+def renamed(features: Any, targets: tf.Tensor, names: TokenNames) -> dict[str, tf.Tensor]:
+    """Return a batch as one dict, under another project's names.
+
+    Args:
+        features: dict with `input_ids` and `token_weights` [B, L], and perhaps `segment_ids`, `positions`, `attention_mask` and, in
+            evaluation, `weights` [B].
+        targets: int32 [B, L], the next tokens.
+        names: whose names and conventions.
+
+    Raises:
+        FeatureError: a transform left out the tokens or their weights.
+    """
+    if not isinstance(features, dict) or not {INPUT_IDS, TOKEN_WEIGHTS} <= features.keys():
+        raise FeatureError(
+            f"token_names={names!r}: reads {INPUT_IDS!r} and {TOKEN_WEIGHTS!r}, and transform left them out. Let it return them."
+        )
+    others = {name: value for name, value in features.items() if name not in _REPLACED}
+    segments = _segments(features)
+    positions = features.get(_POSITIONS)
+    if positions is None:
+        ids = features[INPUT_IDS]
+        positions = tf.where(segments > 0, tf.range(tf.shape(ids)[-1])[None, :], 0)
+    return {**others, **_RENAMED[names](features, targets, segments, positions)}
+
+
+def _segments(features: dict[str, tf.Tensor]) -> tf.Tensor:
+    """The number of the document of each token, from 1; 0 for padding."""
+    for name in (SEGMENT_IDS, mask_name(INPUT_IDS)):
+        if name in features:
+            return features[name]
+    # A row of one stream: a token is real if it has a next one, or is one.
+    has_next = features[TOKEN_WEIGHTS] > 0
+    is_next = tf.concat([tf.ones_like(has_next[:, :1]), has_next[:, :-1]], axis=1)
+    return tf.cast(tf.logical_or(has_next, is_next), tf.int32)
+
+
+def _maxtext(
+    features: dict[str, tf.Tensor], targets: tf.Tensor, segments: tf.Tensor, positions: tf.Tensor
+) -> dict[str, tf.Tensor]:
+    return {
+        "inputs": features[INPUT_IDS],
+        "inputs_position": positions,
+        "inputs_segmentation": segments,
+        "targets": targets,
+        "targets_position": positions,
+        # MaxText's loss counts where this is not 0.
+        "targets_segmentation": tf.where(features[TOKEN_WEIGHTS] > 0, segments, 0),
+    }
+
+
+def _t5x(
+    features: dict[str, tf.Tensor], targets: tf.Tensor, segments: tf.Tensor, positions: tf.Tensor
+) -> dict[str, tf.Tensor]:
+    # SeqIO predicts every token of a document, the first one from the id 0; padding is the id 0.
+    del targets
+    is_real = segments > 0
+    ids = tf.where(is_real, features[INPUT_IDS], 0)
+    same = tf.logical_and(tf.equal(segments[:, 1:], segments[:, :-1]), is_real[:, 1:])
+    inputs = tf.concat([tf.zeros_like(ids[:, :1]), tf.where(same, ids[:, :-1], 0)], axis=1)
+    counts = tf.cast(is_real, tf.int32)
+    if _ROW_WEIGHTS in features:
+        counts *= tf.cast(features[_ROW_WEIGHTS], tf.int32)[:, None]
+    return {
+        "decoder_input_tokens": inputs,
+        "decoder_target_tokens": ids,
+        "decoder_loss_weights": counts,
+        "decoder_segment_ids": segments,
+        "decoder_positions": positions,
+    }
+
+
+_RENAMED: dict[str, Callable[..., dict[str, tf.Tensor]]] = {"maxtext": _maxtext, "t5x": _t5x}
