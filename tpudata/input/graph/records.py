@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import functools
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
 
-from tpudata.errors import CorruptionError, FeatureError, UsageError
+from tpudata.errors import FeatureError, UsageError
 from tpudata.format import Dataset
-from tpudata.format.indexed_records import read_indexed
-from tpudata.format.read_errors import name_of_files, name_of_split
-from tpudata.input.dataset.fields import CONVERT_AGAIN, Field, Fields
-from tpudata.input.dataset.plain_dataset import PlainDataset
-from tpudata.input.dataset.record_files import FixedLengthRecordFiles
-from tpudata.input.decode.fixed_examples import FixedExamples
-from tpudata.input.decode.fixed_records import parse_fixed
-from tpudata.input.decode.parse import parse_batch, sequence_lengths
+from tpudata.input.dataset.fields import Fields
+from tpudata.input.decode.parse import sequence_lengths
 from tpudata.input.graph.cache import CACHE_SPLIT, MEMORY_SHARE, CachePlan, free_memory
-from tpudata.input.graph.read import RecordReader, file_kind
-from tpudata.input.graph.segments import Segments, segments_of
+from tpudata.input.graph.stored_records import Load, StoredRecords
 from tpudata.input.maps import PARALLEL, as_written
 from tpudata.input.options.hosts import Rows
 from tpudata.input.options.options import Options
@@ -33,7 +25,6 @@ from tpudata.input.order.evaluation import EvaluationOrder
 from tpudata.input.order.seeds import record_seeds
 from tpudata.input.order.training import TrainingOrder
 from tpudata.input.text.sequence import TOKEN_ROWS
-from tpudata.storage import is_remote
 
 # Read at one time, up to twice that: to open a file and to begin there costs as much as to read a quarter of it, and larger reads
 # mix less.
@@ -47,12 +38,8 @@ _WINDOW_BYTES = 96 << 20
 _WINDOW_RECORDS = 1024
 # Decoded as they are read, if that takes no more memory in the window than this many times what is stored.
 _MOST_GROWTH = 1.25
-# At 50 ms each, as object stores take, 32 reads of 0.5 MB under way are 320 MB/s.
-_REMOTE_READS = 32
 
 Order: TypeAlias = TrainingOrder | EvaluationOrder
-# Returns what stands for the records [first, last): tensors with a row each.
-Load: TypeAlias = "Callable[[tf.Tensor, tf.Tensor], Any]"
 
 
 class Records:
@@ -71,8 +58,7 @@ class Records:
 
     def __init__(self, dataset: Dataset, split: str, fields: Fields, options: Options, cache: CachePlan | None) -> None:
         # What is read: the dataset, or the cache's files, which have the same records in the same shards.
-        self._files, self._stored = dataset, fields
-        self._split_name = split
+        self._stored = StoredRecords(dataset, split, fields)
         self._split = dataset.kept(split)
         self._are_token_rows = dataset.manifest.layout in TOKEN_ROWS
         self._fields = fields
@@ -89,16 +75,14 @@ class Records:
         # anew every round decodes once.
         self._kept: dict[str, tf.data.Dataset] = {}
         self._filled: Records | None = None
-        self._segments: tuple[bytes, Segments] | None = None
-        # How records are taken apart, as found at the first one; fields if they are parsed.
-        self._fixed: FixedExamples | Sequence[Field] | None = None
         self._check_window()
 
     def part(self, ids: Integers, fields: Fields, options: Options) -> Records:
         """Return some of the records: those numbers of the split, with fields of another length at most, and without a cache."""
         other = copy.copy(self)
-        other._fields, other._stored, other._options, other._cache = fields, fields, options, None
-        other._ids, other._kept, other._fixed = ids, {}, None
+        other._fields, other._options, other._cache = fields, options, None
+        other._stored = self._stored.part(ids, fields)
+        other._ids, other._kept = ids, {}
         return other
 
     @property
@@ -133,16 +117,10 @@ class Records:
             longest = int(found.argmax())
             if not field.cuts and found[longest] > field.shape[0]:
                 raise FeatureError(
-                    f"{self._place(longest)}: feature {field.feature.name!r} has {found[longest]} values, and the longest bucket"
-                    f" has room for {field.shape[0]}. Pass a longer one, or truncate=True."
+                    f"{self._stored.place(longest)}: feature {field.feature.name!r} has {found[longest]} values, and the longest"
+                    f" bucket has room for {field.shape[0]}. Pass a longer one, or truncate=True."
                 )
         return found
-
-    def _place(self, record: int) -> str:
-        """Return the file and the offset of a record, for messages."""
-        segments = segments_of(self._files, self._split_name, [record])
-        segment = int(np.searchsorted(segments.firsts, record, "right")) - 1
-        return f"{segments.paths[segments.files[segment]]} at byte {segments.offsets[segment]}"
 
     def batches(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return the host's rows from a step on: a dataset of (columns, extras), with `rows.batch_size` rows each.
@@ -155,15 +133,15 @@ class Records:
         whole = self._whole()
         is_decoded = self._decodes_early or self._cache is not None
         if isinstance(order, TrainingOrder):
-            load = None if whole is not None else self._load(order.chunks.starts, is_decoded=is_decoded)
+            load = None if whole is not None else self._stored.load(order.chunks.starts, is_decoded=is_decoded)
             dataset = self._trained(order, rows, start_step, load, whole)
         else:
             dataset = self._evaluated(order, rows, start_step, is_decoded=is_decoded, whole=whole)
             dataset = tf.data.Dataset.zip((dataset, self._extras(order, rows, start_step)))
         if is_decoded:
             return dataset
-        decoded = as_written(lambda stored, extras: (self._decode(stored), extras))
-        return dataset.map(decoded, **PARALLEL, name=self._name)
+        decoded = as_written(lambda stored, extras: (self._stored.decode(stored), extras))
+        return dataset.map(decoded, **PARALLEL, name=self._stored.name)
 
     @property
     def is_held(self) -> bool:
@@ -173,9 +151,9 @@ class Records:
     def stored(self) -> tf.data.Dataset:
         """Return a dataset that reads all records, in order, and has how many were read each time."""
         chunks = self._chunks(1)
-        read = self._load(chunks.starts, is_decoded=False)
+        read = self._stored.load(chunks.starts, is_decoded=False)
         ranges = tf.data.Dataset.from_tensor_slices((chunks.starts, chunks.stops))
-        return ranges.map(as_written(lambda first, last: tf.size(read(first, last))), **self._parallel)
+        return self._stored.read(ranges, lambda first, last: tf.size(read(first, last)))
 
     def _whole(self) -> tf.data.Dataset | None:
         """Return an endless dataset of one element, all records, if they are kept in memory."""
@@ -201,10 +179,8 @@ class Records:
             with tf.init_scope():
                 files = self._cache.load() or self._cache.fill(self._all_decoded(), self._split, self._fields)
             self._filled = copy.copy(self)
-            self._filled._files, self._filled._split_name = files, CACHE_SPLIT
-            self._filled._stored = self._cache.stored(self._fields)
-            self._filled._cache = self._filled._segments = None
-            self._filled._kept, self._filled._fixed = {}, None
+            self._filled._stored = StoredRecords(files, CACHE_SPLIT, self._cache.stored(self._fields))
+            self._filled._cache, self._filled._kept = None, {}
         return self._filled
 
     def _all_decoded(self) -> Iterator[dict[str, Any]]:
@@ -214,29 +190,9 @@ class Records:
         def make() -> tf.data.Dataset:
             firsts, lasts = order.chunks.starts, order.chunks.stops
             dataset = tf.data.Dataset.from_tensor_slices((firsts, lasts))
-            return dataset.map(as_written(self._load(firsts, is_decoded=True)), **self._parallel)
+            return self._stored.read(dataset, self._stored.load(firsts, is_decoded=True))
 
         return _elements(make)
-
-    def _load(self, cuts: Integers, *, is_decoded: bool) -> Load:
-        """Return what reads ranges of records, most of which begin at one of `cuts`."""
-        cuts = cuts if self._ids is None else self._ids[cuts]
-        if self._segments is None or self._segments[0] != cuts.tobytes():
-            with tf.init_scope():
-                self._segments = cuts.tobytes(), segments_of(self._files, self._split_name, cuts)
-        segments = self._segments[1]
-        reader = RecordReader(segments, file_kind(self._files, self._split_name), has_gaps=segments.have_gaps)
-        ids = None if self._ids is None else tf.constant(self._ids)
-
-        def load(first: tf.Tensor, last: tf.Tensor) -> Any:
-            if ids is None:
-                stored = reader.read(first, last)
-            else:
-                wanted = ids[first:last]
-                stored = tf.gather(reader.read(wanted[0], wanted[-1] + 1), wanted - wanted[0])
-            return self._decode(stored) if is_decoded else stored
-
-        return load
 
     @functools.cached_property
     def _decodes_early(self) -> bool:
@@ -245,32 +201,6 @@ class Records:
         if any(field.bytes is None or field.feature.encoding == "image" or field.pads for field in fields):
             return False
         return self._fields.record_bytes(self._split) <= _MOST_GROWTH * self._record_bytes
-
-    def _decode(self, stored: tf.Tensor) -> dict[str, tf.Tensor]:
-        files, fields = self._files, self._stored.all
-        if all(field.is_whole for field in fields):
-            return parse_batch(stored, fields)
-        if isinstance(files, PlainDataset) and isinstance(files.files, FixedLengthRecordFiles):
-            return parse_fixed(stored, files.files.dtype, fields)
-        mend = files.mend if isinstance(files, PlainDataset) else CONVERT_AGAIN
-        if self._fixed is None:
-            # Also for a dataset of a graph of TensorFlow 1.
-            with tf.init_scope():
-                self._fixed = FixedExamples.of(self._first_record(), fields) or fields
-        fixed = self._fixed
-        return fixed.parse(stored, mend) if isinstance(fixed, FixedExamples) else parse_batch(stored, fixed, mend)
-
-    def _first_record(self) -> bytes:
-        """Return the first record, or nothing if it is damaged."""
-        dataset = self._files
-        for shard in dataset.manifest.split(self._split_name).shards:
-            runs = dataset.kept_runs(shard)
-            if len(runs):
-                first, index = int(runs[0, 0]), dataset.index(shard)
-                with contextlib.suppress(CorruptionError):
-                    return next(read_indexed(dataset.shard_path(shard), index, first, first + 1))[1]
-                break
-        return b""
 
     def _chunks(self, least: int) -> Chunks:
         """Return the records in chunks, at least so many if there are that many records."""
@@ -325,10 +255,8 @@ class Records:
         first_block, begin = divmod(start_step, order.steps_per_block)
         per_step = rows.count // rows.batch_size
         offset = slots.start * order.stride
-        if load is None:
-            read = order.numbers(slots, first_block)
-        else:
-            read = order.ranges(slots, first_block).map(as_written(load), **self._parallel)
+        ranges = order.ranges(slots, first_block)
+        read = order.numbers(slots, first_block) if load is None else self._stored.read(ranges, load)
         blocks = [
             tf.data.Dataset.range(first_block, tf.int64.max),
             read.rebatch(len(slots) * order.turns, drop_remainder=True),
@@ -371,21 +299,16 @@ class Records:
     ) -> tf.data.Dataset:
         """Return a dataset of records in the order of evaluation."""
         firsts, lasts = order.ranges(start_step, rows.first, rows.last)
-        load = _numbers if whole is not None else self._load(firsts, is_decoded=is_decoded)
-        dataset = tf.data.Dataset.from_tensor_slices((firsts, lasts)).map(as_written(load), **self._parallel)
+        load = _numbers if whole is not None else self._stored.load(firsts, is_decoded=is_decoded)
+        dataset = self._stored.read(tf.data.Dataset.from_tensor_slices((firsts, lasts)), load)
         padding = max(0, order.steps - start_step) * rows.count - int((lasts - firsts).sum())
         if padding:
-            last = tf.data.Dataset.range(order.records - 1, order.records)
-            padded = as_written(
-                lambda record: tf.nest.map_structure(
-                    lambda column: tf.repeat(column, padding, axis=0), load(record, record + 1)
-                )
+            last = tf.data.Dataset.from_tensors((np.int64(order.records - 1), np.int64(order.records)))
+            repeated = as_written(
+                lambda found: tf.nest.map_structure(lambda column: tf.repeat(column, padding, axis=0), found)
             )
-            dataset = (
-                last.map(padded, **self._parallel)
-                if not len(firsts)
-                else dataset.concatenate(last.map(padded, **self._parallel))
-            )
+            padded = self._stored.read(last, load).map(repeated)
+            dataset = dataset.concatenate(padded) if len(firsts) else padded
         dataset = dataset.rebatch(rows.batch_size, drop_remainder=True)
         if whole is None:
             return dataset
@@ -404,20 +327,6 @@ class Records:
             return found
 
         return tf.data.Dataset.range(max(0, order.steps - start_step) * per_step).map(as_written(extras))
-
-    @property
-    def _parallel(self) -> dict[str, Any]:
-        first = self._files.shard_path(self._files.manifest.split(self._split_name).shards[0])
-        reads = _REMOTE_READS if is_remote(first) else tf.data.AUTOTUNE
-        return {"num_parallel_calls": reads, "deterministic": True, "name": self._name}
-
-    @property
-    def _name(self) -> str:
-        """Name of datasets, which TensorFlow's errors have."""
-        files, split = self._files, self._split_name
-        if not isinstance(files, PlainDataset):
-            return name_of_split(files.path, split)
-        return name_of_files([files.shard_path(shard) for shard in files.manifest.split(split).shards])
 
 
 def _numbers(first: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
