@@ -79,8 +79,8 @@ def estimator_rows(folder: str, images: Any, labels: Any) -> Iterator[Row]:
         eval_batch_size=BATCH,
         predict_batch_size=BATCH,
     )
-    train = tpudata.make_input_fn(folder, "train", training=True, dtype="float32", seed=1)
-    test = tpudata.make_input_fn(folder, "train", training=False, dtype="float32")
+    train = tpudata.make_input_fn(folder, "train", training=True, images=tpudata.Images(dtype="float32"), seed=1)
+    test = tpudata.make_input_fn(folder, "train", training=False, images=tpudata.Images(dtype="float32"))
     estimator.train(train, steps=100)
     result = estimator.evaluate(test)
     kernel, bias = (estimator.get_variable_value(f"dense/{name}") for name in ("kernel", "bias"))

@@ -92,9 +92,7 @@ def reader_error(error: BaseException, *, may_be_plain: bool = False) -> Tpudata
         )
     found = _ODD_IMAGE.search(text)
     if found is not None:
-        varies = (
-            " In features= of files without a manifest, None stands for what varies, with image_size=(height, width)."
-        )
+        varies = " In features= of files without a manifest, None stands for what varies, with images=tpudata.Images(size=...)."
         return FeatureError(
             f"an encoded image is {found[1]}, and its feature says {found[2]}. Convert the dataset again."
             f"{varies if may_be_plain else ''}"

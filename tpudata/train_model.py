@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import tpudata
 from tpudata.errors import DatasetError, UsageError
 from tpudata.format import Dataset, Feature
 from tpudata.models import param_defaults
@@ -150,13 +151,15 @@ def training_input_fn(options: TrainOptions, dataset: Dataset) -> Callable[..., 
         options.data,
         options.train_split,
         training=True,
-        image_size=options.image_size,
-        crop=None if options.crop is None else TrainCrop(options.crop),
-        augment=RandAugment() if options.augment else None,
-        mix=mixes.get(options.mix or ""),
-        sequence_length=options.sequence_length,
-        truncate=options.truncate,
-        targets=_targets(dataset),
+        images=tpudata.Images(
+            size=options.image_size,
+            crop=None if options.crop is None else TrainCrop(options.crop),
+            augment=RandAugment() if options.augment else None,
+            mix=mixes.get(options.mix or ""),
+        ),
+        tokens=tpudata.Tokens(
+            sequence_length=options.sequence_length, truncate=options.truncate, targets=_targets(dataset)
+        ),
         seed=options.seed,
         cache="auto",
     )
@@ -170,11 +173,10 @@ def evaluation_input_fn(options: TrainOptions, dataset: Dataset) -> Callable[...
         options.data,
         options.eval_split,
         training=False,
-        image_size=options.image_size,
-        crop=None if options.crop is None else CentreCrop(options.crop),
-        sequence_length=options.sequence_length,
-        truncate=options.truncate,
-        targets=_targets(dataset),
+        images=tpudata.Images(size=options.image_size, crop=None if options.crop is None else CentreCrop(options.crop)),
+        tokens=tpudata.Tokens(
+            sequence_length=options.sequence_length, truncate=options.truncate, targets=_targets(dataset)
+        ),
         cache="auto",
     )
 

@@ -108,9 +108,7 @@ def ours(folder: Path) -> Any:
         folder,
         SPLIT,
         training=True,
-        crop=tpudata.TrainCrop(SIZE),
-        normalize=tpudata.Normalize.imagenet(),
-        dtype="bfloat16",
+        images=tpudata.Images(crop=tpudata.TrainCrop(SIZE), normalize=tpudata.Normalize.imagenet(), dtype="bfloat16"),
         shuffle_buffer=WINDOW,
         seed=0,
     )

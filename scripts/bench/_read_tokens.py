@@ -61,7 +61,9 @@ def _parsed(data: Path, batch: int) -> tf.data.Dataset:
 
 
 def _ours(data: Path, batch: int, *, training: bool, targets: bool = False) -> tf.data.Dataset:
-    return tpudata.make_input_fn(str(data), "train", seed=1, training=training, targets=targets)({"batch_size": batch})
+    return tpudata.make_input_fn(str(data), "train", seed=1, training=training, tokens=tpudata.Tokens(targets=targets))(
+        {"batch_size": batch}
+    )
 
 
 _SIDES: dict[str, Callable[[Path, int], tf.data.Dataset]] = {

@@ -189,12 +189,16 @@ def slowly(data: str) -> tf.data.Dataset:
 
 def training(data: str) -> tf.data.Dataset:
     """Ours, shuffled."""
-    return tpudata.make_input_fn(data, "train", training=True, dtype="float32", seed=1)({"batch_size": BATCH})
+    return tpudata.make_input_fn(data, "train", training=True, images=tpudata.Images(dtype="float32"), seed=1)(
+        {"batch_size": BATCH}
+    )
 
 
 def evaluation(data: str) -> tf.data.Dataset:
     """Ours, in order."""
-    return tpudata.make_input_fn(data, "train", training=False, dtype="float32")({"batch_size": BATCH})
+    return tpudata.make_input_fn(data, "train", training=False, images=tpudata.Images(dtype="float32"))(
+        {"batch_size": BATCH}
+    )
 
 
 FIXED: dict[str, Callable[[str], tf.data.Dataset]] = {

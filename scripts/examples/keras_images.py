@@ -55,7 +55,7 @@ def main(argv: Sequence[str]) -> int:
             split,
             training=training,
             features="image",
-            dtype="float32",
+            images=tpudata.Images(dtype="float32"),
             weights="sample_weight",
             cache="auto",
             seed=1,

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import tpudata
 from beam_jobs.append import Base
 from beam_jobs.images import run
 from tests.beam_jobs.test_images import digests, make_pictures
@@ -167,7 +168,6 @@ def test_same_bytes_for_any_number_of_workers(grown: Sample, sample: Sample) -> 
 def test_every_reader_reads_what_two_appends_made(grown: Sample, tmp_path: Path) -> None:
     tf = pytest.importorskip("tensorflow")
     tfds = pytest.importorskip("tensorflow_datasets")
-    import tpudata
 
     sample = grown.copied(tmp_path)
     for number in range(3):
@@ -199,9 +199,9 @@ def test_every_reader_reads_what_two_appends_made(grown: Sample, tmp_path: Path)
             with Image.open(io.BytesIO(due[key][3])) as picture:
                 if picture.format == "PNG":
                     assert np.array_equal(row["image/encoded"].numpy(), np.asarray(picture.convert("RGB")))
-        batches = tpudata.make_input_fn(str(sample.output), split, training=False, image_size=(16, 16))(
-            {"batch_size": 8}
-        )
+        batches = tpudata.make_input_fn(
+            str(sample.output), split, training=False, images=tpudata.Images(size=(16, 16))
+        )({"batch_size": 8})
         labels = [label for features, labels in batches for label in labels.numpy()[features["weights"].numpy() > 0]]
         assert sorted(labels) == sorted(value[1] for value in due.values())
     assert sum(1 for _ in builder.as_dataset("all")) == len(records)

@@ -67,7 +67,7 @@ def test_our_reader_knows_the_offset(pictures: Path, tmp_path: Path) -> None:
     manifest = open_dataset(str(folder)).manifest
     label = manifest.feature("image/class/label")
     assert (label.num_classes, label.label_offset) == (3, 1)
-    input_fn = tpudata.make_input_fn(str(folder), "train", training=False, image_size=(8, 8))
+    input_fn = tpudata.make_input_fn(str(folder), "train", training=False, images=tpudata.Images(size=(8, 8)))
     ((_, labels),) = input_fn({"batch_size": 9})
     assert sorted(labels.numpy().tolist()) == [1, 1, 1, 2, 2, 2, 3, 3, 3]
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
+import tpudata
 from beam_jobs.images import run
 from beam_jobs.rejects import Rejects, reason_kind
 from tests.beam_jobs.test_images import digests, make_pictures
@@ -150,7 +151,6 @@ def test_listed_files_that_are_missing_stay_listed_over_appends(tmp_path: Path) 
 def test_a_shard_of_refused_files_alone_is_not_there_and_readers_do_without(tmp_path: Path) -> None:
     tf = pytest.importorskip("tensorflow")
     tfds = pytest.importorskip("tensorflow_datasets")
-    import tpudata
 
     make_pictures(tmp_path / "in", 30)
     whole = open_dataset(str(convert(tmp_path, "--no-shuffle", "--num-shards=6", output="whole")))
@@ -176,7 +176,9 @@ def test_a_shard_of_refused_files_alone_is_not_there_and_readers_do_without(tmp_
     halves = [builder.as_dataset(f"train[{part}]") for part in (":50%", "50%:")]
     by_halves = [row["image/filename"].numpy().decode() for half in halves for row in half]
     assert sorted(read) == sorted(by_tfds) == sorted(by_halves) == sorted(due)
-    batches = tpudata.make_input_fn(str(output), "train", training=False, image_size=(8, 8))({"batch_size": 8})
+    batches = tpudata.make_input_fn(str(output), "train", training=False, images=tpudata.Images(size=(8, 8)))(
+        {"batch_size": 8}
+    )
     assert sum(features["weights"].numpy().sum() for features, _ in batches) == len(due)
     # An append leaves it at that.
     before = digests(output)

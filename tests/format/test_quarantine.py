@@ -14,6 +14,7 @@ import tensorflow as tf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import tpudata
 from tests.datasets import write_dataset, write_undecodable
 from tpudata import CorruptionError, DatasetError, RecordSource, as_numpy, make_input_fn
 from tpudata.cli import main
@@ -188,7 +189,9 @@ def test_sequences_in_buckets(tmp_path: Path) -> None:
     left = [int(example["input_ids"][0]) for example in open_dataset(str(tmp_path)).examples("train")]
     assert len(left) == 89
     for training in (True, False):
-        input_fn = make_input_fn(str(tmp_path), "train", training=training, buckets=(4, 8, 16), seed=3)
+        input_fn = make_input_fn(
+            str(tmp_path), "train", training=training, tokens=tpudata.Tokens(buckets=(4, 8, 16)), seed=3
+        )
         seen = set()
         for features in input_fn({"batch_size": 2}).take(60).as_numpy_iterator():
             real = features["weights"] > 0 if not training else slice(None)

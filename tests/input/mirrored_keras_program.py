@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 import tf_keras as keras
 
+import tpudata
 from tpudata import as_keras, make_input_fn
 
 # 101 records end in a batch of 5, which leaves nothing for the second replica.
@@ -23,7 +24,7 @@ def main(path: str) -> dict[str, Any]:
     (device,) = tf.config.list_physical_devices("CPU")
     tf.config.set_logical_device_configuration(device, [tf.config.LogicalDeviceConfiguration()] * 2)
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-    input_fn = make_input_fn(path, "test", training=False, dtype="float32")
+    input_fn = make_input_fn(path, "test", training=False, images=tpudata.Images(dtype="float32"))
     with strategy.scope():
         image = keras.Input((8, 8, 1), name="image")
         model = keras.Model({"image": image}, keras.layers.Dense(10)(keras.layers.Flatten()(image)))

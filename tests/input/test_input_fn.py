@@ -16,6 +16,7 @@ import tf_keras as keras
 
 import tpudata
 from tests.datasets import Written, write_dataset
+from tests.input.flat_options import grouped
 from tpudata import CorruptionError, DatasetError, FeatureError, UsageError, make_input_fn
 from tpudata.format import Feature, open_dataset
 
@@ -111,7 +112,9 @@ def test_the_seed_decides_the_batches(raw_digits: Written) -> None:
 @pytest.mark.parametrize(("dtype", "expected"), [("float32", tf.float32), (tf.bfloat16, tf.bfloat16)])
 @pytest.mark.parametrize("cache", [False, True])
 def test_dtype_scales_images_to_one(digits: Written, dtype: Any, expected: tf.DType, cache: bool) -> None:
-    dataset = make_input_fn(digits.path, "test", training=False, dtype=dtype, cache=cache)({"batch_size": 101})
+    dataset = make_input_fn(digits.path, "test", training=False, images=tpudata.Images(dtype=dtype), cache=cache)(
+        {"batch_size": 101}
+    )
     (features, _) = next(iter(dataset))
     assert features["image"].dtype == expected
     want = (np.stack(digits.images["test"]).astype(np.float32) / 255).astype(expected.as_numpy_dtype)
@@ -125,8 +128,8 @@ def test_extra_features_keep_their_names(digits: Written) -> None:
     assert features["image/filename"].numpy().tolist() == [f"test/{i}.png".encode() for i in range(4)]
 
 
-def test_pictures_are_resized_to_image_size(pictures: Written) -> None:
-    input_fn = make_input_fn(pictures.path, "train", training=False, image_size=(16, 24))
+def test_pictures_are_resized(pictures: Written) -> None:
+    input_fn = make_input_fn(pictures.path, "train", training=False, images=tpudata.Images(size=(16, 24)))
     features, labels = next(iter(input_fn({"batch_size": 7})))
     assert labels.numpy().tolist() == list(range(7))
     assert features["image"].dtype == tf.uint8
@@ -135,8 +138,8 @@ def test_pictures_are_resized_to_image_size(pictures: Written) -> None:
         np.testing.assert_allclose(got, want, atol=0.51)
 
 
-def test_varying_sizes_without_image_size_name_the_feature_and_the_mend(pictures: Written) -> None:
-    with pytest.raises(FeatureError, match=r"'image/encoded'.*\(None, None, 3\).*image_size=\(height, width\)"):
+def test_varying_sizes_without_a_size_name_the_feature_and_the_mend(pictures: Written) -> None:
+    with pytest.raises(FeatureError, match=r"'image/encoded'.*\(None, None, 3\).*size=\(height, width\)"):
         make_input_fn(pictures.path, "train", training=True)
 
 
@@ -170,7 +173,9 @@ def test_transform_sees_the_cast_image_and_the_cache_comes_before_it(raw_digits:
     def transform(features: Any, labels: Any) -> Any:
         return {"image": features["image"] + tf.random.uniform([])}, labels
 
-    input_fn = make_input_fn(raw_digits.path, "test", training=False, transform=transform, dtype="float32", cache=True)
+    input_fn = make_input_fn(
+        raw_digits.path, "test", training=False, transform=transform, images=tpudata.Images(dtype="float32"), cache=True
+    )
     dataset = input_fn({"batch_size": 101})
     first, second = (next(iter(dataset))[0]["image"].numpy() for _ in range(2))
     assert first.dtype == np.float32
@@ -323,7 +328,7 @@ def test_a_bare_tensor(raw_digits: Written) -> None:
 
 
 def test_keras_fit_and_evaluate_take_it(raw_digits: Written) -> None:
-    options: Any = {"features": "image", "dtype": "float32", "weights": "sample_weight"}
+    options: Any = {"features": "image", "images": tpudata.Images(dtype="float32"), "weights": "sample_weight"}
     train = make_input_fn(raw_digits.path, "train", training=True, seed=1, **options)({"batch_size": 50})
     test = make_input_fn(raw_digits.path, "test", training=False, **options)({"batch_size": 40})
     keras.utils.set_random_seed(0)
@@ -454,9 +459,9 @@ def test_batch_sizes_that_cannot_be_used(raw_digits: Written, params: Any, messa
         ({"extra_features": ("image/width",)}, FeatureError, "No feature 'image/width'"),
         ({"extra_features": ("image/encoded",)}, UsageError, "is read anyway"),
         ({"features": "image", "extra_features": ("image/filename",)}, UsageError, "no place for extra_features"),
-        ({"image_size": (0, 4)}, UsageError, "1 or more"),
-        ({"image_size": (10**9, 4)}, UsageError, "16384 at most"),
-        ({"image_size": 4}, UsageError, r"pass \(height, width\)"),
+        ({"size": (0, 4)}, UsageError, "1 or more"),
+        ({"size": (10**9, 4)}, UsageError, "16384 at most"),
+        ({"size": 4}, UsageError, r"pass \(height, width\)"),
         ({"dtype": "int32"}, UsageError, "uint8, float32, bfloat16, float16"),
         ({"dtype": "floaty"}, UsageError, "dtype='floaty'"),
         ({"shuffle_buffer": 0}, UsageError, "1 or more"),
@@ -486,9 +491,8 @@ def test_batch_sizes_that_cannot_be_used(raw_digits: Written, params: Any, messa
     ],
 )
 def test_arguments_out_of_range(digits: Written, options: dict[str, Any], error: type, message: str) -> None:
-    arguments: dict[str, Any] = {"split": "train", "training": True, **options}
     with pytest.raises(error, match=message):
-        make_input_fn(digits.path, **arguments)
+        make_input_fn(digits.path, **{"split": "train", "training": True, **grouped(options)})
 
 
 @pytest.mark.parametrize("path", [5, None, b"bytes", ""])
@@ -518,9 +522,9 @@ def test_options_of_images_on_a_dataset_without_any(tmp_path: Path, raw_digits: 
     text = Feature("text", "bytes", "string")
     path = write_dataset(str(tmp_path), {"train": [{"text": "a"}]}, [text], layout="text", shards=1)
     with pytest.raises(UsageError, match="dtype=float32"):
-        make_input_fn(path, "train", training=True, dtype="float32")
+        make_input_fn(path, "train", training=True, images=tpudata.Images(dtype="float32"))
     with pytest.raises(UsageError, match="no encoded images"):
-        make_input_fn(raw_digits.path, "train", training=True, image_size=(4, 4))
+        make_input_fn(raw_digits.path, "train", training=True, images=tpudata.Images(size=(4, 4)))
 
 
 def test_a_folder_that_is_no_dataset(tmp_path: Path) -> None:

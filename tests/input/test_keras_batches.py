@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pytest
 import tensorflow as tf
 
+import tpudata
 from tests.datasets import Written, encode_image, write_dataset, write_images
 from tests.sequences import write_sequences
 from tpudata import UsageError, as_keras, make_input_fn
@@ -68,7 +69,7 @@ def plain_loop(model: Any, written: Written, split: str) -> tuple[npt.NDArray[np
 @pytest.mark.parametrize("by_name", [False, True])
 def test_evaluate_and_predict_take_every_record_once(keras: Any, by_name: bool, many: Written) -> None:
     options: dict[str, Any] = {} if by_name else {"features": "image", "weights": "sample_weight"}
-    input_fn = make_input_fn(many.path, "test", training=False, dtype="float32", **options)
+    input_fn = make_input_fn(many.path, "test", training=False, images=tpudata.Images(dtype="float32"), **options)
     model = small_model(keras, (2, 2, 1), by_name=by_name)
     logits, loss, accuracy = plain_loop(model, many, "test")
     dataset = as_keras(input_fn, 128)
@@ -80,8 +81,10 @@ def test_evaluate_and_predict_take_every_record_once(keras: Any, by_name: bool, 
 
 
 def test_fit_with_validation_data(keras: Any, digits: Written) -> None:
-    train = as_keras(make_input_fn(digits.path, "train", training=True, dtype="float32", seed=1), 32)
-    test = as_keras(make_input_fn(digits.path, "test", training=False, dtype="float32"), 32)
+    train = as_keras(
+        make_input_fn(digits.path, "train", training=True, images=tpudata.Images(dtype="float32"), seed=1), 32
+    )
+    test = as_keras(make_input_fn(digits.path, "test", training=False, images=tpudata.Images(dtype="float32")), 32)
     model = small_model(keras, (8, 8, 1), by_name=True)
     history = model.fit(train, steps_per_epoch=5, validation_data=test, shuffle=False, verbose=0).history
     _, loss, accuracy = plain_loop(model, digits, "test")
@@ -115,7 +118,7 @@ def test_two_mirrored_replicas(digits: Written) -> None:
 
 
 def test_padded_for_a_tpu(keras: Any, digits: Written) -> None:
-    input_fn = make_input_fn(digits.path, "test", training=False, dtype="float32")
+    input_fn = make_input_fn(digits.path, "test", training=False, images=tpudata.Images(dtype="float32"))
     dataset = as_keras(input_fn, 32, pad=True)
     assert all(leaf.shape[0] == 32 for leaf in tf.nest.flatten(dataset.element_spec))
     model = small_model(keras, (8, 8, 1), by_name=True)
@@ -161,7 +164,7 @@ def test_records_without_labels(keras: Any, tmp_path: Path) -> None:
     path = write_dataset(
         str(tmp_path), {"test": [{"image/encoded": data} for data in pictures]}, features, layout="imagenet"
     )
-    dataset = as_keras(make_input_fn(path, "test", training=False, dtype="float32"), 8)
+    dataset = as_keras(make_input_fn(path, "test", training=False, images=tpudata.Images(dtype="float32")), 8)
     assert [set(x) for x in dataset] == [{"image"}] * 3
     assert len(small_model(keras, (4, 4, 1), by_name=True).predict(dataset, verbose=0)) == 21
 
@@ -180,6 +183,6 @@ def test_a_bare_tensor_whose_batches_divide_the_records(digits: Written) -> None
 def test_rejects_what_it_cannot_feed(digits: Written) -> None:
     with pytest.raises(UsageError, match="is no input_fn"):
         as_keras(tf.data.Dataset.range(3), 8)
-    input_fn = make_input_fn(digits.path, "test", training=False, transpose="HWCN")
+    input_fn = make_input_fn(digits.path, "test", training=False, images=tpudata.Images(transpose="HWCN"))
     with pytest.raises(UsageError, match=r"'image'.*first axis is not the batch"):
         as_keras(input_fn, 32)

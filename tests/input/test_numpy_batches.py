@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tpudata
 from tests.datasets import Written, encode_image, write_dataset, write_undecodable
 from tpudata import (
     CentreCrop,
@@ -70,7 +71,12 @@ def test_arrays_are_plain_and_the_callers(tmp_path: Path) -> None:
     records = [{"image_raw": bytes([i] * 4), "name": "ä" * i, "score": [i / 1, -i / 2], "label": i} for i in range(6)]
     path = write_dataset(str(tmp_path), {"train": records}, features, layout="raw", shards=2)
     input_fn = make_input_fn(
-        path, "train", training=False, extra_features=("name", "score"), dtype="bfloat16", weights="sample_weight"
+        path,
+        "train",
+        training=False,
+        extra_features=("name", "score"),
+        images=tpudata.Images(dtype="bfloat16"),
+        weights="sample_weight",
     )
     ((found, labels, weights),) = as_numpy(input_fn, 6)
     leaves = [*found.values(), labels, weights]
@@ -119,7 +125,7 @@ def test_a_damaged_record_is_an_error_of_one_line(
     assert len(str(raised.value).splitlines()) == 1
 
 
-@pytest.mark.parametrize("options", [{}, {"crop": CentreCrop(24)}, {"cache": True}])
+@pytest.mark.parametrize("options", [{}, {"images": tpudata.Images(crop=CentreCrop(24))}, {"cache": True}])
 def test_an_image_that_does_not_decode_is_an_error_of_one_line(tmp_path: Path, options: dict[str, Any]) -> None:
     path = write_undecodable(str(tmp_path))
     with pytest.raises(DatasetError, match=r"^an encoded image does not decode: Invalid PNG data") as raised:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tpudata
 from tests.datasets import Written, write_dataset
 from tests.input.clusters import Server, cluster, read_bytes
 from tpudata import CentreCrop, DataService, MixUp, UsageError, make_input_fn
@@ -106,10 +107,7 @@ def test_mixed_images_and_seeded_transforms_on_a_service(digits: Written, addres
                 "train",
                 training=True,
                 seed=2,
-                image_size=(8, 8),
-                dtype="float32",
-                mix=MixUp(),
-                transpose="HWCN",
+                images=tpudata.Images(size=(8, 8), dtype="float32", mix=MixUp(), transpose="HWCN"),
                 transform=transform,
                 service=service,
             )({"batch_size": 16}),
@@ -124,9 +122,9 @@ def test_crops_and_buckets_on_a_service(pictures: Written, address: str, tmp_pat
     service = DataService(address, workers=2)
     found, wanted = (
         taken(
-            make_input_fn(pictures.path, "train", training=False, crop=CentreCrop(16), service=chosen)(
-                {"batch_size": 4}
-            )
+            make_input_fn(
+                pictures.path, "train", training=False, images=tpudata.Images(crop=CentreCrop(16)), service=chosen
+            )({"batch_size": 4})
         )
         for chosen in (service, None)
     )
@@ -136,7 +134,9 @@ def test_crops_and_buckets_on_a_service(pictures: Written, address: str, tmp_pat
     path = write_dataset(str(tmp_path), {"train": records}, [ids], layout="tokens")
     found, wanted = (
         taken(
-            make_input_fn(path, "train", training=True, seed=1, buckets=(4, 8, 16), service=chosen)({"batch_size": 4}),
+            make_input_fn(
+                path, "train", training=True, seed=1, tokens=tpudata.Tokens(buckets=(4, 8, 16)), service=chosen
+            )({"batch_size": 4}),
             12,
         )
         for chosen in (service, None)

@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 from tests.datasets import Written
-from tpudata import TextLineFiles, make_input_fn
+from tpudata import Images, TextLineFiles, make_input_fn
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,7 +39,7 @@ def test_mirrored_replicas_take_the_global_batch(raw_digits: Written) -> None:
 @pytest.mark.parametrize("batch_size", [101, 40])
 def test_keras_evaluates_what_a_plain_loop_does(raw_digits: Written, package: str, batch_size: int) -> None:
     keras = importlib.import_module(package)
-    options: Any = {"features": "image", "dtype": "float32", "weights": "sample_weight"}
+    options: Any = {"features": "image", "images": Images(dtype="float32"), "weights": "sample_weight"}
     train = make_input_fn(raw_digits.path, "train", training=True, seed=1, **options)({"batch_size": 50})
     test = make_input_fn(raw_digits.path, "test", training=False, **options)({"batch_size": batch_size})
     keras.utils.set_random_seed(0)

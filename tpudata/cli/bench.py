@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import tpudata
 from tpudata._gcs_blocks import set_block_size
 from tpudata._quiet import quiet_loading
 from tpudata._tensorflow import require_tensorflow
@@ -96,8 +97,8 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
     set_block_size()
     with quiet_loading():
         require_tensorflow("tpudata bench")
+        from tpudata.input.options.tokens import Tokens
         from tpudata.input.stages import Stages, usable_cores
-        from tpudata.input.text.sequence import SequenceOptions
 
     # Made before anything is measured: they check the flags.
     input_fns = _input_fns(dataset, flags)
@@ -106,7 +107,7 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
         dataset,
         flags.split,
         training=flags.training,
-        sequences=SequenceOptions(flags.sequence_length, truncate=flags.truncate),
+        sequences=Tokens(flags.sequence_length, truncate=flags.truncate),
         batch_size=flags.batch_size,
     )
     stages = list(measured.measure(input_fns, flags.seconds))
@@ -158,12 +159,8 @@ def _input_fns(dataset: Dataset, flags: argparse.Namespace) -> dict[str, InputFn
             dataset.path,
             flags.split,
             training=flags.training,
-            image_size=flags.image_size,
-            crop=crop,
-            augment=augment,
-            dtype=dtype,
-            sequence_length=flags.sequence_length,
-            truncate=flags.truncate,
+            images=tpudata.Images(size=flags.image_size, crop=crop, augment=augment, dtype=dtype),
+            tokens=tpudata.Tokens(sequence_length=flags.sequence_length, truncate=flags.truncate),
             seed=0,
         )
 

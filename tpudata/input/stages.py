@@ -18,9 +18,9 @@ from tpudata.input.dataset.open_data import fields_of
 from tpudata.input.graph.records import Records
 from tpudata.input.input_fn import InputFn
 from tpudata.input.options.hosts import Rows
-from tpudata.input.options.image_options import ImageOptions
+from tpudata.input.options.images import Images
 from tpudata.input.options.options import Options
-from tpudata.input.text.sequence import SequenceOptions
+from tpudata.input.options.tokens import Tokens
 
 # Before a stage is measured, it runs for this share of the time: TensorFlow finds out how many threads it needs.
 _WARM_UP = 0.2
@@ -87,9 +87,7 @@ class Stages:
         UsageError: an option does not fit the dataset.
     """
 
-    def __init__(
-        self, dataset: Dataset, split: str, *, training: bool, sequences: SequenceOptions, batch_size: int
-    ) -> None:
+    def __init__(self, dataset: Dataset, split: str, *, training: bool, sequences: Tokens, batch_size: int) -> None:
         self._dataset = dataset
         self._batch_size = batch_size
         fields = fields_of(
@@ -101,7 +99,7 @@ class Stages:
             keep_encoded=True,
             sequences=sequences,
         )
-        options = Options(training, ImageOptions(), False, None, None, None, 0, "feature")
+        options = Options(training, Images(), False, None, None, None, 0, "feature")
         self._records = Records(dataset, split, fields, options, None)
         self._per_pass = None if training else self._records.count
         self.is_held = self._records.is_held

@@ -53,9 +53,9 @@ def test_a_label_that_is_none_is_refused() -> None:
 
 
 def test_sizes_that_vary_are_refused_with_the_mend() -> None:
-    with pytest.raises(FeatureError, match=r"Pass image_size=.*--image-size HxW"):
+    with pytest.raises(FeatureError, match=r"Pass images=tpudata.Images.size=.*--image-size HxW"):
         select_fields(manifest(IMAGE, LABEL))
-    with pytest.raises(FeatureError, match=r"'input_ids'.*Pass sequence_length=N.*buckets="):
+    with pytest.raises(FeatureError, match=r"'input_ids'.*Pass tokens=tpudata.Tokens\(sequence_length=N\).*buckets="):
         select_fields(manifest(Feature("input_ids", "int64", "int64", (None,)), layout="tokens"))
 
 

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tpudata
 from tests.datasets import encode_image, write_dataset
+from tests.input.flat_options import grouped
 from tpudata import (
     CorruptionError,
     DatasetError,
@@ -202,7 +204,10 @@ def test_transform_and_dtype_apply_as_to_datasets(tmp_path: Path) -> None:
     files = written(tmp_path, "fixed")
     batch, labels = next(
         make_input_fn(
-            files, training=False, dtype="float32", transform=lambda x, y: ({"half": x["image"] / 2}, tf.one_hot(y, 7))
+            files,
+            training=False,
+            images=tpudata.Images(dtype="float32"),
+            transform=lambda x, y: ({"half": x["image"] / 2}, tf.one_hot(y, 7)),
         )({"batch_size": 9}).as_numpy_iterator()
     )
     np.testing.assert_allclose(batch["half"][:, 0], np.arange(9) / 255 / 2, rtol=1e-6)
@@ -281,7 +286,7 @@ def test_files_without_records(tmp_path: Path) -> None:
         ("tfrecord", {"split": "train"}, "split='train': files without a manifest have no splits"),
         ("tfrecord", {"cache": "folder"}, r"cache='folder': without a manifest.*cache=True"),
         ("lines", {"extra_features": ("x",)}, "a line is the feature text and no more"),
-        ("lines", {"image_size": (3, 3)}, "a line is the feature text and no more"),
+        ("lines", {"size": (3, 3)}, "a line is the feature text and no more"),
         ("lines", {"dtype": "float32"}, "features have none"),
         ("lines", {"weights": "sample_weight"}, "needs labels"),
     ],
@@ -289,7 +294,7 @@ def test_files_without_records(tmp_path: Path) -> None:
 def test_what_files_cannot_be_asked(tmp_path: Path, kind: str, options: dict[str, Any], message: str) -> None:
     files = written(tmp_path, kind)
     with pytest.raises(UsageError, match=message):
-        make_input_fn(files, **{"training": False, **options})
+        make_input_fn(files, **{"training": False, **grouped(options)})
 
 
 def test_examples_need_features_or_a_parse_function(tmp_path: Path) -> None:
@@ -340,7 +345,9 @@ def test_a_first_record_of_other_features_is_told_at_the_call(
     features = [wrong, LABEL, *([IMAGE] if beside_image else [])]
     has_image = beside_image or wrong.encoding == "image"
     with pytest.raises(FeatureError) as raised:
-        make_input_fn(TFRecordFiles(path, features), training=True, image_size=(4, 4) if has_image else None)
+        make_input_fn(
+            TFRecordFiles(path, features), training=True, images=tpudata.Images(size=(4, 4) if has_image else None)
+        )
     size = len(STORED["image"])
     assert str(raised.value) == (
         f"{path} at byte 0: {message} The record has box (float, 2 values), image (bytes, {size} bytes), label (int64, 1 value),"
@@ -357,7 +364,11 @@ def test_first_records_that_are_no_examples_are_told_at_the_call(
     with pytest.raises(
         CorruptionError, match=r"is not a tf\.train\.Example: .*\. Pass parse= to make_input_fn"
     ) as raised:
-        make_input_fn(TFRecordFiles(path, features), training=True, image_size=(4, 4) if IMAGE in features else None)
+        make_input_fn(
+            TFRecordFiles(path, features),
+            training=True,
+            images=tpudata.Images(size=(4, 4) if IMAGE in features else None),
+        )
     assert (raised.value.path, raised.value.offset) == (str(path), 0)
     read = make_input_fn(TFRecordFiles(path), training=False, parse=lambda records: {"text": records})
     (batch,) = as_numpy(read, 1)
@@ -367,17 +378,21 @@ def test_first_records_that_are_no_examples_are_told_at_the_call(
 def test_the_first_record_is_compared_with_what_is_read_of_it(tmp_path: Path) -> None:
     path = tfrecord(tmp_path / "a", encode_example({**STORED, "ids": []}), encode_example({**STORED, "ids": [1, 2]}))
     features = [IMAGE, LABEL, Feature("ids", "int64", "int64", (None,)), Feature("box", "float", "float32", (2,))]
-    options: Any = {"training": False, "image_size": (4, 4)}
+    options: Any = {"training": False, "images": tpudata.Images(size=(4, 4))}
     # A sequence of any length may have none.
-    ((found, labels),) = as_numpy(make_input_fn(TFRecordFiles(path, features), sequence_length=3, **options), 2)
+    ((found, labels),) = as_numpy(
+        make_input_fn(TFRecordFiles(path, features), tokens=tpudata.Tokens(sequence_length=3), **options), 2
+    )
     assert found["ids"].tolist() == [[0, 0, 0], [1, 2, 0]]
     assert (found["box"].tolist(), labels.tolist()) == ([[0.5, 1.5]] * 2, [3, 3])
     # And need not be in the first record, but in one.
     more = [Feature("more", "int64", "int64", (None,))]
     with pytest.raises(FeatureError, match=rf"{path}: feature 'more' is in none of the first 2 records\. Correct feat"):
-        make_input_fn(TFRecordFiles(path, features + more), sequence_length=3, **options)
+        make_input_fn(TFRecordFiles(path, features + more), tokens=tpudata.Tokens(sequence_length=3), **options)
     path = tfrecord(tmp_path / "b", encode_example(STORED), encode_example({**STORED, "ids": [1, 2]}))
-    ((found, _),) = as_numpy(make_input_fn(TFRecordFiles(path, features), sequence_length=3, **options), 2)
+    ((found, _),) = as_numpy(
+        make_input_fn(TFRecordFiles(path, features), tokens=tpudata.Tokens(sequence_length=3), **options), 2
+    )
     assert found["ids"].tolist() == [[0, 0, 0], [1, 2, 0]]
     # What is not read of it need not be there.
     odd = [IMAGE, Feature("odd", "int64", "int64")]
@@ -390,7 +405,9 @@ def test_a_first_record_of_raw_values_has_their_bytes(tmp_path: Path, dtype: str
     values = np.arange(6).astype(dtype).reshape(2, 3)
     path = tfrecord(tmp_path / "a", encode_example({**STORED, "x": values.tobytes()}))
     features = [IMAGE, Feature("x", "bytes", dtype, (2, 3), "raw")]
-    (found,) = as_numpy(make_input_fn(TFRecordFiles(path, features), training=False, image_size=(4, 4)), 1)
+    (found,) = as_numpy(
+        make_input_fn(TFRecordFiles(path, features), training=False, images=tpudata.Images(size=(4, 4))), 1
+    )
     np.testing.assert_array_equal(found["x"], values[None])
 
 
@@ -420,7 +437,7 @@ def test_a_later_record_of_other_features_is_named_with_what_helps(
         features = [ids, mask, Feature("score", "float", "float32", (2,)), label]
         good = {"ids": [1, 2, 300], "mask": [1, 2, 3], "score": [0.5, 1.5], "label": 1}
     bad = {name: value for name, value in {**good, **odd}.items() if value is not None}
-    options: Any = {"training": False, "sequence_length": 4 if "ids" in good else None}
+    options: Any = {"training": False, "tokens": tpudata.Tokens(sequence_length=4 if "ids" in good else None)}
     if is_plain:
         path = tfrecord(tmp_path / "a", encode_example(good), encode_example(bad))
         input_fn = make_input_fn(TFRecordFiles(path, features), **options)
@@ -462,6 +479,6 @@ def test_a_first_record_that_is_damaged_is_named(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[-len(data) // 3 * 3 + 30] ^= 1
     path.write_bytes(data)
-    input_fn = make_input_fn(TFRecordFiles(path, [IMAGE, LABEL]), training=False, image_size=(4, 4))
+    input_fn = make_input_fn(TFRecordFiles(path, [IMAGE, LABEL]), training=False, images=tpudata.Images(size=(4, 4)))
     with pytest.raises(CorruptionError, match=rf"^{path} at byte 0: the record is damaged"):
         list(as_numpy(input_fn, 3))

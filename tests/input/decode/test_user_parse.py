@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tests.datasets import Written
+from tests.input.flat_options import grouped
 from tpudata import (
     FeatureError,
     FixedLengthRecordFiles,
@@ -179,13 +180,13 @@ def test_rows_that_are_lost_are_an_error(raw_digits: Written) -> None:
         ({"parse": 3}, "parse=3: pass a function"),
         ({"features": "image"}, "features='image': parse decides"),
         ({"extra_features": ("label",)}, "extra_features=.*: parse decides"),
-        ({"image_size": (2, 2)}, "image_size=.*: parse decides"),
+        ({"size": (2, 2)}, "size=.*: parse decides"),
         ({"dtype": "float32"}, "dtype=float32"),
     ],
 )
 def test_what_does_not_go_with_it(raw_digits: Written, options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        make_input_fn(raw_digits.path, "test", **{"training": True, "parse": parse, **options})
+        make_input_fn(raw_digits.path, "test", **{"training": True, "parse": parse, **grouped(options)})
 
 
 def test_features_of_files_do_not_go_with_it(tmp_path: Path, raw_digits: Written) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+import tpudata
 from tests.datasets import Written
 from tpudata import DatasetError, StorageError, UsageError, as_numpy, make_input_fn, open_dataset
 from tpudata.cli import main
@@ -73,9 +74,9 @@ def test_on_disk_other_records_or_sizes_have_other_files(digits: Written, tmp_pa
     assert len(files("test")) == 1
     assert len(files("test")) == 1
     assert len(files("train")) == 2
-    assert len(files("test", image_size=(4, 4))) == 3
+    assert len(files("test", images=tpudata.Images(size=(4, 4)))) == 3
     assert len(files("test", extra_features=("image/filename",))) == 4
-    assert len(files("test", dtype="float32")) == 4  # Cast after the cache.
+    assert len(files("test", images=tpudata.Images(dtype="float32"))) == 4  # Cast after the cache.
 
 
 def cached(digits: Written, folder: Path, training: bool = False) -> Any:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tpudata
 from tests.datasets import Written, write_dataset
 from tests.input.text.test_sequence import documents, write_tokens
 from tpudata import (
@@ -77,16 +78,24 @@ MAKES: dict[str, Callable[[Sources, bool], InputFn]] = {
     "images in memory": lambda s, t: make_input_fn(s.digits, "train", training=t, seed=1, cache=True),
     "images on disk": lambda s, t: make_input_fn(s.digits, "train", training=t, seed=1, cache=s.folder / "cache"),
     "window": lambda s, t: make_input_fn(s.raw, "train", training=t, seed=1, shuffle_buffer=100 if t else None),
-    "fixed": lambda s, t: make_input_fn(s.raw, "train", training=t, seed=1, dtype="float32"),
+    "fixed": lambda s, t: make_input_fn(s.raw, "train", training=t, seed=1, images=tpudata.Images(dtype="float32")),
     "crops": lambda s, t: make_input_fn(
-        s.pictures, "train", training=t, seed=1, crop=TrainCrop(12) if t else CentreCrop(12)
+        s.pictures, "train", training=t, seed=1, images=tpudata.Images(crop=TrainCrop(12) if t else CentreCrop(12))
     ),
     "mixed": lambda s, t: make_input_fn(
-        s.digits, "train", training=t, seed=1, image_size=(8, 8), dtype="float32", mix=MixUp() if t else None
+        s.digits,
+        "train",
+        training=t,
+        seed=1,
+        images=tpudata.Images(size=(8, 8), dtype="float32", mix=MixUp() if t else None),
     ),
     "transform": lambda s, t: make_input_fn(s.digits, "train", training=t, seed=1, transform=seeded),
-    "sequences": lambda s, t: make_input_fn(sequences(s), "train", training=t, seed=1, sequence_length=16),
-    "buckets": lambda s, t: make_input_fn(sequences(s), "train", training=t, seed=1, buckets=(4, 8, 16)),
+    "sequences": lambda s, t: make_input_fn(
+        sequences(s), "train", training=t, seed=1, tokens=tpudata.Tokens(sequence_length=16)
+    ),
+    "buckets": lambda s, t: make_input_fn(
+        sequences(s), "train", training=t, seed=1, tokens=tpudata.Tokens(buckets=(4, 8, 16))
+    ),
     "compressed": lambda s, t: make_input_fn(compressed(s), "train", training=t, seed=1),
     "tfrecord": lambda s, t: make_input_fn(plain(s, "tfrecord"), training=t, seed=1, parse=lambda r: {"x": r}),
     "lines": lambda s, t: make_input_fn(plain(s, "lines"), training=t, seed=1),

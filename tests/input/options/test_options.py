@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from tpudata import UsageError
-from tpudata.input.options.image_options import ImageOptions
+from tpudata.input.options.images import Images
 from tpudata.input.options.options import Options
 
 
 def test_options_are_checked_at_the_door() -> None:
     good: dict[str, Any] = {
         "training": True,
-        "images": ImageOptions(),
+        "images": Images(),
         "bare": False,
         "parse": None,
         "transform": None,

@@ -10,6 +10,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tpudata
 from tests.input.text.test_sequence import documents, write_tokens
 from tpudata import make_input_fn
 from tpudata.input.order.buckets import BucketSteps, find_buckets
@@ -71,7 +72,12 @@ def test_records_go_where_they_fit() -> None:
 def test_training_takes_all_records_and_restarts_anywhere(tmp_path: Path, buffer: int | None) -> None:
     texts = documents(120, 16)
     input_fn = make_input_fn(
-        write_tokens(tmp_path, texts), "train", training=True, buckets=LIMITS, seed=5, shuffle_buffer=buffer
+        write_tokens(tmp_path, texts),
+        "train",
+        training=True,
+        tokens=tpudata.Tokens(buckets=LIMITS),
+        seed=5,
+        shuffle_buffer=buffer,
     )
     dataset = input_fn({"batch_size": 4})
     assert dataset.cardinality().numpy() == tf.data.INFINITE_CARDINALITY
@@ -102,7 +108,12 @@ def test_training_takes_all_records_and_restarts_anywhere(tmp_path: Path, buffer
 @pytest.mark.parametrize(("pipelines", "replicas"), [(1, 2), (2, 2), (3, 3)])
 def test_hosts_take_the_same_bucket_at_each_step(tmp_path: Path, pipelines: int, replicas: int) -> None:
     input_fn = make_input_fn(
-        write_tokens(tmp_path, documents(120, 16)), "train", training=True, buckets=LIMITS, seed=5, shuffle_buffer=30
+        write_tokens(tmp_path, documents(120, 16)),
+        "train",
+        training=True,
+        tokens=tpudata.Tokens(buckets=LIMITS),
+        seed=5,
+        shuffle_buffer=30,
     )
     whole = [labels.tolist() for _, labels in input_fn({"batch_size": 12}).take(12).as_numpy_iterator()]
     hosts = []
@@ -118,7 +129,9 @@ def test_hosts_take_the_same_bucket_at_each_step(tmp_path: Path, pipelines: int,
 @pytest.mark.parametrize("pipelines", [1, 2, 3])
 def test_evaluation_is_exact_over_hosts(tmp_path: Path, pipelines: int) -> None:
     texts = documents(53, 20)
-    input_fn = make_input_fn(write_tokens(tmp_path, texts), "train", training=False, buckets=LIMITS, truncate=True)
+    input_fn = make_input_fn(
+        write_tokens(tmp_path, texts), "train", training=False, tokens=tpudata.Tokens(buckets=LIMITS, truncate=True)
+    )
     found: list[tuple[int, int]] = []
     counts = []
     for number in range(pipelines):
@@ -136,7 +149,9 @@ def test_evaluation_is_exact_over_hosts(tmp_path: Path, pipelines: int) -> None:
 
 def test_a_record_that_fits_no_bucket_is_named(tmp_path: Path) -> None:
     texts = [*documents(9, 16), np.ones(17, np.int32)]
-    input_fn = make_input_fn(write_tokens(tmp_path, texts), "train", training=True, buckets=LIMITS)
+    input_fn = make_input_fn(
+        write_tokens(tmp_path, texts), "train", training=True, tokens=tpudata.Tokens(buckets=LIMITS)
+    )
     with pytest.raises(
         Exception, match=r"train-00002-of-00003.tfrecord at byte \d+: feature 'input_ids' has 17 values"
     ):

@@ -13,8 +13,10 @@ import pytest
 import tensorflow as tf
 import tf_keras as keras
 
+import tpudata
 from beam_jobs.text_sequences import Documents, packed_rows, stream_rows
 from tests.datasets import Written, write_dataset
+from tests.input.flat_options import grouped
 from tpudata import FeatureError, UsageError, as_numpy, make_input_fn
 from tpudata.format import Feature, Manifest, write_metadata
 
@@ -65,7 +67,7 @@ def test_tokens_are_padded_with_a_mask(tmp_path: Path, cache: bool) -> None:
     texts = documents(23, 12)
     path = write_tokens(tmp_path, texts)
     rows: list[Any] = []
-    for features, labels in evaluated(path, 5, sequence_length=12, pad_id=9, cache=cache):
+    for features, labels in evaluated(path, 5, tokens=tpudata.Tokens(sequence_length=12, pad_id=9), cache=cache):
         assert features["input_ids"].dtype == features["attention_mask"].dtype == np.int32
         assert features["input_ids"].shape == features["attention_mask"].shape == (5, 12)
         rows += zip(features["input_ids"], features["attention_mask"], labels, features["weights"], strict=True)
@@ -79,12 +81,14 @@ def test_tokens_are_padded_with_a_mask(tmp_path: Path, cache: bool) -> None:
 def test_longer_records_are_an_error_or_cut(tmp_path: Path) -> None:
     texts = documents(23, 12)
     path = write_tokens(tmp_path, texts)
-    input_fn = make_input_fn(path, "train", training=False, sequence_length=5)
+    input_fn = make_input_fn(path, "train", training=False, tokens=tpudata.Tokens(sequence_length=5))
     with pytest.raises(
         FeatureError, match=r"^Feature input_ids: a record is longer than sequence_length, 5\. Pass a larger"
     ):
         list(as_numpy(input_fn, 5))
-    ids = np.concatenate([f["input_ids"] for f, _ in evaluated(path, 5, sequence_length=5, truncate=True)])
+    ids = np.concatenate(
+        [f["input_ids"] for f, _ in evaluated(path, 5, tokens=tpudata.Tokens(sequence_length=5, truncate=True))]
+    )
     assert [row.tolist() for row in ids[:23]] == [[*text[:5].tolist(), *[0] * (5 - len(text))] for text in texts]
 
 
@@ -93,7 +97,7 @@ def test_padding_is_that_of_the_manifests_tokenizer(tmp_path: Path) -> None:
     manifest = tmp_path / "manifest.json"
     found = Manifest.from_bytes(manifest.read_bytes(), str(manifest))
     write_metadata(path, dataclasses.replace(found, options={"tokenizer": {"pad_id": 7, "eos_id": 3}}))
-    ((features, _),) = evaluated(path, 1, sequence_length=5)
+    ((features, _),) = evaluated(path, 1, tokens=tpudata.Tokens(sequence_length=5))
     assert features["input_ids"].tolist() == [[1, 2, 3, 7, 7]]
 
 
@@ -101,7 +105,7 @@ def test_targets_of_padded_tokens(tmp_path: Path) -> None:
     texts = documents(11, 9, seed=1)
     records = [{"input_ids": text} for text in texts]
     path = write_dataset(str(tmp_path), {"train": records}, [IDS], layout="tokens", shards=2)
-    batches = evaluated(path, 4, sequence_length=9, targets=True)
+    batches = evaluated(path, 4, tokens=tpudata.Tokens(sequence_length=9, targets=True))
     labels = np.concatenate([labels for _, labels in batches])
     weights = np.concatenate([features["token_weights"] for features, _ in batches])
     for row, text in enumerate(texts):
@@ -140,7 +144,7 @@ def test_segments_of_another_length_are_refused(tmp_path: Path) -> None:
     path = write_dataset(str(tmp_path), {"train": [record]}, features, layout="packed", shards=1)
     with pytest.raises(FeatureError, match=r"^targets: 'segment_ids' has the shape \(3,\), and 'input_ids' \(4,\)"):
         evaluated(path, 1)
-    ((features_read, _),) = [(batch, None) for batch in evaluated(path, 1, targets=False)]
+    ((features_read, _),) = [(batch, None) for batch in evaluated(path, 1, tokens=tpudata.Tokens(targets=False))]
     assert features_read["segment_ids"].tolist() == [[1, 1, 1]]
 
 
@@ -179,7 +183,7 @@ def test_several_texts_have_a_mask_each(tmp_path: Path) -> None:
     features = [Feature(name, "int64", "int64", (None,)) for name in ("source_ids", "target_ids")]
     records = [{"source_ids": [1, 2], "target_ids": [3]}, {"source_ids": [], "target_ids": [4, 5, 6]}]
     path = write_dataset(str(tmp_path), {"train": records}, features, layout="tokens", shards=1)
-    (batch,) = evaluated(path, 2, sequence_length=3)
+    (batch,) = evaluated(path, 2, tokens=tpudata.Tokens(sequence_length=3))
     assert batch["source_ids"].tolist() == [[1, 2, 0], [0, 0, 0]]
     assert batch["source_mask"].tolist() == [[1, 1, 0], [0, 0, 0]]
     assert batch["target_mask"].tolist() == [[1, 0, 0], [1, 1, 1]]
@@ -190,7 +194,7 @@ def test_only_tokens_are_padded_with_pad_id(tmp_path: Path) -> None:
     features = [Feature(name, "int64", "int64", (None,)) for name in names]
     records = [dict(zip(names, values, strict=True)) for values in (([5, 6], [0, 1], [0, 1]), ([7], [1], [1]))]
     path = write_dataset(str(tmp_path), {"train": records}, features, layout="table", shards=1)
-    (batch,) = evaluated(path, 2, sequence_length=3, pad_id=9)
+    (batch,) = evaluated(path, 2, tokens=tpudata.Tokens(sequence_length=3, pad_id=9))
     assert {name: batch[name].tolist() for name in batch} == {
         "input_ids": [[5, 6, 9], [7, 9, 9]],
         "attention_mask": [[0, 1, 0], [1, 0, 0]],
@@ -204,14 +208,14 @@ def test_targets_need_a_place_for_their_weights(tmp_path: Path) -> None:
     records = [{"input_ids": [1, 2], "token_weights": 0.5}]
     path = write_dataset(str(tmp_path), {"train": records}, features, layout="table", shards=1)
     with pytest.raises(FeatureError, match="Feature 'token_weights': targets put the weights of tokens there"):
-        evaluated(path, 1, sequence_length=3, targets=True)
+        evaluated(path, 1, tokens=tpudata.Tokens(sequence_length=3, targets=True))
 
 
 @pytest.mark.parametrize("layout", ["packed", "image"])
 def test_a_pad_id_is_for_what_is_padded(tmp_path: Path, raw_digits: Written, layout: str) -> None:
     path = raw_digits.path if layout == "image" else write_rows(tmp_path, "packed", "int64")[0]
     with pytest.raises(UsageError, match="pad_id=0: nothing is padded with it"):
-        make_input_fn(path, "train", training=True, pad_id=0)
+        make_input_fn(path, "train", training=True, tokens=tpudata.Tokens(pad_id=0))
 
 
 def test_text_is_fed_with_labels_for_transform_to_tokenize(tmp_path: Path) -> None:
@@ -232,7 +236,9 @@ def test_text_is_fed_with_labels_for_transform_to_tokenize(tmp_path: Path) -> No
 @pytest.mark.parametrize("pipelines", [1, 2, 3])
 def test_hosts_and_restarts_give_the_same_global_batches(tmp_path: Path, pipelines: int) -> None:
     path = write_tokens(tmp_path, documents(50, 12))
-    input_fn = make_input_fn(path, "train", training=True, sequence_length=12, seed=4, shuffle_buffer=20)
+    input_fn = make_input_fn(
+        path, "train", training=True, tokens=tpudata.Tokens(sequence_length=12), seed=4, shuffle_buffer=20
+    )
     whole = [labels.tolist() for _, labels in input_fn({"batch_size": 6}).take(20).as_numpy_iterator()]
     hosts = []
     for number in range(pipelines):
@@ -245,7 +251,7 @@ def test_hosts_and_restarts_give_the_same_global_batches(tmp_path: Path, pipelin
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({}, FeatureError, r"'input_ids'.*Pass sequence_length=N.*or buckets="),
+        ({}, FeatureError, r"'input_ids'.*Pass tokens=tpudata.Tokens\(sequence_length=N\).*or Tokens\(buckets="),
         ({"sequence_length": 0}, UsageError, "sequence_length=0"),
         ({"sequence_length": True}, UsageError, "sequence_length=True"),
         ({"truncate": True}, UsageError, r"truncate: .*Pass sequence_length=N"),
@@ -263,7 +269,7 @@ def test_hosts_and_restarts_give_the_same_global_batches(tmp_path: Path, pipelin
 def test_arguments_out_of_range(tmp_path: Path, options: dict[str, Any], error: type, message: str) -> None:
     path = write_tokens(tmp_path, documents(3, 4), shards=1)
     with pytest.raises(error, match=message):
-        make_input_fn(path, "train", training=True, **options)
+        make_input_fn(path, "train", training=True, **grouped(options))
 
 
 def test_sequence_length_is_for_lengths_that_vary(tmp_path: Path) -> None:
@@ -271,11 +277,11 @@ def test_sequence_length_is_for_lengths_that_vary(tmp_path: Path) -> None:
     asked: dict[str, Any]
     for asked, name in (({"sequence_length": 8}, "sequence_length=8"), ({"buckets": (4, 8)}, "buckets=(4, 8)")):
         with pytest.raises(UsageError) as raised:
-            make_input_fn(path, "train", training=True, **asked)
+            make_input_fn(path, "train", training=True, **grouped(asked))
         assert str(raised.value) == (
             f"{name}: it is for sequences of tokens whose length varies, and the features input_ids are none. Leave it out."
         )
     bare = make_input_fn(path, "train", training=True, features="input_ids")({"batch_size": 2})
     assert bare.element_spec == tf.TensorSpec([2, LENGTH], tf.int32)
     with pytest.raises(UsageError, match="a bare tensor has no place for their weights"):
-        make_input_fn(path, "train", training=True, features="input_ids", targets=True)
+        make_input_fn(path, "train", training=True, features="input_ids", tokens=tpudata.Tokens(targets=True))

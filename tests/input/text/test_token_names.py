@@ -10,7 +10,9 @@ import numpy.typing as npt
 import pytest
 import tensorflow as tf
 
+import tpudata
 from tests.datasets import write_dataset, write_images
+from tests.input.flat_options import grouped
 from tests.input.text.test_sequence import IDS, LENGTH, documents, write_rows
 from tpudata import FeatureError, UsageError, make_input_fn
 from tpudata.format import Feature
@@ -43,7 +45,7 @@ def padded(parts: list[list[int]]) -> list[int]:
 def test_packed_rows_for_maxtext(tmp_path: Path, kind: str) -> None:
     path, columns = write_rows(tmp_path, "packed", kind)
     rows = split_rows(columns)
-    found = batches(path, 7, token_names="maxtext")
+    found = batches(path, 7, tokens=tpudata.Tokens(names="maxtext"))
     assert sorted(found) == [
         "inputs",
         "inputs_position",
@@ -68,7 +70,7 @@ def test_packed_rows_for_maxtext(tmp_path: Path, kind: str) -> None:
 def test_packed_rows_for_t5x(tmp_path: Path) -> None:
     path, columns = write_rows(tmp_path, "packed", "bytes")
     rows = split_rows(columns)
-    found = batches(path, 7, token_names="t5x")
+    found = batches(path, 7, tokens=tpudata.Tokens(names="t5x"))
     for number, docs in enumerate(rows):
         assert found["decoder_target_tokens"][number].tolist() == padded(docs)
         assert found["decoder_input_tokens"][number].tolist() == padded([[0, *d[:-1]] for d in docs])
@@ -82,7 +84,7 @@ def test_packed_rows_for_t5x(tmp_path: Path) -> None:
 def test_rows_of_a_stream_and_padded_tokens_are_one_segment(tmp_path: Path) -> None:
     path, columns = write_rows(tmp_path / "rows", "sequences", "bytes")
     ids = columns["input_ids"]
-    found = batches(path, len(ids), token_names="maxtext")
+    found = batches(path, len(ids), tokens=tpudata.Tokens(names="maxtext"))
     # Padding of a stream is at the end of its last row alone.
     real = LENGTH - len(ids[-1]) + len(np.trim_zeros(ids[-1], "b"))
     segments = np.ones(ids.shape, np.int32)
@@ -94,7 +96,9 @@ def test_rows_of_a_stream_and_padded_tokens_are_one_segment(tmp_path: Path) -> N
     texts = [text for text in documents(9, LENGTH) if len(text)]
     records = [{"input_ids": text} for text in texts]
     path = write_dataset(str(tmp_path / "tokens"), {"train": records}, [IDS], layout="tokens", shards=1)
-    found = batches(path, len(texts), sequence_length=LENGTH, pad_id=9, targets=True, token_names="t5x")
+    found = batches(
+        path, len(texts), tokens=tpudata.Tokens(sequence_length=LENGTH, pad_id=9, targets=True, names="t5x")
+    )
     for number, text in enumerate(texts):
         assert found["decoder_target_tokens"][number].tolist() == padded([text.tolist()])
         assert found["decoder_input_tokens"][number].tolist() == padded([[0, *text[:-1].tolist()]])
@@ -104,7 +108,9 @@ def test_rows_of_a_stream_and_padded_tokens_are_one_segment(tmp_path: Path) -> N
 def test_training_has_the_same_batches_under_other_names(tmp_path: Path) -> None:
     path, _ = write_rows(tmp_path, "packed", "bytes")
     plain, named = (
-        make_input_fn(path, "train", training=True, seed=3, token_names=names)({"batch_size": 4}, start_step=5)
+        make_input_fn(path, "train", training=True, seed=3, tokens=tpudata.Tokens(names=names))(
+            {"batch_size": 4}, start_step=5
+        )
         for names in (None, "maxtext")
     )
     assert named.cardinality() == tf.data.INFINITE_CARDINALITY
@@ -118,24 +124,26 @@ def test_other_features_keep_their_names(tmp_path: Path) -> None:
     features = [Feature("input_ids", "int64", "int64", (3,)), Feature("score", "float", "float32")]
     records = [{"input_ids": [1, 2, 3], "score": 0.5}] * 2
     path = write_dataset(str(tmp_path), {"train": records}, features, layout="packed", shards=1)
-    found = batches(path, 2, extra_features=("score",), token_names="maxtext")
+    found = batches(path, 2, extra_features=("score",), tokens=tpudata.Tokens(names="maxtext"))
     assert found["score"].tolist() == [0.5, 0.5]
 
 
 def test_what_does_not_fit_is_rejected(tmp_path: Path) -> None:
     path, _ = write_rows(tmp_path / "rows", "packed", "bytes")
-    wrong: list[dict[str, Any]] = [{"token_names": "flax"}, {"targets": False}, {"weights": "sample_weight"}]
+    wrong: list[dict[str, Any]] = [{"names": "flax"}, {"targets": False}, {"weights": "sample_weight"}]
     for options in wrong:
-        with pytest.raises(UsageError, match="token_names="):
-            make_input_fn(path, "train", training=False, **{"token_names": "t5x", **options})
+        with pytest.raises(UsageError, match="names="):
+            make_input_fn(path, "train", training=False, **grouped({"names": "t5x", **options}))
     images = {"train": [np.zeros((4, 4, 3), np.uint8)] * 2}
     write_images(str(tmp_path / "images"), images, {"train": [0, 1]}, shape=(4, 4, 3), shards=1)
     with pytest.raises(UsageError, match="needs the next tokens as targets"):
-        make_input_fn(str(tmp_path / "images"), "train", training=False, token_names="maxtext")
+        make_input_fn(str(tmp_path / "images"), "train", training=False, tokens=tpudata.Tokens(names="maxtext"))
 
     def without_tokens(features: Any, labels: Any) -> Any:
         return {"token_weights": features["token_weights"]}, labels
 
-    input_fn = make_input_fn(path, "train", training=False, transform=without_tokens, token_names="t5x")
+    input_fn = make_input_fn(
+        path, "train", training=False, transform=without_tokens, tokens=tpudata.Tokens(names="t5x")
+    )
     with pytest.raises(FeatureError, match="transform left them out"):
         input_fn({"batch_size": 2})

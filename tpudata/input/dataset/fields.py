@@ -150,7 +150,7 @@ def select_fields(
         except DatasetError as error:
             raise FeatureError(f"extra_features: {error}") from None
     if image_size is not None and not any(f.encoding == "image" for f in chosen):
-        raise UsageError(f"image_size={image_size}: the dataset has no encoded images to resize. Leave it out.")
+        raise UsageError(f"size={image_size}: the dataset has no encoded images to resize. Leave it out.")
     if sequence_length is not None and not any(is_sequence(f) for f in chosen):
         asked = f"sequence_length={sequence_length}" if buckets is None else f"buckets={buckets}"
         raise UsageError(
@@ -189,13 +189,13 @@ def _static_shape(feature: Feature, image_size: tuple[int, int] | None, mend: st
         return static
     if feature.encoding == "image":
         mend = (
-            "Pass image_size=(height, width), or --image-size HxW to a command: every image is then resized to it. Or pass"
-            " crop=, such as tpudata.TrainCrop(224) and, in evaluation, tpudata.CentreCrop(224); --crop 224 to a command."
+            "Pass images=tpudata.Images(size=(height, width)), or --image-size HxW to a command: every image is then resized to"
+            " it. Or pass crop=tpudata.TrainCrop(224) there and, in evaluation, tpudata.CentreCrop(224); --crop 224 to a command."
         )
     elif is_sequence(feature):
         mend = (
-            "Pass sequence_length=N, or --sequence-length N to a command, to pad all records to N values; or buckets=(64, 128,"
-            " ...) for several lengths."
+            "Pass tokens=tpudata.Tokens(sequence_length=N), or --sequence-length N to a command, to pad all records to N values;"
+            " or Tokens(buckets=(64, 128, ...)) for several lengths."
         )
     else:
         mend = f"Leave it out, or give all records one size. {mend}"

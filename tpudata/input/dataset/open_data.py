@@ -12,7 +12,7 @@ from tpudata.input.dataset.fields import CONVERT_AGAIN, Fields, select_fields
 from tpudata.input.dataset.plain_dataset import SPLIT, PlainDataset, open_files
 from tpudata.input.dataset.record_files import FixedLengthRecordFiles, RecordFiles, TextLineFiles, TFRecordFiles
 from tpudata.input.dataset.shards import check_shards
-from tpudata.input.text.sequence import SequenceOptions
+from tpudata.input.options.tokens import Tokens
 from tpudata.storage import is_pattern, storage_for
 
 Data: TypeAlias = "str | os.PathLike[str] | RecordFiles"
@@ -85,7 +85,7 @@ def fields_of(
     extra: Sequence[str],
     image_size: tuple[int, int] | None,
     keep_encoded: bool,
-    sequences: SequenceOptions,
+    sequences: Tokens,
 ) -> Fields:
     """What is read of each record; the arguments are those of `select_fields`, and what is done with sequences.
 
@@ -96,7 +96,7 @@ def fields_of(
     files = dataset.files if isinstance(dataset, PlainDataset) else None
     if is_parsed_by_user:
         given = files.features if isinstance(files, TFRecordFiles) else ()
-        asked = {"features": only or given, "extra_features": extra, "image_size": image_size, **sequences.asked}
+        asked = {"features": only or given, "extra_features": extra, "size": image_size, **sequences.asked}
         for name, value in asked.items():
             if value:
                 raise UsageError(f"{name}={value!r}: parse decides what the features are. Pass one or the other.")
@@ -110,7 +110,7 @@ def fields_of(
         (line,) = files.features
         if only not in (None, line.name):
             raise FeatureError(f"features={only!r}: a line is the feature {line.name}.")
-        for name, value in {"extra_features": extra, "image_size": image_size, **sequences.asked}.items():
+        for name, value in {"extra_features": extra, "size": image_size, **sequences.asked}.items():
             if value:
                 raise UsageError(f"{name}={value!r}: a line is the feature {line.name} and no more. Leave it out.")
         return Fields.of_whole_records(line.name)

@@ -14,7 +14,7 @@ from tpudata.input.graph.batch import check_static, has_room, map_named, with_ro
 from tpudata.input.image.image_steps import prepare_image, scale_images
 from tpudata.input.image.mix import mix
 from tpudata.input.maps import as_written
-from tpudata.input.options.image_options import label_classes
+from tpudata.input.options.images import label_classes
 from tpudata.input.options.options import Options, check_arguments
 from tpudata.input.order.seeds import MIX_SEED
 from tpudata.input.text.sequence import split_token_weights, with_row_weights

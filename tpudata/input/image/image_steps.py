@@ -1,4 +1,4 @@
-"""What `ImageOptions` ask for, done: to single images, and to whole batches of them."""
+"""What `Images` ask for, done: to single images, and to whole batches of them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from tpudata.input.decode.decode_crop import crop_image, decode_crop
 from tpudata.input.decode.image import cast_image
 from tpudata.input.image.augment import rand_augment
 from tpudata.input.image.normalize import normalize
-from tpudata.input.options.image_options import ImageOptions
+from tpudata.input.options.images import Images
 from tpudata.input.order.seeds import AUGMENT_SEED, CROP_SEED
 
 
-def prepare_image(image: tf.Tensor, channels: int, options: ImageOptions, seed: tf.Tensor | None) -> tf.Tensor:
+def prepare_image(image: tf.Tensor, channels: int, options: Images, seed: tf.Tensor | None) -> tf.Tensor:
     """Crops, augments and scales one image.
 
     Args:
@@ -22,11 +22,11 @@ def prepare_image(image: tf.Tensor, channels: int, options: ImageOptions, seed: 
         seed: int32 [2], the record's; None where nothing is drawn.
 
     Returns:
-        [height, width, channels] of `options.dtype`.
+        [height, width, channels] of `options.dtype_name`.
     """
     if options.crop is not None:
         # Rounded only where what follows takes integers.
-        is_rounded = options.augment is not None or options.dtype == "uint8"
+        is_rounded = options.augment is not None or options.dtype_name == "uint8"
         dtype = tf.uint8 if is_rounded else tf.float32
         crop_seed = _derived(seed, CROP_SEED)
         if image.dtype == tf.string:
@@ -38,11 +38,11 @@ def prepare_image(image: tf.Tensor, channels: int, options: ImageOptions, seed: 
     return scale_images(image, options)
 
 
-def scale_images(images: tf.Tensor, options: ImageOptions) -> tf.Tensor:
-    """Images [..., width, channels] of values 0 to 255 in `options.dtype`: normalised, from 0 to 1, or uint8 as they are."""
+def scale_images(images: tf.Tensor, options: Images) -> tf.Tensor:
+    """Images [..., width, channels] of values 0 to 255 in `options.dtype_name`: normalised, from 0 to 1, or uint8 as they are."""
     if options.normalize is not None:
-        return normalize(images, options.normalize, tf.as_dtype(options.dtype))
-    return images if options.dtype == "uint8" else cast_image(images, tf.as_dtype(options.dtype))
+        return normalize(images, options.normalize, tf.as_dtype(options.dtype_name))
+    return images if options.dtype_name == "uint8" else cast_image(images, tf.as_dtype(options.dtype_name))
 
 
 def _derived(seed: tf.Tensor | None, purpose: tuple[int, int]) -> tf.Tensor | None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from tpudata.errors import UsageError
-from tpudata.input.options.image_options import ImageOptions
+from tpudata.input.options.images import Images
 from tpudata.input.options.service import DataService
 from tpudata.input.text.sequence import Sequences
 
@@ -24,7 +24,7 @@ class Options:
     """
 
     training: bool
-    images: ImageOptions
+    images: Images
     bare: bool
     parse: Callable[..., Any] | None
     transform: Callable[..., Any] | None

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import operator
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import tensorflow as tf
 
-from tpudata.errors import FeatureError, UsageError
-from tpudata.format import Manifest
+from tpudata.errors import FeatureError
 from tpudata.input.dataset.fields import PADDING, Fields
 
 INPUT_IDS, SEGMENT_IDS = "input_ids", "segment_ids"
@@ -19,112 +16,6 @@ TOKEN_WEIGHTS = "token_weights"
 _BESIDE_TOKENS = (SEGMENT_IDS, "positions", "token_type_ids", "position_ids")
 # Layouts of rows that are all real tokens, but for a little padding: they are made for language models.
 TOKEN_ROWS = ("sequences", "packed")
-
-
-@dataclasses.dataclass(frozen=True)
-class SequenceOptions:
-    """What is done with sequences; the attributes are the arguments of `make_input_fn`.
-
-    Raises:
-        UsageError: an option is out of range or of another type, or does not fit another one.
-    """
-
-    sequence_length: int | None = None
-    buckets: tuple[int, ...] | None = None
-    truncate: bool = False
-    pad_id: int | None = None
-    targets: bool | None = None
-
-    def __post_init__(self) -> None:
-        if self.sequence_length is not None and not _is_integer(self.sequence_length, 1):
-            raise UsageError(
-                f"sequence_length={self.sequence_length!r}: allowed is None or a number of tokens, an integer of 1 or more."
-            )
-        if self.buckets is not None:
-            self._check_buckets(self.buckets)
-        if not isinstance(self.truncate, bool):
-            raise UsageError(f"truncate={self.truncate!r}: allowed are True and False.")
-        if self.truncate and self.length is None:
-            raise UsageError("truncate: it cuts to a length. Pass sequence_length=N or buckets=(...) with it.")
-        if self.pad_id is not None and not _is_integer(self.pad_id, 0):
-            raise UsageError(f"pad_id={self.pad_id!r}: allowed is None or an id, an integer from 0 to 2**31 - 1.")
-        if self.targets is not None and not isinstance(self.targets, bool):
-            raise UsageError(f"targets={self.targets!r}: allowed are None, True and False.")
-
-    def _check_buckets(self, buckets: Any) -> None:
-        if not isinstance(buckets, tuple) or not buckets or not all(_is_integer(length, 1) for length in buckets):
-            raise UsageError(f"buckets={buckets!r}: pass a tuple of lengths, such as (64, 128, 256).")
-        if list(buckets) != sorted(set(buckets)):
-            raise UsageError(f"buckets={buckets!r}: the lengths ascend, such as {tuple(sorted(set(buckets)))}.")
-        if self.sequence_length is not None:
-            raise UsageError(
-                f"sequence_length={self.sequence_length}: the longest of buckets={buckets} is the length. Leave one out."
-            )
-
-    @property
-    def length(self) -> int | None:
-        """What records are padded to, at most; None where they are not."""
-        longest = self.sequence_length if self.buckets is None else self.buckets[-1]
-        return None if longest is None else operator.index(longest)
-
-    @property
-    def asked(self) -> dict[str, Any]:
-        """The arguments that were given, by name."""
-        given = dataclasses.asdict(self).items()
-        return {name: value for name, value in given if value is not None and value is not False}
-
-    def sequences(self, manifest: Manifest, fields: Fields, bare: bool) -> Sequences:
-        """What that means for a dataset.
-
-        Args:
-            manifest: the dataset's.
-            fields: what is read of each record.
-            bare: whether features are one tensor, and no dict.
-
-        Raises:
-            UsageError: targets without `input_ids` or beside labels, or a pad_id where nothing is padding.
-            FeatureError: a feature has the name of the tokens' weights.
-        """
-        found = self._sequences(manifest, fields, bare)
-        if self.pad_id is not None and found.targets not in ("pad", "eos") and not any(f.pads for f in fields.inputs):
-            raise UsageError(
-                f"pad_id={self.pad_id}: nothing is padded with it. Leave it out, or pass sequence_length=N or buckets=(...)."
-            )
-        return found
-
-    def _sequences(self, manifest: Manifest, fields: Fields, bare: bool) -> Sequences:
-        named = manifest.options.get("tokenizer")
-        tokenizer: Mapping[str, Any] = named if isinstance(named, Mapping) else {}
-        pad_id = tokenizer.get("pad_id", 0) if self.pad_id is None else operator.index(self.pad_id)
-        inputs = {field.name: field for field in fields.inputs}
-        targets = self.targets
-        if targets is None:
-            targets = manifest.layout in TOKEN_ROWS and INPUT_IDS in inputs and fields.label is None and not bare
-        if not targets:
-            return Sequences(pad_id, None)
-        if bare:
-            raise UsageError("targets: a bare tensor has no place for their weights. Leave out features=.")
-        if INPUT_IDS not in inputs or len(inputs[INPUT_IDS].shape) != 1:
-            raise UsageError(
-                f"targets: they are the next tokens of {INPUT_IDS!r}, and the features are {', '.join(inputs)}. Leave it out."
-            )
-        if TOKEN_WEIGHTS in inputs:
-            raise FeatureError(
-                f"Feature {TOKEN_WEIGHTS!r}: targets put the weights of tokens there. Leave it out, or targets."
-            )
-        if fields.label is not None:
-            raise UsageError(f"targets: the dataset has labels of its own, {fields.label.name!r}. Leave it out.")
-        if inputs[INPUT_IDS].pads:
-            return Sequences(pad_id, "mask")
-        if SEGMENT_IDS in inputs:
-            shape, expected = inputs[SEGMENT_IDS].shape, inputs[INPUT_IDS].shape
-            if shape != expected:
-                raise FeatureError(
-                    f"targets: {SEGMENT_IDS!r} has the shape {shape}, and {INPUT_IDS!r} {expected}; it says of each token which"
-                    " document it is of. Write them with one length, or pass targets=False."
-                )
-            return Sequences(pad_id, "segments")
-        return Sequences(pad_id, "eos" if tokenizer.get("eos_id") == pad_id else "pad")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,8 +104,3 @@ def split_token_weights(element: Any) -> Any:
         )
     others = {name: value for name, value in features.items() if name != TOKEN_WEIGHTS}
     return others, element[1], features[TOKEN_WEIGHTS]
-
-
-def _is_integer(value: Any, least: int) -> bool:
-    """Whether a value is a whole number, Python's or numpy's, of int32 and not below the least."""
-    return not isinstance(value, bool) and hasattr(value, "__index__") and least <= operator.index(value) < 2**31

@@ -17,7 +17,7 @@ _REPLACED = {INPUT_IDS, SEGMENT_IDS, TOKEN_WEIGHTS, _POSITIONS, _ROW_WEIGHTS, ma
 
 
 def check_token_names(names: Any, sequences: Sequences, weights: str) -> None:
-    """Check the argument `token_names` of `make_input_fn`.
+    """Check `Tokens.names`.
 
     Raises:
         UsageError: an unknown value, or one that does not fit what is fed.
@@ -25,16 +25,14 @@ def check_token_names(names: Any, sequences: Sequences, weights: str) -> None:
     if names is None:
         return
     if names not in _RENAMED:
-        raise UsageError(f"token_names={names!r}: allowed are None, {' and '.join(map(repr, _RENAMED))}.")
+        raise UsageError(f"names={names!r}: allowed are None, {' and '.join(map(repr, _RENAMED))}.")
     if sequences.targets is None:
         raise UsageError(
-            f"token_names={names!r}: needs the next tokens as targets. Pass a dataset of tokens, with targets=True for the layout"
+            f"names={names!r}: needs the next tokens as targets. Pass a dataset of tokens, with targets=True for the layout"
             " tokens."
         )
     if weights != "feature":
-        raise UsageError(
-            f"token_names={names!r}: has its own weights of tokens (got weights={weights!r}). Omit weights."
-        )
+        raise UsageError(f"names={names!r}: has its own weights of tokens (got weights={weights!r}). Omit weights.")
 
 
 def renamed(features: Any, targets: tf.Tensor, names: TokenNames) -> dict[str, tf.Tensor]:
@@ -51,7 +49,7 @@ def renamed(features: Any, targets: tf.Tensor, names: TokenNames) -> dict[str, t
     """
     if not isinstance(features, dict) or not {INPUT_IDS, TOKEN_WEIGHTS} <= features.keys():
         raise FeatureError(
-            f"token_names={names!r}: reads {INPUT_IDS!r} and {TOKEN_WEIGHTS!r}, and transform left them out. Let it return them."
+            f"names={names!r}: reads {INPUT_IDS!r} and {TOKEN_WEIGHTS!r}, and transform left them out. Let it return them."
         )
     others = {name: value for name, value in features.items() if name not in _REPLACED}
     segments = _segments(features)

@@ -10,10 +10,12 @@ import pytest
 import tensorflow as tf
 
 from tests.datasets import Written, write_dataset, write_images
+from tests.input.flat_options import grouped
 from tpudata import (
     CentreCrop,
     CutMix,
     FeatureError,
+    Images,
     MixUp,
     Normalize,
     RandAugment,
@@ -60,7 +62,7 @@ def images_of(path: str, batch_size: int = 12, steps: int = 2, **options: Any) -
 @pytest.mark.parametrize("cache", [False, True])
 def test_the_evaluation_crop_is_the_middle(data: str, cache: bool, request: pytest.FixtureRequest) -> None:
     written: Written = request.getfixturevalue(data)
-    (got,) = images_of(written.path, 24, training=False, crop=CentreCrop(16, fraction=1.0), cache=cache)
+    (got,) = images_of(written.path, 24, training=False, images=Images(crop=CentreCrop(16, fraction=1.0)), cache=cache)
     for image, source in zip(got, written.images["train"], strict=True):
         height, width, _ = source.shape
         side = min(height, width)
@@ -70,33 +72,39 @@ def test_the_evaluation_crop_is_the_middle(data: str, cache: bool, request: pyte
 
 
 def test_cropped_images_are_normalised_without_being_rounded_before(photos: Written) -> None:
-    rounded = images_of(photos.path, **TRAIN, crop=TrainCrop(16))
-    floats = images_of(photos.path, **TRAIN, crop=TrainCrop(16), normalize=Normalize.imagenet(), dtype="float32")
+    rounded = images_of(photos.path, **TRAIN, images=Images(crop=TrainCrop(16)))
+    floats = images_of(
+        photos.path, **TRAIN, images=Images(crop=TrainCrop(16), normalize=Normalize.imagenet(), dtype="float32")
+    )
     values = (floats * STD + MEAN) * 255
     assert np.abs(values - rounded).max() < 0.51
     assert np.abs(values - np.round(values)).max() > 0.1
-    (spec, _) = make_input_fn(photos.path, "train", **TRAIN, crop=TrainCrop(16), dtype="bfloat16")(
+    (spec, _) = make_input_fn(photos.path, "train", **TRAIN, images=Images(crop=TrainCrop(16), dtype="bfloat16"))(
         {"batch_size": 4}
     ).element_spec
     assert spec["image"] == tf.TensorSpec((4, 16, 16, 3), tf.bfloat16)
-    halves = images_of(photos.path, **TRAIN, crop=TrainCrop(16), normalize=Normalize.imagenet(), dtype="bfloat16")
+    halves = images_of(
+        photos.path,
+        **TRAIN,
+        images=Images(crop=TrainCrop(16), normalize=Normalize.imagenet(), dtype="bfloat16"),
+    )
     np.testing.assert_allclose(halves, floats, rtol=2**-8)
 
 
 def test_normalisation_without_a_crop(raw_photos: Written) -> None:
-    options: dict[str, Any] = {"normalize": Normalize((0.5,), (0.25,)), "dtype": "float32"}
+    options: Any = {"images": Images(normalize=Normalize((0.5,), (0.25,)), dtype="float32")}
     (got,) = images_of(raw_photos.path, 24, training=False, **options)
     want = (np.stack(raw_photos.images["train"]) / 255 - 0.5) / 0.25
     np.testing.assert_allclose(got, want, atol=1e-5)
 
 
 def test_crops_augmentation_and_mixing_differ_for_every_record_and_epoch(photos: Written) -> None:
-    plain = images_of(photos.path, steps=4, **TRAIN, crop=TrainCrop(16))
+    plain = images_of(photos.path, steps=4, **TRAIN, images=Images(crop=TrainCrop(16)))
     assert len({image.tobytes() for image in plain.reshape(48, -1)}) == 48
-    augmented = images_of(photos.path, steps=4, **TRAIN, crop=TrainCrop(16), augment=RandAugment())
+    augmented = images_of(photos.path, steps=4, **TRAIN, images=Images(crop=TrainCrop(16), augment=RandAugment()))
     # The same crops, most of them changed.
     assert 24 < (augmented != plain).reshape(48, -1).any(axis=1).sum() <= 48
-    mixed = images_of(photos.path, steps=4, **TRAIN, crop=TrainCrop(16), mix=MixUp(1.0))
+    mixed = images_of(photos.path, steps=4, **TRAIN, images=Images(crop=TrainCrop(16), mix=MixUp(1.0)))
     assert (mixed != plain).reshape(48, -1).any(axis=1).sum() > 24
 
 
@@ -118,7 +126,7 @@ def test_a_start_at_any_step_gives_the_same_bytes(
     photos: Written, options: dict[str, Any], cache: Any, window: int | None, tmp_path: Path
 ) -> None:
     def batches(start: int, steps: int) -> list[bytes]:
-        fed = {**TRAIN, **options, "dtype": "bfloat16", "shuffle_buffer": window}
+        fed = {**TRAIN, **grouped({**options, "dtype": "bfloat16"}), "shuffle_buffer": window}
         input_fn = make_input_fn(photos.path, "train", **fed, cache=tmp_path if cache == "disk" else cache)
         dataset = input_fn({"batch_size": 8}, start_step=start).take(steps)
         return [f["image"].tobytes() + labels.tobytes() for f, labels in dataset.as_numpy_iterator()]
@@ -129,7 +137,7 @@ def test_a_start_at_any_step_gives_the_same_bytes(
 
 
 def test_crops_and_augmentation_do_not_depend_on_the_number_of_hosts(photos: Written) -> None:
-    input_fn = make_input_fn(photos.path, "train", **TRAIN, crop=TrainCrop(16), augment=RandAugment())
+    input_fn = make_input_fn(photos.path, "train", **TRAIN, images=Images(crop=TrainCrop(16), augment=RandAugment()))
 
     def batches(hosts: int) -> Any:
         by_host = [
@@ -151,7 +159,7 @@ def test_mixed_labels_are_the_shares_of_the_pixels(raw_photos: Written) -> None:
     def transform(features: Any, labels: Any) -> Any:
         return {"image": tf.zeros((8, 8, 1)) + tf.cast(labels, tf.float32)}, labels
 
-    input_fn = make_input_fn(raw_photos.path, "train", **TRAIN, transform=transform, mix=CutMix())
+    input_fn = make_input_fn(raw_photos.path, "train", **TRAIN, transform=transform, images=Images(mix=CutMix()))
     for features, shares in input_fn({"batch_size": 24}).take(3).as_numpy_iterator():
         assert shares.shape == (24, 10)
         assert shares.dtype == np.float32
@@ -164,7 +172,7 @@ def test_labels_of_transform_may_be_shares_already(raw_photos: Written) -> None:
     def soft(features: Any, labels: Any) -> Any:
         return features, tf.one_hot(labels, 12)
 
-    input_fn = make_input_fn(raw_photos.path, "train", **TRAIN, transform=soft, mix=MixUp())
+    input_fn = make_input_fn(raw_photos.path, "train", **TRAIN, transform=soft, images=Images(mix=MixUp()))
     _, shares = next(input_fn({"batch_size": 24}).as_numpy_iterator())
     assert shares.shape == (24, 12)
     np.testing.assert_allclose(shares.sum(axis=1), 1, atol=1e-6)
@@ -176,7 +184,7 @@ def test_transposed_batches(raw_photos: Written, bare: bool, training: bool) -> 
     options: dict[str, Any] = {"training": training, "features": "image" if bare else None}
     if training:
         options["seed"] = 3
-    changes: tuple[dict[str, Any], ...] = ({}, {"transpose": "HWCN"})
+    changes: tuple[dict[str, Any], ...] = ({}, {"images": Images(transpose="HWCN")})
     plain, turned = (
         next(make_input_fn(raw_photos.path, "train", **options, **more)({"batch_size": 12}).as_numpy_iterator())[0]
         for more in changes
@@ -191,7 +199,7 @@ def test_a_raw_image_is_cropped_as_an_encoded_one(raw_photos: Written, tmp_path:
     encoded = write_images(
         str(tmp_path), {"train": raw_photos.images["train"]}, raw_photos.labels, shape=(32, 40, 3), shards=2
     )
-    options = {**TRAIN, "crop": TrainCrop(16), "shuffle_buffer": 24}
+    options = {**TRAIN, "images": Images(crop=TrainCrop(16)), "shuffle_buffer": 24}
     np.testing.assert_array_equal(images_of(raw_photos.path, **options), images_of(encoded.path, **options))
     seed = tf.constant((1, 2))
     assert crop_image(tf.constant(raw_photos.images["train"][0]), TrainCrop(16), seed).shape == (16, 16, 3)
@@ -200,7 +208,9 @@ def test_a_raw_image_is_cropped_as_an_encoded_one(raw_photos: Written, tmp_path:
 def test_a_cache_for_crops_is_none_for_whole_images(tmp_path: Path, digits: Written) -> None:
     for _ in range(2):
         (whole,) = images_of(digits.path, 300, training=False, cache=tmp_path)
-        (crops,) = images_of(digits.path, 300, training=False, cache=tmp_path, crop=CentreCrop(4, fraction=0.5))
+        (crops,) = images_of(
+            digits.path, 300, training=False, cache=tmp_path, images=Images(crop=CentreCrop(4, fraction=0.5))
+        )
         assert whole.shape[1:] == (8, 8, 1)
         np.testing.assert_array_equal(crops, whole[:, 2:6, 2:6])
 
@@ -218,7 +228,7 @@ def test_a_cache_for_crops_is_none_for_whole_images(tmp_path: Path, digits: Writ
         ({"training": False, "crop": TrainCrop(8)}, r"crop=TrainCrop: .*crop=CentreCrop\(8\)"),
         ({"training": False, "augment": RandAugment()}, "augment: it is for training"),
         ({"training": False, "mix": MixUp()}, "mix: it is for training"),
-        ({"crop": TrainCrop(8), "image_size": (4, 4)}, r"image_size=\(4, 4\): crop="),
+        ({"crop": TrainCrop(8), "size": (4, 4)}, r"size=\(4, 4\): crop="),
         ({"augment": RandAugment()}, "augment: it is for colour images, and these have 1 channels"),
         (
             {"normalize": Normalize.imagenet(), "dtype": "float32"},
@@ -228,30 +238,30 @@ def test_a_cache_for_crops_is_none_for_whole_images(tmp_path: Path, digits: Writ
 )
 def test_what_is_refused(digits: Written, options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        make_input_fn(digits.path, "train", **{"training": True, **options})
+        make_input_fn(digits.path, "train", **{"training": True, **grouped(options)})
 
 
 def test_options_of_images_need_an_image_and_mixing_needs_classes(tmp_path: Path) -> None:
     text = Feature("text", "bytes", "string")
     path = write_dataset(str(tmp_path / "text"), {"train": [{"text": "a"}]}, [text], layout="text", shards=1)
     with pytest.raises(UsageError, match=r"crop: it is for one image, .* and the features have none"):
-        make_input_fn(path, "train", training=True, crop=TrainCrop(8))
+        make_input_fn(path, "train", training=True, images=Images(crop=TrainCrop(8)))
     pixels = bytes(12)
     pair = [Feature(name, "bytes", "uint8", (2, 2, 3), "raw") for name in ("left_raw", "right_raw")]
     features = [*pair, Feature("label", "int64", "int64")]
     records = [{"left_raw": pixels, "right_raw": pixels, "label": 1}]
     path = write_dataset(str(tmp_path / "pair"), {"train": records}, features, layout="pair", shards=1)
     with pytest.raises(UsageError, match=r"augment: .* the features have 2 \(left, right\); name one with features="):
-        make_input_fn(path, "train", training=True, augment=RandAugment())
+        make_input_fn(path, "train", training=True, images=Images(augment=RandAugment()))
     with pytest.raises(UsageError, match="no labels with a number of classes"):
-        make_input_fn(path, "train", training=True, features="left", mix=MixUp())
+        make_input_fn(path, "train", training=True, features="left", images=Images(mix=MixUp()))
 
 
 def test_mixing_and_transposing_need_the_image_that_transform_leaves(raw_photos: Written) -> None:
     def flat(features: Any, labels: Any) -> Any:
         return {"image": tf.reshape(features["image"], [-1])}, labels
 
-    changes: tuple[dict[str, Any], ...] = ({"mix": MixUp()}, {"transpose": "HWCN"})
+    changes: tuple[dict[str, Any], ...] = ({"images": Images(mix=MixUp())}, {"images": Images(transpose="HWCN")})
     for options in changes:
         input_fn = make_input_fn(raw_photos.path, "train", training=True, transform=flat, **options)
         with pytest.raises(Exception, match=r"'image': mix and transpose take images .*after transform"):
@@ -262,6 +272,6 @@ def test_mixing_needs_classes_or_shares(raw_photos: Written) -> None:
     def halves(features: Any, labels: Any) -> Any:
         return features, tf.cast(labels, tf.float32) / 2
 
-    input_fn = make_input_fn(raw_photos.path, "train", training=True, mix=MixUp(), transform=halves)
+    input_fn = make_input_fn(raw_photos.path, "train", training=True, images=Images(mix=MixUp()), transform=halves)
     with pytest.raises(FeatureError, match=r"mix: labels are a tensor of classes, integers \[batch\], or of shares"):
         input_fn({"batch_size": 4})

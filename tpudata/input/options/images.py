@@ -1,9 +1,12 @@
-"""What is done with images: what can be asked for, and whether the dataset has an image to do it with."""
+"""Options for images, checked against the features that a dataset has."""
 
 from __future__ import annotations
 
 import dataclasses
+import operator
 from typing import Any
+
+import tensorflow as tf
 
 from tpudata.errors import UsageError
 from tpudata.input.dataset.fields import Field, Fields
@@ -14,20 +17,36 @@ from tpudata.input.image.normalize import Normalize
 
 _DTYPES = ("uint8", "float32", "bfloat16", "float16")
 _AXES = "NHWC"
+# Pixels of a side.
+_MAX_SIZE = 16384
 
 
 @dataclasses.dataclass(frozen=True)
-class ImageOptions:
-    """What is done with images, in this order; the attributes are the arguments of `make_input_fn`.
+class Images:
+    """Options of `make_input_fn` for images, in the order in which they apply.
+
+    Attributes:
+        size: (height, width) to resize encoded images to (bilinear, antialiased, aspect ratio not kept). Needed if sizes vary,
+            unless `crop` is given.
+        crop: `TrainCrop(224)` takes a random window of each image, `CentreCrop(224)` the middle; of a JPEG no more is decoded.
+        augment: `RandAugment()` augments each image after its crop. Training only.
+        normalize: `Normalize.imagenet()`, or other means and deviations; gives floats, so it needs a `dtype` of floats.
+        dtype: of uint8 features such as images: "uint8", as stored, is a quarter of what float32 takes on the way to the
+            device; the model then normalises. "float32", "bfloat16" and "float16" yield values 0 to 1, or normalised ones.
+        mix: `MixUp()` or `CutMix()` mixes each image of a batch with another one of it; labels become shares of the classes,
+            float32 [B, classes]. Training only.
+        transpose: order of the axes of a batch of images, N (images), H, W and C: "HWCN" is what a TPU lays out without moving
+            anything. The model turns them back, and the batch is no longer the first axis.
 
     Raises:
-        UsageError: an option is of another type, or does not fit another one.
+        UsageError: an option is out of range or of another type, or does not fit another one.
     """
 
+    size: tuple[int, int] | None = None
     crop: TrainCrop | CentreCrop | None = None
     augment: RandAugment | None = None
     normalize: Normalize | None = None
-    dtype: str = "uint8"
+    dtype: tf.DType | str = "uint8"
     mix: MixUp | CutMix | None = None
     transpose: str | None = None
 
@@ -36,9 +55,13 @@ class ImageOptions:
         _check_type("augment", self.augment, RandAugment)
         _check_type("normalize", self.normalize, Normalize)
         _check_type("mix", self.mix, MixUp, CutMix)
-        if self.dtype not in _DTYPES:
-            raise UsageError(f"dtype={self.dtype}: images are fed as one of {', '.join(_DTYPES)}.")
-        if self.normalize is not None and self.dtype == "uint8":
+        if self.size is not None:
+            _check_size(self.size)
+        if self.size is not None and self.crop is not None:
+            raise UsageError(f"size={self.size}: crop={self.crop} has a size, too. Omit one of them.")
+        if self.dtype_name not in _DTYPES:
+            raise UsageError(f"dtype={self.dtype_name}: images are fed as one of {', '.join(_DTYPES)}.")
+        if self.normalize is not None and self.dtype_name == "uint8":
             raise UsageError('normalize: it gives floats. Pass dtype="bfloat16" (or float32, float16) with it.')
         if self.transpose is not None and (
             not isinstance(self.transpose, str) or sorted(self.transpose) != sorted(_AXES)
@@ -46,6 +69,14 @@ class ImageOptions:
             raise UsageError(
                 f"transpose={self.transpose!r}: pass the order of a batch's axes N (images), H, W and C, such as 'HWCN'."
             )
+
+    @property
+    def dtype_name(self) -> str:
+        """Name of `dtype`; another text if there is no such type."""
+        try:
+            return str(tf.as_dtype(self.dtype).name)
+        except TypeError:
+            return repr(self.dtype)
 
     @property
     def draws(self) -> bool:
@@ -73,8 +104,8 @@ class ImageOptions:
         Raises:
             UsageError: no image, several, or one of other channels; or a label that cannot be mixed.
         """
-        if self.dtype != "uint8" and not any(field.feature.dtype == "uint8" for field in fields.inputs):
-            raise UsageError(f"dtype={self.dtype}: it is of images, and the features have none. Leave it out.")
+        if self.dtype_name != "uint8" and not any(field.feature.dtype == "uint8" for field in fields.inputs):
+            raise UsageError(f"dtype={self.dtype_name}: it is of images, and the features have none. Leave it out.")
         asked = [name for name in ("crop", "augment", "normalize", "mix", "transpose") if getattr(self, name)]
         if not asked:
             return
@@ -94,6 +125,15 @@ class ImageOptions:
             )
         if self.mix is not None and (fields.label is None or fields.label.feature.num_classes is None):
             raise UsageError("mix: it mixes labels, too, and the dataset has no labels with a number of classes.")
+
+
+def _check_size(size: Any) -> None:
+    try:
+        height, width = (operator.index(side) for side in size)
+    except (TypeError, ValueError):
+        raise UsageError(f"size={size!r}: pass (height, width).") from None
+    if not 1 <= height <= _MAX_SIZE or not 1 <= width <= _MAX_SIZE:
+        raise UsageError(f"size={size!r}: height and width are 1 or more, and {_MAX_SIZE} at most.")
 
 
 def label_classes(label: Field) -> int:

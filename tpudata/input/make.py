@@ -1,0 +1,176 @@
+"""`make_input_fn`: from a dataset on disk to the function that a trainer calls for its batches."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from tpudata._gcs_blocks import warn_of_large_blocks
+from tpudata.errors import UsageError
+from tpudata.input.dataset.first_record import check_first_record
+from tpudata.input.dataset.open_data import Data, check_plain, fields_of, open_data
+from tpudata.input.dataset.plain_dataset import PlainDataset
+from tpudata.input.dataset.record_files import TFRecordFiles
+from tpudata.input.graph.bucket_pipeline import BucketPipeline
+from tpudata.input.graph.cache import plan_cache
+from tpudata.input.graph.pipeline import Pipeline
+from tpudata.input.input_fn import InputFn
+from tpudata.input.options.images import Images
+from tpudata.input.options.options import Options
+from tpudata.input.options.service import DataService
+from tpudata.input.options.tokens import Tokens
+from tpudata.input.text.token_names import check_token_names
+
+_log = logging.getLogger("tpudata")
+
+
+def make_input_fn(
+    data: Data,
+    split: str | None = None,
+    *,
+    training: bool,
+    features: str | None = None,
+    extra_features: Sequence[str] = (),
+    images: Images | None = None,
+    tokens: Tokens | None = None,
+    parse: Callable[..., Any] | None = None,
+    transform: Callable[..., Any] | None = None,
+    shuffle_buffer: int | None = None,
+    seed: int | None = None,
+    cache: bool | str | os.PathLike[str] = False,
+    weights: Literal["feature", "sample_weight"] = "feature",
+    service: DataService | None = None,
+) -> InputFn:
+    """Makes an input_fn that feeds a split of a dataset in batches of one static shape.
+
+    `input_fn(params, input_context=None, start_step=0)` returns a `tf.data.Dataset` of (features, labels), where B is
+    `params["batch_size"]`:
+
+    - features: a dict of tensors [B, ...]: `image` uint8 [B, height, width, channels] for the layouts imagenet and raw, `text`
+      string [B] for text. int64 leaves as int32.
+    - labels: int32 [B], as stored. A dataset without labels yields features alone.
+
+    With `training=True` the dataset never ends: every epoch takes the records in another order; batches run across the ends of
+    epochs, so that no record is dropped. With `training=False` it is one exact pass in the dataset's order; the last batch is
+    padded with copies of its last record, and `features["weights"]`, float32 [B], is 1 for records and 0 for padding.
+
+    On several hosts each feeds its rows of a global batch, whatever the number of shards. With a `tf.distribute.InputContext` the
+    global batch has B rows for each of its `num_replicas_in_sync`; with the original estimator's context in `params["context"]`, B
+    rows for each call of input_fn. Which records a global batch has depends on the seed, its number and its size, and not on
+    the number of hosts. In evaluation all hosts have the same number of batches, if need be of padding alone.
+
+    With `start_step=k` the dataset begins where k global batches were taken, with the same bytes as if it had not stopped. That
+    costs a seek: no more is read than for the first batch of all.
+
+    Args:
+        data: the dataset's folder; or files without a manifest, as `TFRecordFiles`, `FixedLengthRecordFiles` or `TextLineFiles`.
+        split: name of the split, such as "train"; none for files.
+        training: shuffle and repeat, or one exact pass.
+        features: name of one feature, such as "image", to yield as a bare tensor in place of the dict. In evaluation it leaves no
+            place for `features["weights"]`: then pass `weights="sample_weight"`, or a batch size that divides the records.
+        extra_features: further features of the records to yield under their full names, such as "image/filename".
+        images: `Images(...)`: how images are resized, cropped, augmented, scaled, mixed and laid out.
+        tokens: `Tokens(...)`: how sequences of tokens are padded, bucketed and turned into inputs and targets.
+        parse: `parse(records)` takes records apart, of any kind: it gets a batch of them, string [n], and returns features, or
+            (features, labels), tensors [n, ...] of static shapes. No other argument then says what is read of a record.
+        transform: `transform(features, labels)` (or `transform(features)` where there are no labels), called in
+            `tf.data.Dataset.map` with single records, their images cropped and scaled, before they are batched; returns
+            (features, labels), or features where there are no labels. Where it has an argument named `seed`, it gets int32 [2]
+            for `tf.random.stateless_*` and `tf.image.stateless_*`: another one for each record and epoch, the same one after a
+            restart and on any host.
+        shuffle_buffer: how many records are held to be mixed, over all hosts, 1 for no more than the chunks' order. By default as
+            many as fit 96 MiB as stored, and at least 1,024. If all fit, an epoch is a true permutation. Otherwise chunks of 0.5 to
+            1 MB (of tokens 2 to 4 MB, of gzip at least 64 records) are permuted, and the records in a window over 32 places of that
+            order.
+        seed: the same seed gives the same batches, with and without a cache; None draws one here, and logs it.
+        cache: keeps decoded records, before `transform` and all that is drawn; with `crop`, images as they are stored. True in
+            memory, "auto" in memory if they take at most a quarter of what is free, or the path of a local folder. In memory, they
+            are decoded when the first batch is asked for; into a folder, by the first call of input_fn. All datasets of this
+            input_fn share them.
+        weights: where evaluation puts the weights: "feature" in `features["weights"]`; "sample_weight" yields
+            (features, labels, weights); with targets in training too, the tokens' weights. For Keras, see `as_keras`.
+        service: `DataService("grpc://HOST:PORT", workers=8)` has the workers of a tf.data service read, decode and batch the
+            records, in the same order. They need the same paths, and `parse` and `transform` without Python functions.
+
+    Returns:
+        The input_fn.
+
+    Raises:
+        DatasetError: no complete dataset, no such split, a shard missing (or damaged: CorruptionError).
+        FeatureError: a feature is not there or has no static shape; of `TFRecordFiles`, the first record has another one.
+        UsageError: an argument is out of range or does not fit the dataset.
+        MissingExtraError: TensorFlow is not installed.
+
+    A damaged record ends the iteration with a `tf.errors.DataLossError`, and one that is not as its features say with a
+    `tf.errors.InvalidArgumentError`. `as_numpy` and the commands raise CorruptionError, which names file and offset, DatasetError
+    and FeatureError in their places.
+
+    The dataset is a graph without Python: it runs where TensorFlow places it, such as on a host of a pod or a tf.data service, and
+    `tf.train.Checkpoint(iterator=...)` saves and restores its iterators.
+    """
+    images = _checked("images", images, Images)
+    tokens = _checked("tokens", tokens, Tokens)
+    options = Options(
+        training=training,
+        images=images,
+        bare=features is not None,
+        parse=parse,
+        transform=transform,
+        shuffle_buffer=shuffle_buffer,
+        seed=_drawn_seed() if seed is None else seed,
+        weights=weights,
+        service=service,
+    )
+    if isinstance(extra_features, str):
+        raise UsageError(f"extra_features={extra_features!r}: pass a sequence of names, such as ({extra_features!r},).")
+    if not isinstance(extra_features, Sequence) or not all(isinstance(name, str) for name in extra_features):
+        raise UsageError(f"extra_features={extra_features!r}: pass a sequence of names, such as ('image/filename',).")
+    if features is not None and extra_features:
+        raise UsageError(f"features={features!r} asks for a bare tensor, which has no place for extra_features.")
+    dataset, split = open_data(data, split)
+    warn_of_large_blocks(dataset.shard_path(dataset.manifest.split(split).shards[0]))
+    if isinstance(dataset, PlainDataset):
+        check_plain(cache)
+    fields = fields_of(
+        dataset,
+        is_parsed_by_user=parse is not None,
+        only=features,
+        extra=extra_features,
+        image_size=images.size,
+        keep_encoded=images.crop is not None,
+        sequences=tokens,
+    )
+    images.check_fields(fields)
+    sequences = tokens.sequences(dataset.manifest, fields, options.bare)
+    options = dataclasses.replace(options, sequences=sequences)
+    check_token_names(tokens.names, sequences, weights)
+    if weights == "sample_weight" and fields.label is None and sequences.targets is None and parse is None:
+        raise UsageError('weights="sample_weight": (features, labels, weights) needs labels, and the dataset has none.')
+    if tokens.buckets is not None and cache not in (False, "auto"):
+        raise UsageError(
+            f"cache={cache!r}: with buckets nothing is cached but what fits the window. Leave one of them out."
+        )
+    plan = plan_cache(cache if tokens.buckets is None else False, dataset, split, fields)
+    if isinstance(dataset, PlainDataset) and isinstance(dataset.files, TFRecordFiles) and parse is None:
+        check_first_record(dataset, fields)
+    whole = Pipeline(dataset, split, fields, options, plan)
+    pipeline = whole if tokens.buckets is None else BucketPipeline(whole, fields, options, tokens.buckets)
+    if training and seed is None:
+        _log.info("%s: shuffling %r with seed=%d, drawn at random.", dataset.path, split, options.seed)
+    return InputFn(pipeline, tokens.names)
+
+
+def _checked(name: str, value: Any, kind: Any) -> Any:
+    """Return an option object, or one without options for None."""
+    if value is None:
+        return kind()
+    if not isinstance(value, kind):
+        raise UsageError(f"{name}={value!r}: pass tpudata.{kind.__name__}(...), or None.")
+    return value
+
+
+def _drawn_seed() -> int:
+    return int.from_bytes(os.urandom(4), "little")
