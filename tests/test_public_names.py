@@ -31,19 +31,30 @@ def test_names_are_sorted_importable_and_documented(module: object) -> None:
     assert set(names) <= set(dir(module))
 
 
-FUNCTIONS = [
-    pytest.param(value, id=f"{module.__name__}.{name}")
-    for module in (tpudata, tpudata.format, tpudata.input, tpudata.storage)
-    for name in module.__all__
-    if inspect.isfunction(value := getattr(module, name))
-]
+MODULES = (tpudata, tpudata.format, tpudata.input, tpudata.storage)
 
 
-@pytest.mark.parametrize("function", FUNCTIONS)
+def public(chosen: Callable[[object], bool]) -> list[object]:
+    names = {
+        value: f"{module.__name__}.{name}"
+        for module in MODULES
+        for name in module.__all__
+        if chosen(value := getattr(module, name))
+    }
+    return [pytest.param(value, id=name) for value, name in names.items()]
+
+
+def has_options(value: object) -> bool:
+    return (
+        inspect.isclass(value) and not issubclass(value, BaseException) and value.__module__.startswith("tpudata.input")
+    )
+
+
+@pytest.mark.parametrize("function", [*public(inspect.isfunction), *public(has_options)])
 def test_every_parameter_is_documented(function: Callable[..., object]) -> None:
     parameters = list(inspect.signature(function).parameters)
     text = inspect.getdoc(function) or ""
-    section = re.search(r"^Args:\n(.*?)(?=^\S|\Z)", text, re.MULTILINE | re.DOTALL)
+    section = re.search(r"^(?:Args|Attributes):\n(.*?)(?=^\S|\Z)", text, re.MULTILINE | re.DOTALL)
     found = re.findall(r"^    ([\w*][\w, *]*):", section[1], re.MULTILINE) if section else []
     documented = [name.strip(" *") for names in found for name in names.split(",")]
     # A function of one argument may name it in its first line.

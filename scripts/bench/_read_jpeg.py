@@ -109,7 +109,7 @@ def ours(folder: Path) -> Any:
         SPLIT,
         training=True,
         images=tpudata.Images(crop=tpudata.TrainCrop(SIZE), normalize=tpudata.Normalize.imagenet(), dtype="bfloat16"),
-        shuffle_buffer=WINDOW,
+        shuffle=WINDOW,
         seed=0,
     )
     return input_fn({"batch_size": BATCH}).map(lambda features, labels: (features["image"], labels))

@@ -82,7 +82,7 @@ def peak(data: str, training: bool, batch_size: int, batches: int, window: int) 
         pass
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     input_fn = tpudata.make_input_fn(
-        data, "train", training=training, seed=1 if training else None, shuffle_buffer=window if training else None
+        data, "train", training=training, seed=1 if training else None, shuffle=window if training else None
     )
     found = []
     for number, _ in enumerate(input_fn({"batch_size": batch_size}).take(batches), 1):

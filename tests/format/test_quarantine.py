@@ -159,7 +159,7 @@ def test_training_feeds_the_rest_alike_on_all_hosts(whole: Path, tmp_path: Path)
         dataset = input_fn({"batch_size": 8 // count}, context)
         return [labels.tolist() for _, labels in dataset.take(3 * -(-len(kept) // 8)).as_numpy_iterator()]
 
-    for options in ({}, {"shuffle_buffer": 40}, {"cache": True}, {"cache": str(tmp_path / "cache")}):
+    for options in ({}, {"shuffle": 40}, {"cache": True}, {"cache": str(tmp_path / "cache")}):
         alone = batches(1, 0, **options)
         assert sorted([*itertools.chain(*alone)][: len(kept)]) == kept
         parts = [batches(4, index, **options) for index in range(4)]

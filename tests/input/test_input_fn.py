@@ -464,8 +464,13 @@ def test_batch_sizes_that_cannot_be_used(raw_digits: Written, params: Any, messa
         ({"size": 4}, UsageError, r"pass \(height, width\)"),
         ({"dtype": "int32"}, UsageError, "uint8, float32, bfloat16, float16"),
         ({"dtype": "floaty"}, UsageError, "dtype='floaty'"),
-        ({"shuffle_buffer": 0}, UsageError, "1 or more"),
-        ({"training": False, "shuffle_buffer": 10}, UsageError, "in order"),
+        ({"shuffle": 0}, UsageError, "1 or more"),
+        ({"training": False, "shuffle": 10}, UsageError, "in order"),
+        ({"training": False, "num_epochs": 1}, UsageError, "evaluation is one pass"),
+        ({"num_epochs": 0}, UsageError, "num_epochs=0"),
+        ({"num_epochs": 1.5}, UsageError, "num_epochs=1.5"),
+        ({"filter": 3}, UsageError, "filter=3: pass a function"),
+        ({"batch_transform": 3}, UsageError, "batch_transform=3: pass a function"),
         ({"seed": -1}, UsageError, "seed=-1"),
         ({"weights": "mask"}, UsageError, "sample_weight"),
         ({"cache": "gs://bucket/cache"}, UsageError, "local folder"),
@@ -478,8 +483,8 @@ def test_batch_sizes_that_cannot_be_used(raw_digits: Written, params: Any, messa
         ({"seed": "x"}, UsageError, "seed='x': allowed is None or an integer"),
         ({"seed": 1.5}, UsageError, "seed=1.5"),
         ({"seed": True}, UsageError, "seed=True"),
-        ({"shuffle_buffer": "a"}, UsageError, "shuffle_buffer='a': allowed is None or a number of records"),
-        ({"shuffle_buffer": 2.0}, UsageError, "shuffle_buffer=2.0"),
+        ({"shuffle": "a"}, UsageError, "shuffle='a': pass True, False or the number of records to mix"),
+        ({"shuffle": 2.0}, UsageError, "shuffle=2.0"),
         ({"split": ["train"]}, UsageError, r"split=\['train'\]: pass the name of one split"),
         ({"split": None}, UsageError, "split=None"),
         ({"transform": 3}, UsageError, "transform=3: pass a function"),
@@ -503,7 +508,7 @@ def test_a_folder_is_a_path(path: Any) -> None:
 
 def test_integers_may_be_numpys(raw_digits: Written) -> None:
     def labels(seed: Any, buffer: Any, size: Any) -> list[list[int]]:
-        input_fn = make_input_fn(raw_digits.path, "train", training=True, seed=seed, shuffle_buffer=buffer)
+        input_fn = make_input_fn(raw_digits.path, "train", training=True, seed=seed, shuffle=buffer)
         return [y.tolist() for _, y in batches(input_fn({"batch_size": size}), 3)]
 
     assert labels(np.int64(7), np.int32(50), np.int64(20)) == labels(7, 50, 20)
@@ -511,7 +516,7 @@ def test_integers_may_be_numpys(raw_digits: Written) -> None:
 
 def test_a_window_beyond_all_records_is_one_of_all_records(raw_digits: Written) -> None:
     def labels(buffer: int) -> list[list[int]]:
-        input_fn = make_input_fn(raw_digits.path, "train", training=True, seed=4, shuffle_buffer=buffer)
+        input_fn = make_input_fn(raw_digits.path, "train", training=True, seed=4, shuffle=buffer)
         return [y.tolist() for _, y in batches(input_fn({"batch_size": 70}), 9)]
 
     assert labels(10**12) == labels(2**70) == labels(300)

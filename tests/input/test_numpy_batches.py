@@ -91,7 +91,7 @@ def test_arrays_are_plain_and_the_callers(tmp_path: Path) -> None:
 
 
 def test_a_closed_iterator_ends(raw_digits: Written) -> None:
-    iterator: Any = as_numpy(make_input_fn(raw_digits.path, "train", training=True, shuffle_buffer=50), 8)
+    iterator: Any = as_numpy(make_input_fn(raw_digits.path, "train", training=True, shuffle=50), 8)
     next(iterator)
     iterator.close()
     assert next(iterator, None) is None

@@ -144,6 +144,30 @@ def test_crops_and_buckets_on_a_service(pictures: Written, address: str, tmp_pat
     check_same(found, wanted)
 
 
+@pytest.mark.parametrize("name", ["in order", "filter", "batch transform", "mixture"])
+def test_other_inputs_on_a_service(raw_digits: Written, address: str, name: str) -> None:
+    def noisy(features: Any, labels: Any, seed: Any) -> Any:
+        image = tf.cast(features["image"], tf.float32)
+        return {"image": image - tf.reduce_mean(image) + tf.random.stateless_uniform([], seed)}, labels
+
+    options_of: dict[str, dict[str, Any]] = {
+        "in order": {"shuffle": False, "num_epochs": 1},
+        "filter": {"filter": lambda features: features["label"] < 5},
+        "batch transform": {"batch_transform": noisy},
+        "mixture": {},
+    }
+    options = options_of[name]
+
+    def batches(service: DataService | None) -> Any:
+        input_fn = make_input_fn(raw_digits.path, "train", training=True, seed=4, service=service, **options)
+        if name == "mixture":
+            other = make_input_fn(raw_digits.path, "test", training=True, seed=5, service=service)
+            input_fn = tpudata.Mixture([(input_fn, 2), (other, 1)])
+        return taken(input_fn({"batch_size": 16}, start_step=2), 8)
+
+    check_same(batches(DataService(address, workers=2)), batches(None))
+
+
 def test_each_pass_of_evaluation_is_a_new_one(raw_digits: Written, address: str) -> None:
     dataset = make_input_fn(raw_digits.path, "test", training=False, service=DataService(address, workers=2))(
         {"batch_size": 40}
@@ -203,4 +227,4 @@ def test_rejects_unknown_options(options: dict[str, Any]) -> None:
 
 def test_rejects_another_kind_of_service(raw_digits: Written) -> None:
     with pytest.raises(UsageError, match=r"^service="):
-        make_input_fn(raw_digits.path, "train", training=True, service="grpc://localhost:5050")  # type: ignore[arg-type]
+        make_input_fn(raw_digits.path, "train", training=True, service="grpc://localhost:5050")

@@ -15,6 +15,7 @@ from tpudata.input.image.mix import CutMix, MixUp  # noqa: E402
 from tpudata.input.image.normalize import Normalize  # noqa: E402
 from tpudata.input.keras_batches import as_keras  # noqa: E402
 from tpudata.input.make import make_input_fn  # noqa: E402
+from tpudata.input.mixture import Mixture  # noqa: E402
 from tpudata.input.numpy_batches import as_numpy  # noqa: E402
 from tpudata.input.options.images import Images  # noqa: E402
 from tpudata.input.options.service import DataService  # noqa: E402
@@ -27,6 +28,7 @@ __all__ = [
     "FixedLengthRecordFiles",
     "Images",
     "MixUp",
+    "Mixture",
     "Normalize",
     "RandAugment",
     "TFRecordFiles",

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tpudata.errors import TpudataError, UsageError
 from tpudata.input.graph.pipeline import BATCHES_AHEAD
 from tpudata.input.maps import PARALLEL, as_written
-from tpudata.input.options.hosts import Rows, find_rows
+from tpudata.input.options.hosts import Rows, find_rows, rows_of_host
 from tpudata.input.text.token_names import TokenNames, renamed
 
 # TensorFlow numbers the rows of a batch in int32.
@@ -33,28 +33,61 @@ class InputFn:
 
     Args:
         pipeline: makes the batches.
+        training: whether the batches are for training, and not an evaluation with padding.
+        is_endless: whether the datasets have no end.
         names: whose names for tensors of tokens they get; None for ours.
     """
 
-    def __init__(self, pipeline: Batches, names: TokenNames | None = None) -> None:
+    def __init__(self, pipeline: Batches, *, training: bool, is_endless: bool, names: TokenNames | None = None) -> None:
         self._pipeline = pipeline
+        self._training = training
+        self._is_endless = is_endless
         self._names = names
 
-    def __call__(self, params: Mapping[str, Any], input_context: Any = None, start_step: int = 0) -> tf.data.Dataset:
+    @property
+    def training(self) -> bool:
+        """Whether it feeds training, and not an evaluation with padding."""
+        return self._training
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether its datasets have no end."""
+        return self._is_endless
+
+    def __call__(
+        self,
+        params: Mapping[str, Any],
+        input_context: Any = None,
+        start_step: int = 0,
+        *,
+        host_index: int | None = None,
+        host_count: int | None = None,
+    ) -> tf.data.Dataset:
         """Return the dataset; `make_input_fn` describes its elements.
 
         Args:
             params: `params["batch_size"]` is the rows of one element; `params["context"]` may be the original TPUEstimator's.
             input_context: a `tf.distribute.InputContext`; the batch size is then that of a replica.
             start_step: number of global batches that are done.
+            host_index: number of this host, such as `jax.process_index()`. The batch size is then the global batch's, of which
+                each host gets an equal share.
+            host_count: number of hosts.
 
         Raises:
             UsageError: no batch size or one that cannot be used, a start_step that is none, or hosts that do not fit each other.
         """
-        rows = find_rows(_batch_size(params), params, _checked_context(input_context))
-        first = _checked_step(start_step, rows.total)
+        if host_index is None and host_count is None:
+            rows = find_rows(_batch_size(params), params, _checked_context(input_context))
+        elif input_context is not None:
+            raise UsageError("input_context says which host this is. Omit host_index and host_count, or the context.")
+        else:
+            rows = rows_of_host(_batch_size(params), host_index, host_count)
+        return self.batches(rows, _checked_step(start_step, rows.total))
+
+    def batches(self, rows: Rows, start_step: int) -> tf.data.Dataset:
+        """Return the dataset of some rows of each global batch, from a step on."""
         try:
-            batches = self._pipeline.batches(rows, first)
+            batches = self._pipeline.batches(rows, start_step)
             if self._names is None:
                 return batches
             named = functools.partial(renamed, names=self._names)

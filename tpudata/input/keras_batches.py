@@ -39,7 +39,8 @@ def as_keras(
     if not callable(input_fn):
         raise UsageError(f"as_keras: {input_fn!r} is no input_fn. Pass the function that make_input_fn returned.")
     dataset = input_fn({"batch_size": batch_size}, input_context=input_context, start_step=start_step)
-    if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
+    is_endless = dataset.cardinality() == tf.data.INFINITE_CARDINALITY
+    if input_fn.training if isinstance(input_fn, InputFn) else is_endless:
         return _mapped(dataset, lambda element: _Batch.of_training(element).element())
     rows = _Batch.of_evaluation(dataset.element_spec).row_weights
     if rows is None:

@@ -16,8 +16,9 @@ from tpudata.input.dataset.plain_dataset import PlainDataset
 from tpudata.input.dataset.record_files import TFRecordFiles
 from tpudata.input.graph.bucket_pipeline import BucketPipeline
 from tpudata.input.graph.cache import plan_cache
-from tpudata.input.graph.pipeline import Pipeline
-from tpudata.input.input_fn import InputFn
+from tpudata.input.graph.filtered_pipeline import FilteredPipeline
+from tpudata.input.graph.pipeline import Pipeline, SplitPipeline
+from tpudata.input.input_fn import Batches, InputFn
 from tpudata.input.options.images import Images
 from tpudata.input.options.options import Options
 from tpudata.input.options.service import DataService
@@ -37,8 +38,11 @@ def make_input_fn(
     images: Images | None = None,
     tokens: Tokens | None = None,
     parse: Callable[..., Any] | None = None,
+    filter: Callable[..., Any] | None = None,
     transform: Callable[..., Any] | None = None,
-    shuffle_buffer: int | None = None,
+    batch_transform: Callable[..., Any] | None = None,
+    shuffle: bool | int | None = None,
+    num_epochs: int | None = None,
     seed: int | None = None,
     cache: bool | str | os.PathLike[str] = False,
     weights: Literal["feature", "sample_weight"] = "feature",
@@ -46,18 +50,20 @@ def make_input_fn(
 ) -> InputFn:
     """Makes an input_fn that feeds a split of a dataset in batches of one static shape.
 
-    `input_fn(params, input_context=None, start_step=0)` returns a `tf.data.Dataset` of (features, labels), where B is
-    `params["batch_size"]`:
+    `input_fn(params, input_context=None, start_step=0, *, host_index=None, host_count=None)` returns a `tf.data.Dataset` of
+    (features, labels), where B is `params["batch_size"]`:
 
     - features: a dict of tensors [B, ...]: `image` uint8 [B, height, width, channels] for the layouts imagenet and raw, `text`
       string [B] for text. int64 leaves as int32.
     - labels: int32 [B], as stored. A dataset without labels yields features alone.
 
-    With `training=True` the dataset never ends: every epoch takes the records in another order; batches run across the ends of
-    epochs, so that no record is dropped. With `training=False` it is one exact pass in the dataset's order; the last batch is
-    padded with copies of its last record, and `features["weights"]`, float32 [B], is 1 for records and 0 for padding.
+    With `training=True` the dataset never ends, unless `num_epochs` is given: every epoch takes the records in another order;
+    batches run across the ends of epochs, so that no record is dropped. With `training=False` it is one exact pass in the
+    dataset's order; the last batch is padded with copies of its last record, and `features["weights"]`, float32 [B], is 1 for
+    records and 0 for padding.
 
-    On several hosts each feeds its rows of a global batch, whatever the number of shards. With a `tf.distribute.InputContext` the
+    On several hosts each feeds its rows of a global batch, whatever the number of shards. With `host_index=` and `host_count=` B is
+    the global batch, of which each host gets an equal share. With a `tf.distribute.InputContext` the
     global batch has B rows for each of its `num_replicas_in_sync`; with the original estimator's context in `params["context"]`, B
     rows for each call of input_fn. Which records a global batch has depends on the seed, its number and its size, and not on
     the number of hosts. In evaluation all hosts have the same number of batches, if need be of padding alone.
@@ -76,15 +82,21 @@ def make_input_fn(
         tokens: `Tokens(...)`: how sequences of tokens are padded, bucketed and turned into inputs and targets.
         parse: `parse(records)` takes records apart, of any kind: it gets a batch of them, string [n], and returns features, or
             (features, labels), tensors [n, ...] of static shapes. No other argument then says what is read of a record.
-        transform: `transform(features, labels)` (or `transform(features)` where there are no labels), called in
+        filter: `filter(features)` returns whether a record is fed, one bool. It gets a dict of the record's features by their full
+            names, as they are stored: images encoded, int64 as int64, lists of any length as [n]. With `parse`, what that returns.
+            The first call of input_fn reads all records once; epochs, hosts and steps then count only those that are chosen.
+        transform: `transform(features, labels)` (or `transform(features)` if there are no labels), called in
             `tf.data.Dataset.map` with single records, their images cropped and scaled, before they are batched; returns
-            (features, labels), or features where there are no labels. Where it has an argument named `seed`, it gets int32 [2]
+            (features, labels), or features if there are no labels. If it has an argument named `seed`, it gets int32 [2]
             for `tf.random.stateless_*` and `tf.image.stateless_*`: another one for each record and epoch, the same one after a
             restart and on any host.
-        shuffle_buffer: how many records are held to be mixed, over all hosts, 1 for no more than the chunks' order. By default as
-            many as fit 96 MiB as stored, and at least 1,024. If all fit, an epoch is a true permutation. Otherwise chunks of 0.5 to
-            1 MB (of tokens 2 to 4 MB, of gzip at least 64 records) are permuted, and the records in a window over 32 places of that
-            order.
+        batch_transform: the same for whole batches, tensors [B, ...], mixed and transposed, before evaluation's weights are added;
+            its seed is another one for each batch. On several hosts a batch has the host's rows.
+        shuffle: None shuffles in training. False takes the records in the dataset's order, again and again. A number is how many
+            records are held to be mixed, over all hosts, 1 for no more than the chunks' order; by default as many as fit 96 MiB as
+            stored, and at least 1,024. If all fit, an epoch is a true permutation. Otherwise chunks of 0.5 to 1 MB (of tokens 2 to
+            4 MB, of gzip at least 64 records) are permuted, and the records in a window over 32 places of that order.
+        num_epochs: training ends after so many epochs, with the last whole batch; None for no end.
         seed: the same seed gives the same batches, with and without a cache; None draws one here, and logs it.
         cache: keeps decoded records, before `transform` and all that is drawn; with `crop`, images as they are stored. True in
             memory, "auto" in memory if they take at most a quarter of what is free, or the path of a local folder. In memory, they
@@ -119,10 +131,13 @@ def make_input_fn(
         bare=features is not None,
         parse=parse,
         transform=transform,
-        shuffle_buffer=shuffle_buffer,
         seed=_drawn_seed() if seed is None else seed,
         weights=weights,
         service=service,
+        filter=filter,
+        batch_transform=batch_transform,
+        shuffle=shuffle,
+        num_epochs=num_epochs,
     )
     if isinstance(extra_features, str):
         raise UsageError(f"extra_features={extra_features!r}: pass a sequence of names, such as ({extra_features!r},).")
@@ -157,10 +172,15 @@ def make_input_fn(
     if isinstance(dataset, PlainDataset) and isinstance(dataset.files, TFRecordFiles) and parse is None:
         check_first_record(dataset, fields)
     whole = Pipeline(dataset, split, fields, options, plan)
-    pipeline = whole if tokens.buckets is None else BucketPipeline(whole, fields, options, tokens.buckets)
+    chosen: SplitPipeline = whole
+    if filter is not None:
+        chosen = FilteredPipeline(whole, fields, options, f"{dataset.path}: split {split!r}")
+    pipeline: Batches = chosen
+    if tokens.buckets is not None:
+        pipeline = BucketPipeline(chosen, fields, options, tokens.buckets)
     if training and seed is None:
         _log.info("%s: shuffling %r with seed=%d, drawn at random.", dataset.path, split, options.seed)
-    return InputFn(pipeline, tokens.names)
+    return InputFn(pipeline, training=training, is_endless=training and num_epochs is None, names=tokens.names)
 
 
 def _checked(name: str, value: Any, kind: Any) -> Any:

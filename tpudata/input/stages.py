@@ -99,7 +99,7 @@ class Stages:
             keep_encoded=True,
             sequences=sequences,
         )
-        options = Options(training, Images(), False, None, None, None, 0, "feature")
+        options = Options(training, Images(), False, None, None, 0, "feature")
         self._records = Records(dataset, split, fields, options, None)
         self._per_pass = None if training else self._records.count
         self.is_held = self._records.is_held

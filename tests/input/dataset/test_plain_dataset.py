@@ -108,7 +108,7 @@ def test_a_global_batch_is_the_same_on_any_hosts_and_after_a_restart(
     files: Any, buffer: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(records, "_READ_BYTES", 400)
-    input_fn = make_input_fn(files, training=True, seed=3, shuffle_buffer=buffer)
+    input_fn = make_input_fn(files, training=True, seed=3, shuffle=buffer)
 
     def batches(hosts: int, start: int = 0) -> list[list[int]]:
         by_host = host_batches(input_fn, 48, hosts, 25 - start, start)

@@ -18,6 +18,7 @@ from tests.input.text.test_sequence import documents, write_tokens
 from tpudata import (
     CentreCrop,
     FixedLengthRecordFiles,
+    Mixture,
     MixUp,
     TextLineFiles,
     TFRecordFiles,
@@ -77,7 +78,7 @@ MAKES: dict[str, Callable[[Sources, bool], InputFn]] = {
     "images": lambda s, t: make_input_fn(s.digits, "train", training=t, seed=1),
     "images in memory": lambda s, t: make_input_fn(s.digits, "train", training=t, seed=1, cache=True),
     "images on disk": lambda s, t: make_input_fn(s.digits, "train", training=t, seed=1, cache=s.folder / "cache"),
-    "window": lambda s, t: make_input_fn(s.raw, "train", training=t, seed=1, shuffle_buffer=100 if t else None),
+    "window": lambda s, t: make_input_fn(s.raw, "train", training=t, seed=1, shuffle=100 if t else None),
     "fixed": lambda s, t: make_input_fn(s.raw, "train", training=t, seed=1, images=tpudata.Images(dtype="float32")),
     "crops": lambda s, t: make_input_fn(
         s.pictures, "train", training=t, seed=1, images=tpudata.Images(crop=TrainCrop(12) if t else CentreCrop(12))
@@ -99,6 +100,13 @@ MAKES: dict[str, Callable[[Sources, bool], InputFn]] = {
     "compressed": lambda s, t: make_input_fn(compressed(s), "train", training=t, seed=1),
     "tfrecord": lambda s, t: make_input_fn(plain(s, "tfrecord"), training=t, seed=1, parse=lambda r: {"x": r}),
     "lines": lambda s, t: make_input_fn(plain(s, "lines"), training=t, seed=1),
+    "in order": lambda s, t: make_input_fn(s.digits, "train", training=t, shuffle=False if t else None),
+    "epochs": lambda s, t: make_input_fn(s.digits, "train", training=t, seed=1, num_epochs=2 if t else None),
+    "filter": lambda s, t: make_input_fn(s.raw, "train", training=t, seed=1, filter=lambda f: f["label"] < 5),
+    "batch transform": lambda s, t: make_input_fn(s.digits, "train", training=t, seed=1, batch_transform=seeded),
+    "mixture": lambda s, t: Mixture(
+        [(make_input_fn(path, "train", training=True, seed=1), 1) for path in ((s.digits, s.raw) if t else (s.raw,))]
+    ),
     "fixed files": lambda s, t: make_input_fn(plain(s, "fixed"), training=t, seed=1),
 }
 

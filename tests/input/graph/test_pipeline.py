@@ -58,7 +58,7 @@ def test_training_epochs_are_permutations_for_any_sizes(data: st.DataObject) -> 
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(records, "_READ_BYTES", read_bytes)
         buffer = data.draw(st.none() | st.integers(1, count), "window")
-        input_fn = make_input_fn(write_numbers(folder, count, shards), "train", training=True, shuffle_buffer=buffer)
+        input_fn = make_input_fn(write_numbers(folder, count, shards), "train", training=True, shuffle=buffer)
         rows = input_fn({"batch_size": batch_size}).take(-(-3 * count // batch_size)).as_numpy_iterator()
         batches = [labels - 1000 for _, labels in rows]
     seen = np.zeros(count, int)

@@ -126,7 +126,7 @@ def test_a_start_at_any_step_gives_the_same_bytes(
     photos: Written, options: dict[str, Any], cache: Any, window: int | None, tmp_path: Path
 ) -> None:
     def batches(start: int, steps: int) -> list[bytes]:
-        fed = {**TRAIN, **grouped({**options, "dtype": "bfloat16"}), "shuffle_buffer": window}
+        fed = {**TRAIN, **grouped({**options, "dtype": "bfloat16"}), "shuffle": window}
         input_fn = make_input_fn(photos.path, "train", **fed, cache=tmp_path if cache == "disk" else cache)
         dataset = input_fn({"batch_size": 8}, start_step=start).take(steps)
         return [f["image"].tobytes() + labels.tobytes() for f, labels in dataset.as_numpy_iterator()]
@@ -199,7 +199,7 @@ def test_a_raw_image_is_cropped_as_an_encoded_one(raw_photos: Written, tmp_path:
     encoded = write_images(
         str(tmp_path), {"train": raw_photos.images["train"]}, raw_photos.labels, shape=(32, 40, 3), shards=2
     )
-    options = {**TRAIN, "images": Images(crop=TrainCrop(16)), "shuffle_buffer": 24}
+    options = {**TRAIN, "images": Images(crop=TrainCrop(16)), "shuffle": 24}
     np.testing.assert_array_equal(images_of(raw_photos.path, **options), images_of(encoded.path, **options))
     seed = tf.constant((1, 2))
     assert crop_image(tf.constant(raw_photos.images["train"][0]), TrainCrop(16), seed).shape == (16, 16, 3)

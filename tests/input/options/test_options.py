@@ -18,14 +18,14 @@ def test_options_are_checked_at_the_door() -> None:
         "bare": False,
         "parse": None,
         "transform": None,
-        "shuffle_buffer": None,
+        "shuffle": None,
         "seed": 5,
         "weights": "feature",
     }
     Options(**good)
     for wrong in (
         {"weights": "x"},
-        {"shuffle_buffer": -1},
+        {"shuffle": -1},
         {"seed": 2**32},
         {"service": "grpc://localhost:5050"},
     ):

@@ -77,7 +77,7 @@ def test_training_takes_all_records_and_restarts_anywhere(tmp_path: Path, buffer
         training=True,
         tokens=tpudata.Tokens(buckets=LIMITS),
         seed=5,
-        shuffle_buffer=buffer,
+        shuffle=buffer,
     )
     dataset = input_fn({"batch_size": 4})
     assert dataset.cardinality().numpy() == tf.data.INFINITE_CARDINALITY
@@ -113,7 +113,7 @@ def test_hosts_take_the_same_bucket_at_each_step(tmp_path: Path, pipelines: int,
         training=True,
         tokens=tpudata.Tokens(buckets=LIMITS),
         seed=5,
-        shuffle_buffer=30,
+        shuffle=30,
     )
     whole = [labels.tolist() for _, labels in input_fn({"batch_size": 12}).take(12).as_numpy_iterator()]
     hosts = []

@@ -237,7 +237,7 @@ def test_text_is_fed_with_labels_for_transform_to_tokenize(tmp_path: Path) -> No
 def test_hosts_and_restarts_give_the_same_global_batches(tmp_path: Path, pipelines: int) -> None:
     path = write_tokens(tmp_path, documents(50, 12))
     input_fn = make_input_fn(
-        path, "train", training=True, tokens=tpudata.Tokens(sequence_length=12), seed=4, shuffle_buffer=20
+        path, "train", training=True, tokens=tpudata.Tokens(sequence_length=12), seed=4, shuffle=20
     )
     whole = [labels.tolist() for _, labels in input_fn({"batch_size": 6}).take(20).as_numpy_iterator()]
     hosts = []

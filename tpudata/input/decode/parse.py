@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.format import Feature
 from tpudata.input.dataset.fields import CONVERT_AGAIN, PADDING, Field
 from tpudata.input.decode.image import decode_images
 
@@ -31,6 +32,25 @@ def parse_batch(serialized: tf.Tensor, fields: Sequence[Field], mend: str = CONV
     spec = {field.feature.name: _spec(field) for field in fields}
     stored = tf.io.parse_example(serialized, spec)
     return {field.feature.name: _decode(stored[field.feature.name], field, mend) for field in fields}
+
+
+def parse_stored(serialized: tf.Tensor, features: Sequence[Feature]) -> dict[str, Any]:
+    """Parse a batch of records without decoding what is in them.
+
+    Args:
+        serialized: string [n], each a serialised `tf.train.Example`.
+        features: what to read.
+
+    Returns:
+        By feature name a tensor [n, *shape]; string [n] for images and raw bytes, ragged [n, None] for shapes that vary.
+    """
+    spec: dict[str, Any] = {}
+    for feature in features:
+        dtype = _STORED[feature.kind]
+        shape = () if feature.encoding is not None else feature.shape
+        spec[feature.name] = tf.io.RaggedFeature(dtype) if None in shape else tf.io.FixedLenFeature(shape, dtype)
+    found: dict[str, Any] = tf.io.parse_example(serialized, spec)
+    return found
 
 
 def sequence_lengths(serialized: tf.Tensor, fields: Sequence[Field]) -> tf.Tensor:

@@ -9,8 +9,9 @@ import operator
 import numpy as np
 import tensorflow as tf
 
+from tpudata.errors import UsageError
 from tpudata.input.dataset.fields import Fields
-from tpudata.input.graph.pipeline import BATCHES_AHEAD, Pipeline
+from tpudata.input.graph.pipeline import BATCHES_AHEAD, Pipeline, SplitPipeline
 from tpudata.input.maps import as_written
 from tpudata.input.options.hosts import Rows
 from tpudata.input.options.options import Options
@@ -18,16 +19,16 @@ from tpudata.input.order.buckets import Bucket, BucketSteps, bucket_seed, find_b
 
 
 class BucketPipeline:
-    """Length buckets; `batches` is that of `Pipeline`.
+    """Length buckets.
 
     Args:
-        pipeline: of all records, padded to the longest length.
+        pipeline: all records, padded to the longest length.
         fields: what is read of each record.
         options: how records are fed.
         limits: the buckets' lengths, ascending.
     """
 
-    def __init__(self, pipeline: Pipeline, fields: Fields, options: Options, limits: tuple[int, ...]) -> None:
+    def __init__(self, pipeline: SplitPipeline, fields: Fields, options: Options, limits: tuple[int, ...]) -> None:
         self._pipeline = pipeline
         self._fields = fields
         self._options = options
@@ -41,7 +42,11 @@ class BucketPipeline:
         factors = [self._limits[-1] // bucket.length for bucket, _ in parts]
         records = [len(bucket.ids) for bucket, _ in parts]
         seed = operator.index(self._options.seed) if self._options.training else None
-        steps = BucketSteps(records, [rows.total * factor for factor in factors], seed)
+        steps = BucketSteps(records, [rows.total * factor for factor in factors], seed, self._options.num_epochs)
+        if steps.steps == 0:
+            raise UsageError(
+                f"num_epochs={self._options.num_epochs}: no bucket has records for one global batch. Choose a smaller batch size."
+            )
         datasets = [
             pipeline.batches(Rows(*(number * factor for number in dataclasses.astuple(rows))), done)
             for (_, pipeline), factor, done in zip(parts, factors, steps.done(start_step), strict=True)
@@ -68,4 +73,4 @@ class BucketPipeline:
         )
         fields = dataclasses.replace(self._fields, inputs=tuple(inputs))
         seed = bucket_seed(operator.index(self._options.seed), number)
-        return self._pipeline.part(bucket.ids, fields, dataclasses.replace(self._options, seed=seed))
+        return self._pipeline.part(bucket.ids, fields, dataclasses.replace(self._options, seed=seed, num_epochs=None))

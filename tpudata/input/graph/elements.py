@@ -10,12 +10,12 @@ from tpudata.errors import FeatureError, UsageError
 from tpudata.input.dataset.fields import Fields
 from tpudata.input.decode.parse import to_int32
 from tpudata.input.decode.user_parse import parse_rows
-from tpudata.input.graph.batch import check_static, has_room, map_named, with_rows, with_weights
+from tpudata.input.graph.batch import check_static, has_room, map_named, named_leaves, with_rows, with_weights
 from tpudata.input.image.image_steps import prepare_image, scale_images
 from tpudata.input.image.mix import mix
 from tpudata.input.maps import as_written
 from tpudata.input.options.images import label_classes
-from tpudata.input.options.options import Options, check_arguments
+from tpudata.input.options.options import Options, check_arguments, takes_seed
 from tpudata.input.order.seeds import MIX_SEED
 from tpudata.input.text.sequence import split_token_weights, with_row_weights
 from tpudata.tables import counted
@@ -100,6 +100,8 @@ class Elements:
             element = self._mixed(element, extras["seed"][0])
         if self._options.images.permutation is not None:
             element = self._with_image(element, tf.transpose(self._image(element), self._options.images.permutation))
+        if self._options.batch_transform is not None:
+            element = self._transformed(element, extras, batch_size)
         if not self._options.training:
             element = with_row_weights(element, extras["weights"])
         if self._options.weights == "sample_weight" and self._options.sequences.targets is not None:
@@ -109,6 +111,35 @@ class Elements:
         if self._options.weights == "sample_weight":
             return (*element, extras["weights"])
         return with_weights(element, extras["weights"]) if has_room(element) else element
+
+    def _transformed(self, element: Any, extras: dict[str, tf.Tensor], batch_size: int) -> Any:
+        """What the user's batch_transform makes of a batch."""
+        function = self._options.batch_transform
+        assert function is not None
+        arguments = element if isinstance(element, tuple) else (element,)
+        # One seed for a batch: that of its first row, which no other batch has.
+        seed = {"seed": extras["seed"][0]} if takes_seed(function) else {}
+        names = ("features", "labels")[: len(arguments)] + ("more",) * (len(arguments) - 2)
+        check_arguments("batch_transform", function, names, tuple(seed))
+        # A tf.function lets AutoGraph convert it alone: it may branch on tensors.
+        result = tf.function(function)(*arguments, **seed)
+        if result is None or isinstance(result, list):
+            kind = "None" if result is None else "a list"
+            raise UsageError(
+                f"batch_transform returned {kind}. End it with `return features, labels`, which is a tuple."
+            )
+        result = map_named(_tensor, result, "the result of batch_transform")
+        check_static(tf.nest.map_structure(tf.TensorSpec.from_tensor, result), "the result of batch_transform")
+        if self._has_labels and not (isinstance(result, tuple) and len(result) == 2):
+            raise UsageError("batch_transform returned no (features, labels). End it with `return features, labels`.")
+        if not self._options.training and self._options.images.permutation is None:
+            for name, leaf in named_leaves(result, "the result of batch_transform"):
+                if leaf.shape.rank == 0 or leaf.shape[0] != batch_size:
+                    raise FeatureError(
+                        f"{name} has the shape {leaf.shape} (expected {batch_size} rows). Evaluation's weights say of each row"
+                        " whether it is padding: keep the rows."
+                    )
+        return result
 
     def _prepared(self, parsed: Any, extras: dict[str, tf.Tensor]) -> Any:
         if self._options.parse is not None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import tensorflow as tf
 
+from tpudata.errors import UsageError
 from tpudata.format import Dataset
 from tpudata.input.dataset.fields import Fields
 from tpudata.input.graph.batch import with_rows
@@ -20,10 +22,24 @@ from tpudata.input.options.hosts import Rows
 from tpudata.input.options.options import Options
 from tpudata.input.order.chunks import Integers
 from tpudata.input.order.evaluation import EvaluationOrder
+from tpudata.tables import counted
 
 # What waits to be asked for. TensorFlow's own choice (AUTOTUNE) doubles after every pause of the consumer, as at a checkpoint:
 # batches of 6 MB had taken 200 MB after four of them. And a batch that waits in the processor's cache is a fifth cheaper to make.
 BATCHES_AHEAD = 2
+
+
+class SplitPipeline(Protocol):
+    """Way from the records of a split to batches."""
+
+    def batches(self, rows: Rows, start_step: int) -> tf.data.Dataset:
+        """Return the dataset of some rows of each global batch, from a step on."""
+
+    def lengths(self) -> Integers:
+        """Return how many values the longest sequence of each record has; reads them all."""
+
+    def part(self, ids: Integers, fields: Fields, options: Options, *, is_cached: bool = False) -> Pipeline:
+        """Return the way from some of the records to batches."""
 
 
 class Pipeline:
@@ -42,6 +58,7 @@ class Pipeline:
 
     def __init__(self, dataset: Dataset, split: str, fields: Fields, options: Options, cache: CachePlan | None) -> None:
         self._options = options
+        self._cache = cache
         self._records = Records(dataset, split, fields, options, cache)
         self._elements = Elements(fields, options)
 
@@ -49,17 +66,28 @@ class Pipeline:
         """Return how many values the longest sequence of each record has; reads them all."""
         return self._records.lengths()
 
-    def part(self, ids: Integers, fields: Fields, options: Options) -> Pipeline:
-        """Return the way from some of the records to batches, without a cache.
+    def chosen(self, choose: Callable[..., Any]) -> Integers:
+        """Return the numbers of the records that a user's function chooses; reads them all."""
+        return self._records.chosen(choose)
+
+    @property
+    def records(self) -> int:
+        """Number of records."""
+        return self._records.count
+
+    def part(self, ids: Integers, fields: Fields, options: Options, *, is_cached: bool = False) -> Pipeline:
+        """Return the way from some of the records to batches.
 
         Args:
-            ids: int64 [records], their numbers in the split, ascending.
+            ids: int64 [records], their numbers among these, ascending.
             fields: what is read of each; of other lengths at most.
-            options: how they are fed; another seed at most.
+            options: how they are fed; another seed and other epochs at most.
+            is_cached: whether decoded records are kept, as those of this pipeline are.
         """
         other = copy.copy(self)
         other._options = options
-        other._records = self._records.part(ids, fields, options)
+        other._cache = self._cache if is_cached else None
+        other._records = self._records.part(ids, fields, options, other._cache)
         other._elements = Elements(fields, options)
         return other
 
@@ -98,9 +126,19 @@ class Pipeline:
 
     def _counted(self, dataset: tf.data.Dataset, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return the batches with their number known, and some of them made before they are asked for."""
-        count = tf.data.INFINITE_CARDINALITY
+        count, epochs = tf.data.INFINITE_CARDINALITY, self._options.num_epochs
+        per_step = rows.count // rows.batch_size
         if isinstance(order, EvaluationOrder):
-            count = max(0, order.steps - start_step) * (rows.count // rows.batch_size)
+            count = max(0, order.steps - start_step) * per_step
+        elif epochs is not None:
+            steps = operator.index(epochs) * order.records // rows.total
+            if steps == 0:
+                raise UsageError(
+                    f"num_epochs={epochs}: {counted(order.records, 'record')} do not fill one global batch of {rows.total}."
+                    " Choose a smaller batch size, or more epochs."
+                )
+            count = max(0, steps - start_step) * per_step
+            dataset = dataset.take(count)
         options = tf.data.Options()
         # Each worker takes its part of every global batch, if `experimental_distribute_dataset` divides one.
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA

@@ -15,14 +15,16 @@ from tpudata.errors import FeatureError, UsageError
 from tpudata.format import Dataset
 from tpudata.input.dataset.fields import Fields
 from tpudata.input.decode.parse import sequence_lengths
+from tpudata.input.decode.user_parse import parse_rows
 from tpudata.input.graph.cache import CACHE_SPLIT, MEMORY_SHARE, CachePlan, free_memory
 from tpudata.input.graph.stored_records import Load, StoredRecords
 from tpudata.input.maps import PARALLEL, as_written
 from tpudata.input.options.hosts import Rows
-from tpudata.input.options.options import Options
+from tpudata.input.options.options import Options, check_arguments
 from tpudata.input.order.chunks import Chunks, Integers, chunk_records
 from tpudata.input.order.evaluation import EvaluationOrder
 from tpudata.input.order.seeds import record_seeds
+from tpudata.input.order.sequential import SequentialOrder
 from tpudata.input.order.training import TrainingOrder
 from tpudata.input.text.sequence import TOKEN_ROWS
 
@@ -33,13 +35,17 @@ _READ_BYTES = 1 << 19
 _LARGE_READS = 4
 # What training permutes: with fewer chunks, a small window would mix little.
 _LEAST_CHUNKS = 256
+# Without a shuffle each host reads a run of records a step, which begins at another record every epoch.
+_CUTS_PER_HOST = 4
+# Records, where all are read to find something out about each.
+_READ_AT_ONCE = 1024
 # The default window of the shuffle, in bytes of stored records, and its least length in records.
 _WINDOW_BYTES = 96 << 20
 _WINDOW_RECORDS = 1024
 # Decoded as they are read, if that takes no more memory in the window than this many times what is stored.
 _MOST_GROWTH = 1.25
 
-Order: TypeAlias = TrainingOrder | EvaluationOrder
+Order: TypeAlias = TrainingOrder | SequentialOrder | EvaluationOrder
 
 
 class Records:
@@ -53,7 +59,7 @@ class Records:
         cache: where decoded records are kept, or None.
 
     Raises:
-        UsageError: a shuffle_buffer of all records, which do not fit the memory.
+        UsageError: a shuffle of all records, which do not fit the memory.
     """
 
     def __init__(self, dataset: Dataset, split: str, fields: Fields, options: Options, cache: CachePlan | None) -> None:
@@ -69,20 +75,23 @@ class Records:
         # As read: what is compressed takes more than its file.
         self._record_bytes = max(1, int(index.offsets[-1]) // index.records)
         self._block_records = None if index.compression is None else index.block_records
-        # Numbers of some of the records; None for all.
+        # Numbers of some of the records, and all of them; None for all.
         self._ids: Integers | None = None
+        self._all: Records | None = None
         # By device, which is another host's under some strategies. Kept between calls, so that a trainer that asks for its dataset
         # anew every round decodes once.
         self._kept: dict[str, tf.data.Dataset] = {}
         self._filled: Records | None = None
         self._check_window()
 
-    def part(self, ids: Integers, fields: Fields, options: Options) -> Records:
-        """Return some of the records: those numbers of the split, with fields of another length at most, and without a cache."""
+    def part(self, ids: Integers, fields: Fields, options: Options, cache: CachePlan | None) -> Records:
+        """Return some of these records, by their numbers among them, with fields of another length at most."""
         other = copy.copy(self)
-        other._fields, other._options, other._cache = fields, options, None
+        other._fields, other._options, other._cache = fields, options, cache
         other._stored = self._stored.part(ids, fields)
-        other._ids, other._kept = ids, {}
+        other._all = self._all or self
+        other._ids = ids if self._ids is None else self._ids[ids]
+        other._kept, other._filled = {}, None
         return other
 
     @property
@@ -94,6 +103,8 @@ class Records:
         """Return their order in global batches of `total` rows."""
         if not self._options.training:
             return EvaluationOrder(self._chunks(1), total)
+        if not self._options.shuffles:
+            return SequentialOrder(self._chunks(1), total)
         window = min(self._window(), self.count)
         chunks = Chunks.of([self.count], 1) if window == self.count else self._chunks(_LEAST_CHUNKS)
         return TrainingOrder.of(chunks, total, window, operator.index(self._options.seed))
@@ -105,14 +116,10 @@ class Records:
             FeatureError: a record is longer than it may be; names it.
             tf.errors.OpError: a record is damaged.
         """
-        rows = Rows(1024, 1024, 0, 1024)
         padded = [field for field in self._fields.inputs if field.pads]
-
-        def make() -> tf.data.Dataset:
-            stored = self._evaluated(EvaluationOrder(self._chunks(1), rows.total), rows, 0, is_decoded=False)
-            return stored.map(as_written(lambda records: sequence_lengths(records, padded)), **PARALLEL)
-
-        found: Integers = np.concatenate(list(_elements(make)))[: self.count].astype(np.int64)
+        found: Integers = self._of_each(
+            lambda stored: stored.map(as_written(lambda records: sequence_lengths(records, padded)), **PARALLEL)
+        )
         for field in padded:
             longest = int(found.argmax())
             if not field.cuts and found[longest] > field.shape[0]:
@@ -120,6 +127,44 @@ class Records:
                     f"{self._stored.place(longest)}: feature {field.feature.name!r} has {found[longest]} values, and the longest"
                     f" bucket has room for {field.shape[0]}. Pass a longer one, or truncate=True."
                 )
+        return found
+
+    def chosen(self, choose: Callable[..., Any]) -> Integers:
+        """Return the numbers of the records that a user's function chooses, int64 [records], ascending; reads them all.
+
+        Args:
+            choose: takes a record's features, or what the user's parse function makes of it, and returns a bool.
+
+        Raises:
+            UsageError: it takes or returns something else.
+            tf.errors.OpError: a record is damaged.
+        """
+        parse = self._options.parse
+
+        def chosen(record: Any) -> Any:
+            arguments = record if isinstance(record, tuple) else (record,)
+            as_written(check_arguments)("filter", choose, ("features", "labels")[: len(arguments)])
+            return as_written(_checked_choice)(choose(*arguments))
+
+        def of_records(stored: tf.data.Dataset) -> tf.data.Dataset:
+            if parse is None:
+                taken = stored.map(as_written(self._stored.features), **PARALLEL)
+            else:
+                taken = stored.map(lambda records: parse_rows(parse, records), **PARALLEL)
+            single = taken.unbatch().map(lambda *record: chosen(record if len(record) > 1 else record[0]), **PARALLEL)
+            return single.batch(_READ_AT_ONCE)
+
+        return np.flatnonzero(self._of_each(of_records))
+
+    def _of_each(self, of_records: Callable[[tf.data.Dataset], tf.data.Dataset]) -> Integers:
+        """Return a number of each record, int64 [records], as a function finds them in batches of stored records."""
+        rows = Rows(_READ_AT_ONCE, _READ_AT_ONCE, 0, _READ_AT_ONCE)
+
+        def make() -> tf.data.Dataset:
+            order = EvaluationOrder(self._chunks(1), rows.total)
+            return of_records(self._evaluated(order, rows, 0, is_decoded=False))
+
+        found: Integers = np.concatenate(list(_elements(make)))[: self.count].astype(np.int64)
         return found
 
     def batches(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
@@ -135,6 +180,8 @@ class Records:
         if isinstance(order, TrainingOrder):
             load = None if whole is not None else self._stored.load(order.chunks.starts, is_decoded=is_decoded)
             dataset = self._trained(order, rows, start_step, load, whole)
+        elif isinstance(order, SequentialOrder):
+            dataset = self._repeated(order, rows, start_step, is_decoded=is_decoded, whole=whole)
         else:
             dataset = self._evaluated(order, rows, start_step, is_decoded=is_decoded, whole=whole)
             dataset = tf.data.Dataset.zip((dataset, self._extras(order, rows, start_step)))
@@ -173,6 +220,10 @@ class Records:
 
     def _cached_in_files(self) -> Records:
         """Return the records as the cache's files have them, which the first call writes."""
+        if self._all is not None and self._ids is not None and self._filled is None:
+            filled = copy.copy(self._all._cached_in_files())
+            filled._stored, filled._ids = filled._stored.part(self._ids), self._ids
+            self._filled = filled
         if self._filled is None:
             assert self._cache is not None
             # Also for a dataset of a graph of TensorFlow 1.
@@ -218,7 +269,7 @@ class Records:
     def _window(self) -> int:
         """Return how many records are mixed."""
         if self._options.shuffle_buffer is not None:
-            window = operator.index(self._options.shuffle_buffer)
+            window = self._options.shuffle_buffer
         else:
             window = max(_WINDOW_RECORDS, _WINDOW_BYTES // self._kept_bytes)
         # A part has its part of the window.
@@ -235,7 +286,7 @@ class Records:
         free, size = free_memory(), self._kept_bytes * self._split.records
         if free is not None and size > MEMORY_SHARE * free:
             raise UsageError(
-                f"shuffle_buffer={self._options.shuffle_buffer}: the records take {size / 1e9:.3g} GB, more than"
+                f"shuffle={self._options.shuffle}: the records take {size / 1e9:.3g} GB, more than"
                 f" {MEMORY_SHARE:.0%} of the free memory of {free / 1e9:.3g} GB. Choose a smaller one, or leave it out."
             )
 
@@ -288,6 +339,40 @@ class Records:
         positions = order.positions(steps[:, tf.newaxis], rows.first, rows.last)
         return tf.reshape(record_seeds(operator.index(self._options.seed), positions), [-1, rows.batch_size, 2])
 
+    def _repeated(
+        self,
+        order: SequentialOrder,
+        rows: Rows,
+        start_step: int,
+        *,
+        is_decoded: bool,
+        whole: tf.data.Dataset | None,
+    ) -> tf.data.Dataset:
+        """Return a dataset of (records, extras) in the order of the dataset, again and again."""
+        load = _numbers if whole is not None else self._stored.load(self._cuts(rows), is_decoded=is_decoded)
+        ranges = order.ranges(start_step, rows.first, rows.last)
+        found = self._stored.read(ranges, load).rebatch(rows.batch_size, drop_remainder=True)
+        if whole is not None:
+            found = tf.data.Dataset.zip((found, whole.repeat())).map(as_written(lambda ids, all_: _gathered(all_, ids)))
+        per_step = rows.count // rows.batch_size
+
+        if not self._options.draws:
+            return found.map(as_written(lambda records: (records, {})))
+
+        def extras(number: tf.Tensor) -> dict[str, tf.Tensor]:
+            step, part = start_step + number // per_step, number % per_step
+            positions = order.positions(step, rows.first, rows.first + rows.batch_size) + part * rows.batch_size
+            return {"seed": record_seeds(operator.index(self._options.seed), positions)}
+
+        return tf.data.Dataset.zip((found, tf.data.Dataset.counter().map(as_written(extras))))
+
+    def _cuts(self, rows: Rows) -> Integers:
+        """Return the records at which reading may begin without more than a quarter of a host's rows in vain."""
+        if rows.count == rows.total:
+            return self._chunks(1).starts
+        length = max(1, rows.count // _CUTS_PER_HOST)
+        return np.arange(0, self.count, length, dtype=np.int64)
+
     def _evaluated(
         self,
         order: EvaluationOrder,
@@ -327,6 +412,16 @@ class Records:
             return found
 
         return tf.data.Dataset.range(max(0, order.steps - start_step) * per_step).map(as_written(extras))
+
+
+def _checked_choice(chosen: Any) -> tf.Tensor:
+    tensor = tf.convert_to_tensor(chosen)
+    if tensor.dtype != tf.bool or tensor.shape.rank != 0:
+        raise UsageError(
+            f"filter returned {tensor.dtype.name} of shape {tensor.shape} (expected one bool). Return a comparison of the"
+            " record's values."
+        )
+    return tensor
 
 
 def _numbers(first: tf.Tensor, last: tf.Tensor) -> tf.Tensor:

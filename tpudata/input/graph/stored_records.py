@@ -15,10 +15,10 @@ from tpudata.format.indexed_records import read_indexed
 from tpudata.format.read_errors import name_of_files, name_of_split
 from tpudata.input.dataset.fields import CONVERT_AGAIN, Field, Fields
 from tpudata.input.dataset.plain_dataset import PlainDataset
-from tpudata.input.dataset.record_files import FixedLengthRecordFiles
+from tpudata.input.dataset.record_files import FixedLengthRecordFiles, TFRecordFiles
 from tpudata.input.decode.fixed_examples import FixedExamples
 from tpudata.input.decode.fixed_records import parse_fixed
-from tpudata.input.decode.parse import parse_batch
+from tpudata.input.decode.parse import parse_batch, parse_stored
 from tpudata.input.graph.read import RecordReader, file_kind
 from tpudata.input.graph.segments import Segments, segments_of
 from tpudata.input.maps import as_written
@@ -51,9 +51,10 @@ class StoredRecords:
         # How records are taken apart, as found at the first one; fields if they are parsed.
         self._layout: FixedExamples | Sequence[Field] | None = None
 
-    def part(self, ids: Integers, fields: Fields) -> StoredRecords:
-        """Return some of the records, with other fields."""
-        return StoredRecords(self._dataset, self._split, fields, ids)
+    def part(self, ids: Integers, fields: Fields | None = None) -> StoredRecords:
+        """Return some of these records, with other fields if there are any."""
+        ids = ids if self._ids is None else self._ids[ids]
+        return StoredRecords(self._dataset, self._split, fields or self._fields, ids)
 
     @property
     def name(self) -> str:
@@ -65,6 +66,7 @@ class StoredRecords:
 
     def place(self, record: int) -> str:
         """Return the file and the offset of a record, for messages."""
+        record = record if self._ids is None else int(self._ids[record])
         segments = segments_of(self._dataset, self._split, [record])
         segment = int(np.searchsorted(segments.firsts, record, "right")) - 1
         return f"{segments.paths[segments.files[segment]]} at byte {segments.offsets[segment]}"
@@ -114,6 +116,16 @@ class StoredRecords:
                 self._layout = FixedExamples.of(self._first_record(), fields) or fields
         layout = self._layout
         return layout.parse(stored, mend) if isinstance(layout, FixedExamples) else parse_batch(stored, layout, mend)
+
+    def features(self, stored: tf.Tensor) -> dict[str, Any]:
+        """Take records apart without decoding: each feature by its full name, as it is stored, a row for each record.
+
+        Lists of any length are ragged, and encoded images, raw bytes and text are strings.
+        """
+        dataset = self._dataset
+        if isinstance(dataset, PlainDataset) and not isinstance(dataset.files, TFRecordFiles):
+            return self.decode(stored)
+        return parse_stored(stored, dataset.manifest.features)
 
     def _first_record(self) -> bytes:
         """Return the first record, or nothing if it is damaged."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -61,6 +62,32 @@ def find_rows(batch_size: int, params: Mapping[str, Any], input_context: Any) ->
         raise UsageError(f"Input pipeline {number} of {pipelines}: they count from 0.")
     count = batch_size * per_step
     return Rows(batch_size, count * pipelines, count * number, count * (number + 1))
+
+
+def rows_of_host(batch_size: int, index: Any, count: Any) -> Rows:
+    """Return the rows of one of several hosts that share a global batch.
+
+    Args:
+        batch_size: rows of the global batch.
+        index: number of the host.
+        count: number of hosts.
+
+    Raises:
+        UsageError: no integers, a number that is not below the count, or a batch that they cannot share evenly.
+    """
+    for name, value in (("host_index", index), ("host_count", count)):
+        if isinstance(value, bool) or not hasattr(value, "__index__"):
+            raise UsageError(f"{name}={value!r}: pass host_index and host_count, both integers.")
+    index, count = operator.index(index), operator.index(count)
+    if not 0 <= index < count:
+        raise UsageError(f"host_index={index} of host_count={count}: hosts count from 0.")
+    if batch_size % count:
+        raise UsageError(
+            f'params["batch_size"]={batch_size}: with host_count it is the global batch\'s, and {count} hosts cannot share it'
+            " evenly. Choose a multiple."
+        )
+    each = batch_size // count
+    return Rows(each, batch_size, each * index, each * (index + 1))
 
 
 def _deployment(context: Any) -> tuple[int, int, int]:

@@ -28,11 +28,14 @@ class Options:
     bare: bool
     parse: Callable[..., Any] | None
     transform: Callable[..., Any] | None
-    shuffle_buffer: int | None
     seed: int
     weights: Literal["feature", "sample_weight"]
     sequences: Sequences = dataclasses.field(default_factory=Sequences)
     service: DataService | None = None
+    filter: Callable[..., Any] | None = None
+    batch_transform: Callable[..., Any] | None = None
+    shuffle: bool | int | None = None
+    num_epochs: int | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.training, bool):
@@ -46,26 +49,47 @@ class Options:
             raise UsageError(f"transform={self.transform!r}: pass a function of (features, labels), or None.")
         if self.weights not in ("feature", "sample_weight"):
             raise UsageError(f'weights={self.weights!r}: allowed are "feature" and "sample_weight".')
-        if self.shuffle_buffer is not None and not self.training:
-            raise UsageError(
-                "shuffle_buffer: evaluation takes the records in order. Leave it out, or pass training=True."
-            )
-        if self.shuffle_buffer is not None and not _is_integer(self.shuffle_buffer, 1):
-            raise UsageError(
-                f"shuffle_buffer={self.shuffle_buffer!r}: allowed is None or a number of records, an integer of 1 or more."
-            )
+        for name in ("filter", "batch_transform"):
+            if getattr(self, name) is not None and not callable(getattr(self, name)):
+                raise UsageError(f"{name}={getattr(self, name)!r}: pass a function, or None.")
+        self._check_order()
         if self.service is not None and not isinstance(self.service, DataService):
             raise UsageError(f'service={self.service!r}: pass tpudata.DataService("grpc://HOST:PORT"), or None.')
         if not _is_integer(self.seed, 0, 2**32 - 1):
             raise UsageError(f"seed={self.seed!r}: allowed is None or an integer from 0 to 2**32 - 1.")
 
+    def _check_order(self) -> None:
+        if self.shuffle not in (None, False) and not self.training:
+            raise UsageError(
+                f"shuffle={self.shuffle!r}: evaluation takes the records in order. Omit it, or pass training=True."
+            )
+        if not isinstance(self.shuffle, bool | None) and not _is_integer(self.shuffle, 1):
+            raise UsageError(
+                f"shuffle={self.shuffle!r}: pass True, False or the number of records to mix, an integer of 1 or more."
+            )
+        if self.num_epochs is not None and not self.training:
+            raise UsageError(
+                f"num_epochs={self.num_epochs!r}: evaluation is one pass over the records. Omit it, or pass training=True."
+            )
+        if self.num_epochs is not None and not _is_integer(self.num_epochs, 1):
+            raise UsageError(
+                f"num_epochs={self.num_epochs!r}: pass None for an endless dataset, or an integer of 1 or more."
+            )
+
+    @property
+    def shuffles(self) -> bool:
+        """Whether the records are mixed."""
+        return self.training and self.shuffle is not False
+
+    @property
+    def shuffle_buffer(self) -> int | None:
+        """How many records are mixed; None for the default."""
+        return None if self.shuffle is None or isinstance(self.shuffle, bool) else operator.index(self.shuffle)
+
     @property
     def transform_takes_seed(self) -> bool:
         """Whether transform has an argument named seed."""
-        try:
-            return self.transform is not None and "seed" in inspect.signature(self.transform).parameters
-        except ValueError:  # A builtin that does not tell.
-            return False
+        return takes_seed(self.transform)
 
     @property
     def one_by_one(self) -> bool:
@@ -75,7 +99,15 @@ class Options:
     @property
     def draws(self) -> bool:
         """Whether anything is drawn at random for a record or a batch, beside the order."""
-        return self.transform_takes_seed or self.images.draws
+        return self.transform_takes_seed or takes_seed(self.batch_transform) or self.images.draws
+
+
+def takes_seed(function: Callable[..., Any] | None) -> bool:
+    """Return whether a function of the user's has an argument named seed."""
+    try:
+        return function is not None and "seed" in inspect.signature(function).parameters
+    except ValueError:  # A builtin without a signature.
+        return False
 
 
 def check_arguments(

@@ -58,16 +58,20 @@ class BucketSteps:
         records: of each bucket, N.
         batch_sizes: of its global batches, B.
         seed: from 0 on; None for evaluation.
+        num_epochs: of training; None for no end.
     """
 
-    def __init__(self, records: Sequence[int], batch_sizes: Sequence[int], seed: int | None) -> None:
+    def __init__(
+        self, records: Sequence[int], batch_sizes: Sequence[int], seed: int | None, num_epochs: int | None = None
+    ) -> None:
         self._sizes = list(zip(records, batch_sizes, strict=True))
         self._seed = seed
+        self._epochs = 1 if seed is None else num_epochs
 
     @property
     def steps(self) -> int | None:
         """Number of batches, or None where they never end."""
-        return self._begin(1) if self._seed is None else None
+        return None if self._epochs is None else self._begin(self._epochs)
 
     def choices(self, step: int, end: int) -> tf.data.Dataset:
         """Return a dataset of the buckets of the steps from `step` to `end`, int64 each."""
@@ -78,13 +82,13 @@ class BucketSteps:
             begin = tf.where(tf.equal(epoch, first), step - self._begin(first), 0)
             return tf.data.Dataset.from_tensor_slices(order[begin:])
 
-        last = 1 if self._seed is None else tf.int64.max
+        last = tf.int64.max if self._epochs is None else self._epochs
         return tf.data.Dataset.range(first, last).flat_map(as_written(of_epoch)).take(end - step)
 
     def done(self, step: int) -> list[int]:
         """Return how many batches each bucket has given before a step."""
-        if self.steps is not None and step >= self.steps:
-            return self._batches(1)
+        if self._epochs is not None and step >= self._begin(self._epochs):
+            return self._batches(self._epochs)
         epoch = 0 if self._seed is None else self._epoch(step)
         with tf.init_scope():
             order = np.asarray(tf.get_static_value(self._order(tf.constant(epoch, tf.int64))))

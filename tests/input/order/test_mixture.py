@@ -1,0 +1,38 @@
+"""Which input each piece of a mixture comes from, against exact fractions."""
+
+from __future__ import annotations
+
+import itertools
+from fractions import Fraction
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tpudata.input.order.mixture import MixtureOrder
+
+WEIGHTS = st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=5)
+
+
+@settings(max_examples=60, deadline=None)
+@given(WEIGHTS, st.integers(1, 300), st.integers(0, 10**12))
+def test_every_input_has_its_share_after_any_step(weights: list[float], batch_size: int, step: int) -> None:
+    order = MixtureOrder.of(weights, batch_size)
+    assert batch_size % order.pieces == 0
+    given_pieces = order.given(step)
+    assert sum(given_pieces) == step * order.pieces
+    total = sum(map(Fraction, weights))
+    for count, weight in zip(given_pieces, weights, strict=True):
+        share = Fraction(weight) / total
+        # Weights are rounded to 2**-30.
+        assert abs(count - step * order.pieces * share) <= len(weights) * (1 + step * order.pieces / 2**30)
+
+
+@settings(max_examples=20, deadline=None)
+@given(WEIGHTS, st.integers(1, 64), st.integers(0, 10**9))
+def test_choices_are_what_each_step_adds(weights: list[float], batch_size: int, step: int) -> None:
+    order = MixtureOrder.of(weights, batch_size)
+    choices = list(itertools.islice(order.choices(step).as_numpy_iterator(), 3 * order.pieces))
+    for number in range(3):
+        here = choices[number * order.pieces : (number + 1) * order.pieces]
+        before, after = order.given(step + number), order.given(step + number + 1)
+        assert [here.count(i) for i in range(len(weights))] == [b - a for a, b in zip(before, after, strict=True)]

@@ -1,0 +1,50 @@
+"""The order of training without a shuffle, against numpy."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tpudata.input.order.chunks import Chunks
+from tpudata.input.order.sequential import SequentialOrder
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.integers(1, 40), min_size=1, max_size=4),
+    st.integers(1, 16),
+    st.integers(1, 4),
+    st.integers(1, 12),
+    st.integers(0, 50),
+)
+def test_ranges_are_the_records_again_and_again(
+    shards: list[int], length: int, hosts: int, rows: int, step: int
+) -> None:
+    chunks = Chunks.of(shards, length)
+    total, batch = sum(shards), rows * hosts
+    order = SequentialOrder(chunks, batch)
+    for host in range(hosts):
+        first, last = rows * host, rows * (host + 1)
+        expected = (np.arange(step, step + 3)[:, None] * batch + np.arange(first, last)).reshape(-1) % total
+        found: list[int] = []
+        for begin, end in order.ranges(step, first, last).as_numpy_iterator():
+            assert begin < end
+            # A range is of one chunk.
+            assert np.searchsorted(chunks.starts, begin, "right") == np.searchsorted(chunks.starts, end - 1, "right")
+            found += range(begin, end)
+            if len(found) >= len(expected):
+                break
+        assert found[: len(expected)] == expected.tolist()
+
+
+def test_a_late_step_is_a_matter_of_arithmetic() -> None:
+    chunks = Chunks.of([1_000_003, 17], 4096)
+    order = SequentialOrder(chunks, 1024)
+    step = 10**12
+    ranges = list(itertools.islice(order.ranges(step, 0, 1024).as_numpy_iterator(), 3))
+    assert ranges[0][0] == step * 1024 % 1_000_020
+    assert order.positions(tf.constant(step, tf.int64), 0, 2).numpy().tolist() == [step * 1024, step * 1024 + 1]

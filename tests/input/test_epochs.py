@@ -1,0 +1,123 @@
+"""Training without a shuffle, for a number of epochs, and of one of several hosts by its number."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tpudata
+from tests.datasets import Written
+from tests.input.text.test_sequence import documents, write_tokens
+from tpudata import TextLineFiles, UsageError, as_keras, as_numpy, make_input_fn
+
+
+def images(batches: Any) -> Any:
+    return np.concatenate([features["image"] for features, _ in batches])
+
+
+@pytest.mark.parametrize("cache", [False, True, "folder"])
+@pytest.mark.parametrize(("hosts", "batch_size"), [(1, 7), (3, 21), (1, 700)])
+def test_without_a_shuffle_records_come_in_order_again_and_again(
+    raw_digits: Written, tmp_path: Path, cache: Any, hosts: int, batch_size: int
+) -> None:
+    input_fn = make_input_fn(
+        raw_digits.path, "train", training=True, shuffle=False, cache=tmp_path if cache == "folder" else cache
+    )
+    records = raw_digits.images["train"]
+    steps = 2 * len(records) // batch_size + 3
+    for start in (0, 5):
+        parts = [
+            input_fn({"batch_size": batch_size}, start_step=start, host_index=host, host_count=hosts)
+            .take(steps)
+            .as_numpy_iterator()
+            for host in range(hosts)
+        ]
+        found = images(itertools.chain.from_iterable(zip(*parts, strict=True)))
+        places = (start * batch_size + np.arange(len(found))) % len(records)
+        np.testing.assert_array_equal(found, np.asarray(records)[places])
+
+
+def test_draws_do_not_depend_on_hosts_and_starts_without_a_shuffle(digits: Written) -> None:
+    def transform(features: Any, labels: Any, seed: Any) -> Any:
+        return {"drawn": tf.random.stateless_uniform([], seed)}, labels
+
+    input_fn = make_input_fn(digits.path, "train", training=True, seed=3, shuffle=False, transform=transform)
+    whole = np.concatenate([x["drawn"] for x, _ in itertools.islice(as_numpy(input_fn, 8), 60)])
+    assert len(set(whole.tolist())) == len(whole)  # Another one in the second epoch.
+    for host in range(2):
+        late = itertools.islice(as_numpy(input_fn, 8, process_index=host, process_count=2, start_step=40), 20)
+        expected = whole.reshape(60, 2, 4)[40:, host].reshape(-1)
+        np.testing.assert_array_equal(np.concatenate([x["drawn"] for x, _ in late]), expected)
+
+
+@pytest.mark.parametrize("options", [{}, {"shuffle": 20}, {"shuffle": False}, {"cache": True}])
+def test_epochs_end_with_the_last_whole_batch(raw_digits: Written, options: dict[str, Any]) -> None:
+    input_fn = make_input_fn(raw_digits.path, "train", training=True, seed=1, num_epochs=2, **options)
+    dataset = input_fn({"batch_size": 64})
+    assert dataset.cardinality() == 2 * 300 // 64 == len(list(dataset))
+    assert len(list(input_fn({"batch_size": 64}, start_step=7))) == 2
+    assert len(list(input_fn({"batch_size": 64}, start_step=100))) == 0
+    context = tf.distribute.InputContext(2, 1, 4)
+    assert len(list(input_fn({"batch_size": 16}, context))) == 2 * 9
+    whole = input_fn({"batch_size": 50})
+    fed = sorted(image.tobytes() for image in images(whole.as_numpy_iterator()))
+    assert fed == sorted(2 * [image.tobytes() for image in raw_digits.images["train"]])
+    # An endless one begins with the same batches.
+    endless = make_input_fn(raw_digits.path, "train", training=True, seed=1, **options)({"batch_size": 50}).take(12)
+    assert sorted(image.tobytes() for image in images(endless.as_numpy_iterator())) == fed
+
+
+def test_epochs_of_buckets(tmp_path: Path) -> None:
+    path = write_tokens(tmp_path, documents(90, 16), shards=2)
+    options: Any = {"training": True, "seed": 1, "tokens": tpudata.Tokens(buckets=(4, 8, 16))}
+    input_fn = make_input_fn(path, "train", num_epochs=3, **options)
+    dataset = input_fn({"batch_size": 2})
+    steps = int(dataset.cardinality())
+    found = [features["input_ids"].tolist() for features, _ in dataset.as_numpy_iterator()]
+    assert len(found) == steps > 0
+    endless = make_input_fn(path, "train", **options)({"batch_size": 2}).take(steps).as_numpy_iterator()
+    assert [features["input_ids"].tolist() for features, _ in endless] == found
+    late = input_fn({"batch_size": 2}, start_step=steps - 4).as_numpy_iterator()
+    assert [features["input_ids"].tolist() for features, _ in late] == found[-4:]
+    assert list(input_fn({"batch_size": 2}, start_step=steps + 1)) == []
+    with pytest.raises(UsageError, match="no bucket has records for one global batch"):
+        make_input_fn(path, "train", num_epochs=1, **options)({"batch_size": 500})
+
+
+def test_keras_trains_for_its_epochs(raw_digits: Written) -> None:
+    input_fn = make_input_fn(raw_digits.path, "train", training=True, num_epochs=1)
+    assert len(list(as_keras(input_fn, 64))) == 4
+    with pytest.raises(UsageError, match="num_epochs=1: 300 records do not fill one global batch of 301"):
+        input_fn({"batch_size": 301})
+
+
+def test_a_host_by_its_number(tmp_path: Path) -> None:
+    (tmp_path / "lines").write_text("".join(f"{number}\n" for number in range(10)))
+    input_fn = make_input_fn(TextLineFiles(tmp_path / "lines"), training=False)
+    found = [
+        [
+            features["text"].tolist()
+            for features in input_fn({"batch_size": 4}, host_index=i, host_count=2).as_numpy_iterator()
+        ]
+        for i in range(2)
+    ]
+    assert found == [
+        [[b"0", b"1"], [b"4", b"5"], [b"8", b"9"]],
+        [[b"2", b"3"], [b"6", b"7"], [b"9", b"9"]],
+    ]
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"host_index": 0}, "host_count=None: pass host_index and host_count, both integers"),
+        ({"host_count": 2}, "host_index=None"),
+        ({"host_index": 2, "host_count": 2}, "host_index=2 of host_count=2: hosts count from 0"),
+        ({"host_index": 0, "host_count": 3}, r"3 hosts cannot share it evenly. Choose a multiple"),
+        ({"host_index": True, "host_count": 2}, "host_index=True"),
+        ({"host_index": 0, "host_count": 2, "input_context": tf.distribute.InputContext()}, "input_context says which"),
+    ]
+    for arguments, message in wrong:
+        with pytest.raises(UsageError, match=message):
+            input_fn({"batch_size": 4}, **arguments)

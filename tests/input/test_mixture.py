@@ -1,0 +1,137 @@
+"""Mixtures of inputs: shares, hosts, restarts."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.datasets import Written
+from tpudata import Images, Mixture, UsageError, as_keras, as_numpy, make_input_fn
+from tpudata.input.input_fn import InputFn
+
+
+def digits_of(written: Written, split: str, **options: Any) -> InputFn:
+    """Return an input of images, labels and the number of the split, 0 or 1."""
+
+    def transform(features: Any, labels: Any) -> Any:
+        return {**features, "split": tf.constant(int(split == "test"))}, labels
+
+    made: InputFn = make_input_fn(written.path, split, training=True, seed=1, transform=transform, **options)
+    return made
+
+
+@pytest.fixture
+def mixture(raw_digits: Written) -> Mixture:
+    return Mixture([(digits_of(raw_digits, "train"), 3), (digits_of(raw_digits, "test"), 1)])
+
+
+def taken(mixture: InputFn, batch_size: int, steps: int, **options: Any) -> list[Any]:
+    return list(itertools.islice(as_numpy(mixture({"batch_size": batch_size}, **options)), steps))
+
+
+def images(batches: list[Any]) -> list[bytes]:
+    return [image.tobytes() for features, _ in batches for image in features["image"]]
+
+
+def test_batches_have_each_input_by_its_weight(mixture: Mixture) -> None:
+    for features, labels in taken(mixture, 32, 4):
+        assert features["image"].shape == (32, 8, 8, 1)
+        assert labels.shape == (32,)
+        # 16 pieces: 12 of the one, 4 of the other, in every 16 neighbouring rows.
+        assert features["split"].reshape(2, 16).sum(axis=1).tolist() == [4, 4]
+
+
+def test_every_input_goes_through_its_own_epochs(raw_digits: Written, mixture: Mixture) -> None:
+    batches = taken(mixture, 20, 60)  # Of 1,200 rows 900 are of the one, three epochs, and 300 of the other.
+    split = np.concatenate([features["split"] for features, _ in batches])
+    found = np.array(images(batches), dtype=object)
+    for number, name, rows in ((0, "train", 900), (1, "test", 300)):
+        stored = collections.Counter(image.tobytes() for image in raw_digits.images[name])
+        fed = collections.Counter(found[split == number])
+        assert fed.total() == rows
+        epochs, rest = divmod(rows, stored.total())
+        assert all(0 <= fed[image] - epochs * count <= (count if rest else 0) for image, count in stored.items())
+
+
+@pytest.mark.parametrize("hosts", [2, 4, 8, 32])
+def test_hosts_share_the_same_batches_from_any_step(mixture: Mixture, hosts: int) -> None:
+    whole = taken(mixture, 64, 5)[2:]
+    parts = [taken(mixture, 64, 3, start_step=2, host_index=host, host_count=hosts) for host in range(hosts)]
+    for step, (features, labels) in enumerate(whole):
+        here = [part[step] for part in parts]
+        np.testing.assert_array_equal(np.concatenate([f["image"] for f, _ in here]), features["image"])
+        np.testing.assert_array_equal(np.concatenate([y for _, y in here]), labels)
+
+
+def test_replicas_get_the_rows_of_a_host(mixture: Mixture) -> None:
+    whole = images(taken(mixture, 48, 3))
+    context = tf.distribute.InputContext(1, 0, 8)
+    batches = taken(mixture, 6, 24, input_context=context)
+    assert {features["image"].shape[0] for features, _ in batches} == {6}
+    assert images(batches) == whole
+
+
+def test_batches_that_no_number_divides_come_from_one_input_each(mixture: Mixture) -> None:
+    splits = [set(features["split"].tolist()) for features, _ in taken(mixture, 17, 8)]
+    assert all(len(split) == 1 for split in splits)
+    assert sum(split == {1} for split in splits) == 2
+
+
+def test_mixtures_of_mixtures(raw_digits: Written, mixture: Mixture) -> None:
+    nested = Mixture([(mixture, 0.5), (digits_of(raw_digits, "test"), 0.5)])
+    rows = np.concatenate([features["split"] for features, _ in taken(nested, 64, 16)])
+    assert rows.mean() == 0.5 + 0.5 * 0.25
+    assert images(taken(nested, 64, 3, start_step=4)) == images(taken(nested, 64, 7))[4 * 64 :]
+
+
+def test_an_iterator_is_saved_and_restored(mixture: Mixture, tmp_path: Any) -> None:
+    whole = images(taken(mixture, 16, 6))
+    iterator = iter(mixture({"batch_size": 16}))
+    for _ in range(3):
+        next(iterator)
+    saved = tf.train.Checkpoint(iterator=iterator).save(str(tmp_path / "at"))
+    again = iter(mixture({"batch_size": 16}))
+    tf.train.Checkpoint(iterator=again).restore(saved)
+    rows = [image.tobytes() for _ in range(3) for image in next(again)[0]["image"].numpy()]
+    assert rows == whole[3 * 16 :]
+
+
+def test_keras_trains_on_it(mixture: Mixture) -> None:
+    features, labels = next(iter(as_keras(mixture, 32)))
+    assert sorted(features) == ["image", "split"]
+    assert labels.shape == (32,)
+
+
+def test_rejects_what_is_no_pair_of_an_input_and_a_weight(raw_digits: Written) -> None:
+    good = digits_of(raw_digits, "train")
+    held_out = make_input_fn(raw_digits.path, "test", training=False)
+    ends = digits_of(raw_digits, "test", num_epochs=1)
+    wrong: list[tuple[Any, str]] = [
+        ([], "there are no inputs"),
+        ([good], "input 0 is"),
+        ([(good, 1), (held_out, 1)], r"input 1 is for evaluation \(expected training=True"),
+        ([(ends, 1)], "input 0 ends after num_epochs"),
+        *(([(good, weight)], "the weight of input 0 is") for weight in (0, -1, float("nan"), float("inf"), "1", True)),
+    ]
+    for inputs, message in wrong:
+        with pytest.raises(UsageError, match=message):
+            Mixture(inputs)
+
+
+def test_rejects_inputs_that_are_not_alike(raw_digits: Written) -> None:
+    good = make_input_fn(raw_digits.path, "train", training=True, seed=1)
+    floats = make_input_fn(raw_digits.path, "train", training=True, seed=1, images=Images(dtype="float32"))
+    more = digits_of(raw_digits, "train")
+    turned = make_input_fn(raw_digits.path, "train", training=True, seed=1, images=Images(transpose="HWCN"))
+    for inputs, message in (
+        ([(good, 1), (floats, 1)], r"input 1 gives float32 .* as element\[0\]\['image'\], and input 0 uint8"),
+        ([(good, 1), (more, 1)], r"input 1 gives int32 .* as element\[0\]\['split'\], and input 0 nothing"),
+        ([(turned, 1)], "Omit buckets and transpose"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            Mixture(inputs)({"batch_size": 32})

@@ -1,0 +1,54 @@
+"""`Mixture`: several inputs in one, each with its share of every batch."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Sequence
+from typing import Any
+
+from tpudata.errors import UsageError
+from tpudata.input.graph.mixed_pipeline import MixedPipeline
+from tpudata.input.input_fn import InputFn
+
+
+class Mixture(InputFn):
+    """Input_fn that mixes the records of several others by their weights.
+
+    It is called as they are and keeps what they promise: which record is in which row depends on the inputs' seeds, the step and
+    the size of the global batch alone, on any number of hosts, and `start_step=k` costs a seek.
+
+    A global batch of B rows has up to 16 pieces, as many as divide B, and each piece is of one input. After any number of steps
+    each input has given its share of all pieces, to within as many as there are inputs: an input of small weight has none in
+    many steps, and over many steps its share is exact. Each input goes through its own epochs.
+
+    Args:
+        inputs: pairs of an input_fn of `make_input_fn(..., training=True)`, or a Mixture, and its weight, a number above 0. The
+            weights need not add up to 1. All inputs give the same names, dtypes and shapes.
+
+    Raises:
+        UsageError: no inputs, something else than pairs, an input for evaluation or of a number of epochs, or a weight that is no
+            number above 0; when called, inputs that are not alike.
+    """
+
+    def __init__(self, inputs: Sequence[tuple[InputFn, float]]) -> None:
+        pairs = [_checked(number, pair) for number, pair in enumerate(inputs)]
+        if not pairs:
+            raise UsageError("Mixture: there are no inputs. Pass pairs of an input_fn and its weight.")
+        pipeline = MixedPipeline([found.batches for found, _ in pairs], [weight for _, weight in pairs])
+        super().__init__(pipeline, training=True, is_endless=True)
+
+
+def _checked(number: int, pair: Any) -> tuple[InputFn, float]:
+    if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[0], InputFn):
+        raise UsageError(
+            f"Mixture: input {number} is {pair!r} (expected an input_fn of make_input_fn, and its weight)."
+        )
+    found, weight = pair
+    is_number = isinstance(weight, numbers.Real) and not isinstance(weight, bool)
+    if not is_number or not math.isfinite(weight) or weight <= 0:
+        raise UsageError(f"Mixture: the weight of input {number} is {weight!r} (expected a number above 0).")
+    if not found.is_endless:
+        kind = "ends after num_epochs" if found.training else "is for evaluation"
+        raise UsageError(f"Mixture: input {number} {kind} (expected training=True, without an end). Make it anew.")
+    return found, float(weight)

@@ -1,0 +1,73 @@
+"""Which input each part of a mixture's batches comes from, as integer arithmetic.
+
+A global batch of B rows has G pieces of B / G rows, counted through all steps. The first input takes its share of the first p
+pieces, rounded to a whole number; the next one its share, among the inputs after the first, of what is left, and so on. Each of
+these numbers grows with p, and by no more than p does. So any step knows how far each input is, and all hosts agree.
+
+Row r of a batch is row r // G of piece r % G. So every G neighbouring rows have one of each piece, and a host that feeds some rows
+reads the same rows of every piece.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.input.maps import as_written
+
+# More pieces mix each batch better; fewer make larger ones, which cost less.
+_MOST_PIECES = 16
+# Weights are held as integers of about this sum.
+_WEIGHT_SUM = 2**30
+
+
+@dataclasses.dataclass(frozen=True)
+class MixtureOrder:
+    """The order of a mixture's pieces.
+
+    Attributes:
+        weights: of each input, of about 2**30 in sum.
+        batch_size: rows of the global batch, B.
+    """
+
+    weights: tuple[int, ...]
+    batch_size: int
+
+    @classmethod
+    def of(cls, weights: Sequence[float], batch_size: int) -> MixtureOrder:
+        """Return the order for weights above 0, which need not add up to 1."""
+        total = math.fsum(weights)
+        return cls(tuple(max(1, round(weight / total * _WEIGHT_SUM)) for weight in weights), batch_size)
+
+    @property
+    def pieces(self) -> int:
+        """Pieces of a batch, G: the largest divisor of the batch size that is at most 16."""
+        return max(count for count in range(1, min(self.batch_size, _MOST_PIECES) + 1) if self.batch_size % count == 0)
+
+    def given(self, step: int) -> list[int]:
+        """Return how many pieces each input has given before a step."""
+        return self._shares(step * self.pieces)
+
+    def choices(self, step: int) -> tf.data.Dataset:
+        """Return the endless dataset of the inputs of all pieces from a step on, int64 each."""
+
+        def of_step(number: tf.Tensor) -> tf.data.Dataset:
+            before, after = (tf.stack(self._shares(n * self.pieces)) for n in (number, number + 1))
+            inputs = tf.range(len(self.weights), dtype=tf.int64)
+            return tf.data.Dataset.from_tensor_slices(tf.repeat(inputs, after - before))
+
+        return tf.data.Dataset.range(step, tf.int64.max).flat_map(as_written(of_step))
+
+    def _shares(self, pieces: Any) -> list[Any]:
+        """Return how many of the first pieces each input gives; integers, or scalar tensors of int64."""
+        found, rest = [], pieces
+        for number, weight in enumerate(self.weights):
+            total = sum(self.weights[number:])
+            # rest * weight / total, rounded, without a product beyond int64.
+            found.append(rest // total * weight + (rest % total * weight + total // 2) // total)
+            rest = rest - found[-1]
+        return found
