@@ -1,9 +1,10 @@
-"""The case "jpeg" of read.py: what a training crop costs, ours beside a pipeline built as tensorflow/tpu's imagenet_input.
+"""The case "jpeg" of read.py: what a crop costs, in training and in evaluation, ours beside other pipelines.
 
-Each side runs in a process of its own, in turn, and makes batches of 224 x 224 in bfloat16; both shuffle in a window of 1,024
-records. Figures are CPU time of user and system once the buffers are full, and the process's peak memory; the median of the rounds
-counts. "TensorFlow alone" has imported it and read nothing. Mean and deviation of the values tell whether both sides make the
-same of the pictures.
+The peers are a pipeline built as tensorflow/tpu's imagenet_input and, with `--dali`, NVIDIA DALI's on the CPU.
+Each side runs in a separate process, in turn, and makes normalised batches of 224 x 224: bfloat16, but float32 in DALI, which has
+no bfloat16. In training all shuffle in a window of 1,024 records. Figures are CPU time of user and system once the buffers are
+full, images per second, and the process's peak memory; the median of the rounds counts. "TensorFlow alone" has imported it and
+read nothing. Mean and deviation of the values show whether all make the same of the pictures.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,101 +28,168 @@ SPLIT = "train"
 BATCH, BATCHES = 128, 30
 WINDOW = 1024
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-WHOLE, THEIRS, OURS, ALONE = (
-    "imagenet_input, whole image decoded",
-    "imagenet_input, crop decoded",
-    "tpudata",
-    "TensorFlow alone",
-)
 
 
-def report(images: Path, resized: Path | None, rounds: int) -> None:
-    """Runs each side in turn, and prints what an image costs and the ratios to decoding whole images.
+class Side(NamedTuple):
+    """What one process measures.
+
+    Attributes:
+        name: of the pipeline, in SIDES.
+        mode: "training" or "evaluation".
+        folder: the dataset.
+    """
+
+    name: str
+    mode: str
+    folder: Path
+
+
+def report(images: Path, resized: Path | None, rounds: int, dali: str | None) -> None:
+    """Run each side in turn, and print what an image costs and the ratios to imagenet_input.
 
     Args:
         images: a dataset of `tpudata convert images`, best with 64 shards or more, as ImageNet has 1,024.
         resized: the same pictures, converted with `--resize-shorter 256`, or None.
         rounds: how often.
+        dali: Python of an environment that has nvidia-dali, or None.
     """
-    runs = [(side, images) for side in (WHOLE, THEIRS, OURS, ALONE)]
-    if resized:
-        runs += [(THEIRS, resized), (OURS, resized)]
-    found: dict[Any, list[dict[str, float]]] = {run: [] for run in runs}
+    names = [WHOLE, THEIRS, OURS, *([DALI] if dali else [])]
+    runs = [Side(name, "training", images) for name in names]
+    runs += [Side(name, "training", resized) for name in names[1:] if resized]
+    runs += [Side(name, "evaluation", images) for name in names[1:]]
+    runs.append(Side(ALONE, "", images))
+    found: dict[Side, list[dict[str, float]]] = {run: [] for run in runs}
     for _ in range(rounds):
-        for side, folder in runs:
-            found[side, folder].append(_run(side, folder))
-    median = {
-        run: {key: statistics.median(round_[key] for round_ in rounds_) for key in rounds_[0]}
-        for run, rounds_ in found.items()
-    }
-    whole = median[WHOLE, images]
-    print(f"jpeg: batches of {BATCH}, {SIZE} x {SIZE}, bfloat16; median of {rounds} rounds")
-    print(f"    {'':<44}{'CPU per image':>14}{'ratio':>7}{'peak':>9}{'mean':>8}{'std':>7}")
-    for (side, folder), figures in median.items():
-        name = side + (", resized to 256" if folder == resized else "")
-        if side == ALONE:
-            print(f"    {name:<44}{'':>21}{figures['peak']:>6.0f} MB")
+        for run in runs:
+            found[run].append(_run(run, dali or ""))
+    print(f"jpeg: batches of {BATCH}, {SIZE} x {SIZE}, normalised; median of {rounds} rounds")
+    print(f"    {'':<46}{'CPU per image':>14}{'ratio':>7}{'per s':>8}{'peak':>9}{'mean':>8}{'std':>7}")
+    for run, rounds_ in found.items():
+        figures = {key: statistics.median(round_[key] for round_ in rounds_) for key in rounds_[0]}
+        if run.name == ALONE:
+            print(f"    {ALONE:<46}{'':>29}{figures['peak']:>6.0f} MB")
             continue
+        name = ", ".join((run.mode, run.name)) + (", resized to 256" if run.folder == resized else "")
+        base = found[Side(WHOLE if run.mode == "training" else THEIRS, run.mode, images)]
+        ratio = statistics.median(a["seconds"] / b["seconds"] for a, b in zip(base, rounds_, strict=True))
         print(
-            f"    {name:<44}{figures['seconds'] * 1e6:>11,.0f} us{whole['seconds'] / figures['seconds']:>7.2f}"
+            f"    {name:<46}{figures['seconds'] * 1e6:>11,.0f} us{ratio:>7.2f}{figures['rate']:>8,.0f}"
             f"{figures['peak']:>6.0f} MB{figures['mean']:>8.3f}{figures['std']:>7.3f}"
         )
-    print(f"    ratio: to {WHOLE}. Mean and std are of normalised values.")
+    print("    ratio: CPU time of the first line of its mode, of it. Mean and std are of normalised values.")
 
 
-def _run(side: str, folder: Path) -> dict[str, float]:
+def _run(side: Side, dali: str) -> dict[str, float]:
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
-    done = subprocess.run(
-        [sys.executable, __file__, side, str(folder)], env=environment, capture_output=True, text=True
-    )
+    python = dali if side.name == DALI else sys.executable
+    command = [python, __file__, side.name, side.mode, str(side.folder)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode:
-        raise SystemExit(f"{side}: {done.stderr}")
+        raise SystemExit(f"{side.name}: {done.stderr}")
     figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return figures
 
 
-def measure(side: str, folder: Path) -> dict[str, float]:
-    """CPU seconds an image, peak MB, and mean and deviation of the values, of one side."""
-    import tensorflow  # noqa: F401
+def measure(side: Side) -> dict[str, float]:
+    """Return CPU seconds an image, images per second, peak MB, and mean and deviation of the values, of one side."""
+    if side.name == ALONE:
+        import tensorflow  # noqa: F401
 
-    if side == ALONE:
         return {"peak": _peak()}
-    batches = iter(ours(folder) if side == OURS else theirs(folder, whole=side == WHOLE))
+    batches = SIDES[side.name](side.folder, side.mode == "training")
     for _ in range(10):  # The shuffle's window and all buffers are full then.
         next(batches)
-    before = time.process_time()
+    before, begin = time.process_time(), time.perf_counter()
     for _ in range(BATCHES):
         next(batches)
-    seconds = (time.process_time() - before) / (BATCHES * BATCH)
-    peak = _peak()
-    values = np.stack([next(batches)[0][:16].numpy().astype(np.float32) for _ in range(20)])
-    return {"seconds": seconds, "peak": peak, "mean": float(values.mean()), "std": float(values.std())}
+    cpu, wall = time.process_time() - before, time.perf_counter() - begin
+    peak, count = _peak(), BATCHES * BATCH
+    values = np.stack([np.asarray(next(batches))[:16].astype(np.float32) for _ in range(20)])
+    moments = {"mean": float(values.mean()), "std": float(values.std())}
+    return {"seconds": cpu / count, "rate": count / wall, "peak": peak, **moments}
 
 
 def _peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
 
 
-def ours(folder: Path) -> Any:
-    """The training crop by make_input_fn."""
+def ours(folder: Path, training: bool) -> Iterator[Any]:
+    """Yield batches of make_input_fn."""
     import tpudata
 
+    crop: Any = tpudata.TrainCrop(SIZE) if training else tpudata.CentreCrop(SIZE)
     input_fn = tpudata.make_input_fn(
         folder,
         SPLIT,
-        training=True,
-        images=tpudata.Images(crop=tpudata.TrainCrop(SIZE), normalize=tpudata.Normalize.imagenet(), dtype="bfloat16"),
-        shuffle=WINDOW,
+        training=training,
+        images=tpudata.Images(crop=crop, normalize=tpudata.Normalize.imagenet(), dtype="bfloat16"),
+        shuffle=WINDOW if training else None,
         seed=0,
     )
-    return input_fn({"batch_size": BATCH}).map(lambda features, labels: (features["image"], labels))
+    dataset = input_fn({"batch_size": BATCH})
+    while True:
+        for features, _ in dataset:
+            yield features["image"]
 
 
-def theirs(folder: Path, *, whole: bool) -> Any:
-    """The pipeline of tensorflow/tpu's imagenet_input and resnet_preprocessing, in TensorFlow 2's names."""
+def dali(folder: Path, training: bool) -> Iterator[Any]:
+    """Yield batches of DALI's CPU pipeline, with as many threads as there are cores."""
+    import struct
+    import tempfile
+
+    from nvidia.dali import fn, pipeline_def, tfrecord, types
+
+    paths = sorted(str(path) for path in folder.glob(f"{SPLIT}-*.tfrecord"))
+    indexes = []
+    temporary = tempfile.mkdtemp(prefix="tpudata-dali-")
+    for number, path in enumerate(paths):
+        indexes.append(str(Path(temporary, str(number))))
+        with open(path, "rb") as records, open(indexes[-1], "w") as index:
+            begin = 0
+            while header := records.read(8):
+                end = begin + 16 + struct.unpack("<Q", header)[0]
+                index.write(f"{begin} {end - begin}\n")
+                begin = records.seek(end)
+
+    def pipeline() -> Any:
+        features = {"image/encoded": tfrecord.FixedLenFeature((), tfrecord.string, "")}
+        read = fn.readers.tfrecord(
+            path=paths, index_path=indexes, features=features, random_shuffle=training, initial_fill=WINDOW
+        )
+        encoded = read["image/encoded"]
+        mirror: Any = 0
+        if training:
+            image = fn.decoders.image_random_crop(encoded, random_area=[0.08, 1.0], random_aspect_ratio=[3 / 4, 4 / 3])
+            image = fn.resize(image, resize_x=SIZE, resize_y=SIZE, interp_type=types.INTERP_LINEAR)
+            mirror = fn.random.coin_flip()
+        else:
+            image = fn.resize(fn.decoders.image(encoded), resize_shorter=256, interp_type=types.INTERP_LINEAR)
+        return fn.crop_mirror_normalize(
+            image,
+            dtype=types.FLOAT,
+            output_layout="HWC",
+            crop=(SIZE, SIZE),
+            mean=[255 * value for value in MEAN],
+            std=[255 * value for value in STD],
+            mirror=mirror,
+        )
+
+    threads = len(os.sched_getaffinity(0))
+    made = pipeline_def(pipeline, batch_size=BATCH, num_threads=threads, device_id=None, seed=0)()
+    made.build()
+    while True:
+        (images,) = made.run()
+        yield images.as_tensor()
+
+
+def theirs(folder: Path, training: bool, *, whole: bool = False) -> Iterator[Any]:
+    """Yield batches of tensorflow/tpu's imagenet_input and resnet_preprocessing, in TensorFlow 2's names."""
     import tensorflow as tf
 
     def window(shape: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        if not training:
+            padded = tf.cast(SIZE / (SIZE + 32) * tf.cast(tf.minimum(shape[0], shape[1]), tf.float32), tf.int32)
+            return tf.stack([(shape[0] - padded + 1) // 2, (shape[1] - padded + 1) // 2]), tf.stack([padded, padded])
         begin, size, _ = tf.image.sample_distorted_bounding_box(
             shape,
             tf.constant([[[0.0, 0.0, 1.0, 1.0]]]),
@@ -143,19 +213,23 @@ def theirs(folder: Path, *, whole: bool) -> Any:
             image = tf.image.convert_image_dtype(image, tf.float32)
         image = tf.compat.v1.image.resize_bicubic([image], [SIZE, SIZE])[0]
         image = (image - tf.constant(MEAN, shape=[1, 1, 3])) / tf.constant(STD, shape=[1, 1, 3])
-        image = tf.image.random_flip_left_right(image)
+        if training:
+            image = tf.image.random_flip_left_right(image)
         return tf.cast(tf.reshape(image, [SIZE, SIZE, 3]), tf.bfloat16), label
 
     paths = sorted(str(path) for path in folder.glob(f"{SPLIT}-*.tfrecord"))
-    files = tf.data.Dataset.from_tensor_slices(paths).shuffle(1024).repeat()
+    files = tf.data.Dataset.from_tensor_slices(paths)
+    files = files.shuffle(1024).repeat() if training else files.repeat()
     records = files.interleave(
         lambda path: tf.data.TFRecordDataset(path, buffer_size=8 << 20),
         cycle_length=64,
         num_parallel_calls=64,
-        deterministic=False,
+        deterministic=not training,
     )
-    images = records.shuffle(WINDOW).map(prepare, num_parallel_calls=64)
-    return images.batch(BATCH, drop_remainder=True).prefetch(2)
+    records = records.shuffle(WINDOW) if training else records
+    images = records.map(prepare, num_parallel_calls=64).batch(BATCH, drop_remainder=True).prefetch(2)
+    for batch, _ in images:
+        yield batch
 
 
 def _parse(record: Any) -> tuple[Any, Any]:
@@ -169,6 +243,21 @@ def _parse(record: Any) -> tuple[Any, Any]:
     return parsed["image/encoded"], tf.cast(parsed["image/class/label"], tf.int32)
 
 
+WHOLE, THEIRS, OURS, DALI, ALONE = (
+    "imagenet_input, whole image decoded",
+    "imagenet_input",
+    "tpudata",
+    "DALI",
+    "TensorFlow alone",
+)
+SIDES: dict[str, Callable[[Path, bool], Iterator[Any]]] = {
+    WHOLE: partial(theirs, whole=True),
+    THEIRS: theirs,
+    OURS: ours,
+    DALI: dali,
+}
+
+
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-    print(json.dumps(measure(sys.argv[1], Path(sys.argv[2]))))
+    print(json.dumps(measure(Side(sys.argv[1], sys.argv[2], Path(sys.argv[3])))))

@@ -1,6 +1,6 @@
 """How fast datasets are read: records per CPU second of pipelines that do the same, side by side.
 
-    python scripts/bench/read.py [CASE ...] [--rounds N] [--folder FOLDER] [--images DATASET [--resized DATASET]]
+    python scripts/bench/read.py [CASE ...] [--rounds N] [--folder FOLDER] [--images DATASET [--resized DATASET] [--dali PYTHON]]
 
 Cases, by default all:
 
@@ -9,8 +9,9 @@ Cases, by default all:
     resume    seconds to the first batch from step 0 and from later ones
     shuffle   how well a dataset that is sorted by class is mixed, beside a true permutation
     tokens    rows of 512 packed tokens, as int64 lists and as bytes of int32, in batches of 1,024
-    jpeg      photographs, cropped for training, beside tensorflow/tpu's imagenet_input; of --images, a dataset of `tpudata convert
-              images` with 64 shards or more, and of --resized, the same converted with --resize-shorter 256
+    jpeg      photographs, cropped for training and evaluation, beside tensorflow/tpu's imagenet_input and, with --dali PYTHON,
+              NVIDIA DALI; of --images, a dataset of `tpudata convert images` with 64 shards or more, and of --resized, the same
+              converted with --resize-shorter 256
 
 Data is written to --folder (by default a temporary one) where it is not there yet. Each pipeline runs in a process of its own, in
 turn, and the median of the rounds counts. CPU is user and system time of all threads. Nothing here passes or fails.
@@ -70,6 +71,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="where data is kept for the next run")
     parser.add_argument("--images", type=Path, metavar="DATASET", help="of photographs, for jpeg")
     parser.add_argument("--resized", type=Path, metavar="DATASET", help="the same, converted with --resize-shorter 256")
+    parser.add_argument("--dali", metavar="PYTHON", help="of an environment with nvidia-dali, for jpeg")
     flags = parser.parse_args()
     unknown = [case for case in flags.cases if case not in names]
     if unknown:
@@ -79,7 +81,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="tpudata-bench-") as temporary:
         for case in flags.cases or (names if flags.images else CASES):
             if case == "jpeg":
-                _read_jpeg.report(flags.images, flags.resized, flags.rounds)
+                _read_jpeg.report(flags.images, flags.resized, flags.rounds, flags.dali)
             else:
                 CASES[case](flags.folder or Path(temporary), flags.rounds)
             print()

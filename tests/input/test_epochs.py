@@ -11,9 +11,10 @@ import pytest
 import tensorflow as tf
 
 import tpudata
-from tests.datasets import Written
+from tests.datasets import Written, write_dataset
 from tests.input.text.test_sequence import documents, write_tokens
 from tpudata import TextLineFiles, UsageError, as_keras, as_numpy, make_input_fn
+from tpudata.format import Feature
 
 
 def images(batches: Any) -> Any:
@@ -40,6 +41,31 @@ def test_without_a_shuffle_records_come_in_order_again_and_again(
         found = images(itertools.chain.from_iterable(zip(*parts, strict=True)))
         places = (start * batch_size + np.arange(len(found))) % len(records)
         np.testing.assert_array_equal(found, np.asarray(records)[places])
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_hosts_read_their_runs_from_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: str) -> None:
+    # Nothing is held in memory.
+    monkeypatch.setattr("tpudata.input.graph.records._WINDOW_BYTES", 0)
+    monkeypatch.setattr("tpudata.input.graph.records._WINDOW_RECORDS", 8)
+    features = [Feature("x", "bytes", "uint8", (2,), "raw")]
+    records = [{"x": bytes(divmod(number, 256))} for number in range(700)]
+    options: Any = {} if compression == "none" else {"compression": "gzip"}
+    path = write_dataset(str(tmp_path), {"train": records}, features, layout="", shards=3, **options)
+
+    def is_late(found: Any) -> Any:
+        high, low = tf.unstack(tf.cast(tf.io.decode_raw(found["x"], tf.uint8, fixed_length=2), tf.int32), 2)
+        return high * 256 + low >= 100
+
+    for choose, numbers in ((None, np.arange(700)), (is_late, np.arange(100, 700))):
+        input_fn = make_input_fn(path, "train", training=True, shuffle=False, filter=choose)
+        for hosts in (1, 2, 8):
+            for host in range(hosts):
+                dataset = input_fn({"batch_size": 64}, start_step=9, host_index=host, host_count=hosts).take(6)
+                found = np.concatenate([batch["x"] for batch in dataset.as_numpy_iterator()]).astype(int)
+                rows = 64 // hosts
+                places = (np.arange(9, 15)[:, None] * 64 + np.arange(host * rows, (host + 1) * rows)).reshape(-1)
+                assert (found @ [256, 1]).tolist() == numbers[places % len(numbers)].tolist()
 
 
 def test_draws_do_not_depend_on_hosts_and_starts_without_a_shuffle(digits: Written) -> None:

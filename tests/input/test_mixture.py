@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import itertools
+import pickle
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from tests.datasets import Written
-from tpudata import Images, Mixture, UsageError, as_keras, as_numpy, make_input_fn
+from tpudata import Images, Mixture, MixUp, UsageError, as_keras, as_numpy, make_input_fn
 from tpudata.input.input_fn import InputFn
 
 
@@ -113,6 +114,7 @@ def test_rejects_what_is_no_pair_of_an_input_and_a_weight(raw_digits: Written) -
     ends = digits_of(raw_digits, "test", num_epochs=1)
     wrong: list[tuple[Any, str]] = [
         ([], "there are no inputs"),
+        (None, "inputs is None"),
         ([good], "input 0 is"),
         ([(good, 1), (held_out, 1)], r"input 1 is for evaluation \(expected training=True"),
         ([(ends, 1)], "input 0 ends after num_epochs"),
@@ -121,6 +123,23 @@ def test_rejects_what_is_no_pair_of_an_input_and_a_weight(raw_digits: Written) -
     for inputs, message in wrong:
         with pytest.raises(UsageError, match=message):
             Mixture(inputs)
+
+
+def test_rejects_what_is_for_whole_batches(raw_digits: Written) -> None:
+    wrong: list[dict[str, Any]] = [
+        {"images": Images(dtype="float32", mix=MixUp())},
+        {"batch_transform": lambda x, y: (x, y)},
+    ]
+    for options in wrong:
+        whole = make_input_fn(raw_digits.path, "train", training=True, seed=1, **options)
+        with pytest.raises(UsageError, match="map the mixture's dataset"):
+            Mixture([(whole, 1)])
+
+
+def test_it_is_pickled_also_after_a_call(raw_digits: Written) -> None:
+    mixture = Mixture([(make_input_fn(raw_digits.path, "train", training=True, seed=1), 1e308)])
+    first = images(taken(mixture, 16, 2))
+    assert images(taken(pickle.loads(pickle.dumps(mixture)), 16, 2)) == first
 
 
 def test_rejects_inputs_that_are_not_alike(raw_digits: Written) -> None:

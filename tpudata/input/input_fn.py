@@ -35,13 +35,23 @@ class InputFn:
         pipeline: makes the batches.
         training: whether the batches are for training, and not an evaluation with padding.
         is_endless: whether the datasets have no end.
+        mixes_rows: whether rows of a batch depend on each other.
         names: whose names for tensors of tokens they get; None for ours.
     """
 
-    def __init__(self, pipeline: Batches, *, training: bool, is_endless: bool, names: TokenNames | None = None) -> None:
+    def __init__(
+        self,
+        pipeline: Batches,
+        *,
+        training: bool,
+        is_endless: bool,
+        mixes_rows: bool = False,
+        names: TokenNames | None = None,
+    ) -> None:
         self._pipeline = pipeline
         self._training = training
         self._is_endless = is_endless
+        self._mixes_rows = mixes_rows
         self._names = names
 
     @property
@@ -53,6 +63,11 @@ class InputFn:
     def is_endless(self) -> bool:
         """Whether its datasets have no end."""
         return self._is_endless
+
+    @property
+    def mixes_rows(self) -> bool:
+        """Whether rows of a batch depend on each other, as with mixup."""
+        return self._mixes_rows
 
     def __call__(
         self,

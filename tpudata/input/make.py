@@ -180,7 +180,13 @@ def make_input_fn(
         pipeline = BucketPipeline(chosen, fields, options, tokens.buckets)
     if training and seed is None:
         _log.info("%s: shuffling %r with seed=%d, drawn at random.", dataset.path, split, options.seed)
-    return InputFn(pipeline, training=training, is_endless=training and num_epochs is None, names=tokens.names)
+    return InputFn(
+        pipeline,
+        training=training,
+        is_endless=training and num_epochs is None,
+        mixes_rows=images.mix is not None or batch_transform is not None,
+        names=tokens.names,
+    )
 
 
 def _checked(name: str, value: Any, kind: Any) -> Any:

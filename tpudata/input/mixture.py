@@ -24,7 +24,8 @@ class Mixture(InputFn):
 
     Args:
         inputs: pairs of an input_fn of `make_input_fn(..., training=True)`, or a Mixture, and its weight, a number above 0. The
-            weights need not add up to 1. All inputs give the same names, dtypes and shapes.
+            weights need not add up to 1. All inputs give the same names, dtypes and shapes, and none has `Images(mix=...)` or a
+            `batch_transform`: map the mixture's dataset instead.
 
     Raises:
         UsageError: no inputs, something else than pairs, an input for evaluation or of a number of epochs, or a weight that is no
@@ -32,6 +33,8 @@ class Mixture(InputFn):
     """
 
     def __init__(self, inputs: Sequence[tuple[InputFn, float]]) -> None:
+        if not isinstance(inputs, Sequence):
+            raise UsageError(f"Mixture: inputs is {inputs!r} (expected a list of pairs of an input_fn and its weight).")
         pairs = [_checked(number, pair) for number, pair in enumerate(inputs)]
         if not pairs:
             raise UsageError("Mixture: there are no inputs. Pass pairs of an input_fn and its weight.")
@@ -51,4 +54,9 @@ def _checked(number: int, pair: Any) -> tuple[InputFn, float]:
     if not found.is_endless:
         kind = "ends after num_epochs" if found.training else "is for evaluation"
         raise UsageError(f"Mixture: input {number} {kind} (expected training=True, without an end). Make it anew.")
+    if found.mixes_rows:
+        raise UsageError(
+            f"Mixture: input {number} has Images(mix=...) or a batch_transform, for whole batches, and gives parts of them here."
+            " Omit it, and map the mixture's dataset."
+        )
     return found, float(weight)

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tests.datasets import Written
-from tpudata import FeatureError, Images, Mixture, MixUp, UsageError, as_keras, make_input_fn
+from tpudata import FeatureError, Images, MixUp, UsageError, as_keras, make_input_fn
 
 
 def centred(features: Any, labels: Any) -> Any:
@@ -42,18 +42,36 @@ def test_it_draws_the_same_after_a_restart(raw_digits: Written) -> None:
     assert len(set(whole)) == 9
 
 
-def test_it_comes_after_mixing_and_in_a_mixture(raw_digits: Written) -> None:
-    def shares(features: Any, labels: Any) -> Any:
+def test_it_comes_after_mixing(raw_digits: Written) -> None:
+    def shares(_: Any, labels: Any) -> Any:
         return {"largest": tf.reduce_max(labels, axis=1)}, labels
 
-    def split(seed: int) -> Any:
-        images = Images(dtype="float32", mix=MixUp(1.0))
-        return make_input_fn(raw_digits.path, "train", training=True, seed=seed, images=images, batch_transform=shares)
+    images = Images(dtype="float32", mix=MixUp(1.0))
+    input_fn = make_input_fn(raw_digits.path, "train", training=True, seed=1, images=images, batch_transform=shares)
+    features, labels = next(input_fn({"batch_size": 32}).as_numpy_iterator())
+    np.testing.assert_array_equal(features["largest"], labels.max(axis=1))
+    assert (features["largest"] < 1).any()
 
-    for input_fn in (split(1), Mixture([(split(1), 1), (split(2), 1)])):
-        features, labels = next(input_fn({"batch_size": 32}).as_numpy_iterator())
-        np.testing.assert_array_equal(features["largest"], labels.max(axis=1))
-        assert (features["largest"] < 1).any()
+
+def test_weights_keep_their_place(raw_digits: Written) -> None:
+    def bare(features: Any, labels: Any) -> Any:
+        return features["image"], labels
+
+    input_fn = make_input_fn(raw_digits.path, "test", training=False, batch_transform=bare)
+    with pytest.raises(UsageError, match=r"101 records in batches of 8: the last one would be padded"):
+        input_fn({"batch_size": 8})
+    assert len(list(input_fn({"batch_size": 101}))) == 1
+    for wrong in (lambda _, labels: labels, lambda features, labels: (features, labels, labels)):
+        input_fn = make_input_fn(
+            raw_digits.path,
+            "test",
+            training=False,
+            parse=lambda records: ({"x": tf.strings.length(records)}, tf.strings.length(records)),
+            weights="sample_weight",
+            batch_transform=wrong,
+        )
+        with pytest.raises(UsageError, match="needs labels"):
+            input_fn({"batch_size": 8})
 
 
 def test_what_it_must_not_return(raw_digits: Written) -> None:
@@ -63,6 +81,7 @@ def test_what_it_must_not_return(raw_digits: Written) -> None:
         (lambda features, _: features, UsageError, r"returned no \(features, labels\)"),
         (lambda features, labels: (features, labels[labels > 3]), FeatureError, "its shape is not static"),
         (lambda features, labels: (features, labels[:4]), FeatureError, r"has the shape \(4,\) \(expected 8 rows\)"),
+        (lambda features, labels: (features, tf.ragged.range(labels)), FeatureError, "its shape is not static"),
         (lambda features: features, UsageError, "batch_transform is called with"),
     ]
     for function, error, message in wrong:

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tests.datasets import Written, write_dataset
 from tests.input.text.test_sequence import documents, write_tokens
-from tpudata import TextLineFiles, Tokens, UsageError, as_keras, as_numpy, make_input_fn
+from tpudata import FixedLengthRecordFiles, TextLineFiles, Tokens, UsageError, as_keras, as_numpy, make_input_fn
 from tpudata.format import Feature
 
 
@@ -103,12 +103,36 @@ def test_what_is_no_choice(raw_digits: Written) -> None:
     for choose, message in (
         (lambda features: features["label"], r"filter returned int64 of shape \(\) \(expected one bool\)"),
         (lambda features: features["label"] == [1, 2], r"filter returned bool of shape \(2,\)"),
+        (lambda _: None, "filter returned None"),
         (lambda features: features["label"] > 100, "it chose none of them"),
         (lambda features, labels: features["label"] < labels, "filter is called with"),
     ):
         input_fn = make_input_fn(raw_digits.path, "test", training=False, filter=choose)
         with pytest.raises(UsageError, match=message):
             input_fn({"batch_size": 4})
+
+
+def test_in_a_graph_of_tensorflow_1_it_chooses_the_same(raw_digits: Written) -> None:
+    input_fn = make_input_fn(raw_digits.path, "test", training=False, filter=lambda features: features["label"] != 3)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        iterator = tf.compat.v1.data.make_initializable_iterator(input_fn({"batch_size": 101}))
+        element = iterator.get_next()
+        session.run(iterator.initializer)
+        features, labels = session.run(element)
+    found = labels[features["weights"] == 1].tolist()
+    assert found == [label for label in raw_digits.labels["test"] if label != 3]
+
+
+def test_records_of_one_length_have_all_their_parts(tmp_path: Path) -> None:
+    dtype = np.dtype([("big", "<i8"), ("x", "<i4")])
+    (tmp_path / "records").write_bytes(np.array([(2**40 + n, n) for n in range(20)], dtype).tobytes())
+    files = FixedLengthRecordFiles(tmp_path / "records", dtype)
+
+    def choose(features: Any) -> Any:
+        return features["big"] >= 2**40 + 17
+
+    input_fn = make_input_fn(files, training=False, features="x", filter=choose)
+    assert [x.tolist() for x in as_numpy(input_fn, 1)] == [[17], [18], [19]]
 
 
 def test_stored_values_are_as_the_records_have_them(tmp_path: Path) -> None:

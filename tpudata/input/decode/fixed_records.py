@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tpudata.format import Feature
 from tpudata.input.dataset.fields import Field
 from tpudata.input.decode.parse import to_int32
 
@@ -23,17 +24,22 @@ def parse_fixed(records: tf.Tensor, dtype: np.dtype[Any], fields: Sequence[Field
     Returns:
         By feature name, a tensor [n, *field.shape]; int64 as int32.
     """
-    return {field.feature.name: _part(records, dtype, field) for field in fields}
+    found = {field.feature.name: _part(records, dtype, field.feature, field.shape) for field in fields}
+    return {name: to_int32(name, value) for name, value in found.items()}
 
 
-def _part(records: tf.Tensor, dtype: np.dtype[Any], field: Field) -> tf.Tensor:
+def parse_all(records: tf.Tensor, dtype: np.dtype[Any], features: Sequence[Feature]) -> dict[str, tf.Tensor]:
+    """Take records apart into all their features, [n, *shape], as they are stored; see `parse_fixed`."""
+    return {feature.name: _part(records, dtype, feature, feature.shape) for feature in features}
+
+
+def _part(records: tf.Tensor, dtype: np.dtype[Any], feature: Feature, shape: Sequence[int | None]) -> tf.Tensor:
     assert dtype.fields is not None
-    part, offset = dtype.fields[field.feature.name][:2]
+    part, offset = dtype.fields[feature.name][:2]
     stored = tf.strings.substr(records, offset, part.itemsize)
     little_endian = part.base == part.base.newbyteorder("<")
     values = tf.io.decode_raw(stored, _stored_dtype(part.base), little_endian=little_endian)
-    values = tf.reshape(values, (-1, *field.shape))
-    return to_int32(field.feature.name, tf.cast(values, tf.as_dtype(field.feature.dtype)))
+    return tf.cast(tf.reshape(values, (-1, *shape)), tf.as_dtype(feature.dtype))
 
 
 def _stored_dtype(base: np.dtype[Any]) -> tf.DType:

@@ -60,15 +60,15 @@ def check_static(spec: Any, name: str) -> None:
     """Checks that every tensor has a static shape.
 
     Args:
-        spec: a dataset's `element_spec`, or a part of it.
+        spec: a dataset's `element_spec`, a part of it, or such tensors.
         name: what it is called in the message.
 
     Raises:
         FeatureError: a dimension is unknown; names the tensor.
     """
     for leaf_name, leaf in named_leaves(spec, name):
-        if not isinstance(leaf, tf.TensorSpec) or not leaf.shape.is_fully_defined():
+        if not isinstance(leaf, tf.TensorSpec | tf.Tensor) or not leaf.shape.is_fully_defined():
             raise FeatureError(
-                f"{leaf_name} is {leaf}: its shape is not static, and a TPU takes no other. In `transform`, fix it with"
-                " tf.ensure_shape or tf.reshape, or leave it out."
+                f"{leaf_name} is {leaf}: its shape is not static, and a TPU takes no other. Fix it with tf.ensure_shape or"
+                " tf.reshape, or omit it."
             )

@@ -93,8 +93,8 @@ class Elements:
                 " weights), or choose a batch size that divides the number of records."
             )
 
-    def batch(self, element: Any, extras: dict[str, tf.Tensor], batch_size: int) -> Any:
-        """A batch with its number of rows in its shapes, its images mixed and transposed, and in evaluation its weights."""
+    def batch(self, element: Any, extras: dict[str, tf.Tensor], batch_size: int) -> tuple[Any, dict[str, tf.Tensor]]:
+        """Return a batch with its number of rows in its shapes, its images mixed and transposed, and its extras."""
         element, extras = with_rows((element, extras), batch_size)
         if self._options.images.mix is not None:
             element = self._mixed(element, extras["seed"][0])
@@ -102,6 +102,10 @@ class Elements:
             element = self._with_image(element, tf.transpose(self._image(element), self._options.images.permutation))
         if self._options.batch_transform is not None:
             element = self._transformed(element, extras, batch_size)
+        return element, extras
+
+    def weighted(self, element: Any, extras: dict[str, tf.Tensor]) -> Any:
+        """Return a batch with its weights, those of evaluation and those of tokens."""
         if not self._options.training:
             element = with_row_weights(element, extras["weights"])
         if self._options.weights == "sample_weight" and self._options.sequences.targets is not None:
@@ -129,7 +133,7 @@ class Elements:
                 f"batch_transform returned {kind}. End it with `return features, labels`, which is a tuple."
             )
         result = map_named(_tensor, result, "the result of batch_transform")
-        check_static(tf.nest.map_structure(tf.TensorSpec.from_tensor, result), "the result of batch_transform")
+        check_static(result, "the result of batch_transform")
         if self._has_labels and not (isinstance(result, tuple) and len(result) == 2):
             raise UsageError("batch_transform returned no (features, labels). End it with `return features, labels`.")
         if not self._options.training and self._options.images.permutation is None:

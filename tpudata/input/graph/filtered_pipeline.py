@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import tensorflow as tf
@@ -54,9 +55,9 @@ class FilteredPipeline:
     def _chosen(self) -> Pipeline:
         choose: Callable[..., Any] | None = self._options.filter
         assert choose is not None
-        # Also for a dataset of a graph of TensorFlow 1.
-        with tf.init_scope():
-            ids = self._pipeline.chosen(choose)
+        # A graph of TensorFlow 1, in which == compares objects, is the default of its thread alone.
+        with ThreadPoolExecutor(1, thread_name_prefix="tpudata-filter") as pool:
+            ids = pool.submit(self._pipeline.chosen, choose).result()
         total = counted(self._pipeline.records, "record")
         if not len(ids):
             raise UsageError(

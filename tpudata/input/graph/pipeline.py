@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import operator
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -27,6 +28,8 @@ from tpudata.tables import counted
 # What waits to be asked for. TensorFlow's own choice (AUTOTUNE) doubles after every pause of the consumer, as at a checkpoint:
 # batches of 6 MB had taken 200 MB after four of them. And a batch that waits in the processor's cache is a fifth cheaper to make.
 BATCHES_AHEAD = 2
+# Batches are counted in int64, and their records, too.
+_MAX_STEPS = 2**53
 
 
 class SplitPipeline(Protocol):
@@ -94,11 +97,12 @@ class Pipeline:
     def batches(self, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return what `input_fn` returns."""
         order = self._records.order(rows.total)
+        finish = functools.partial(self._finished, total=rows.total)
         service = self._options.service
         if service is None:
-            dataset = self._made(order, rows, start_step, self._finished)
+            dataset = self._made(order, rows, start_step, finish)
         else:
-            dataset = served(service, rows, lambda part: self._made(order, part, start_step, with_rows), self._finished)
+            dataset = served(service, rows, lambda part: self._made(order, part, start_step, with_rows), finish)
         return self._counted(dataset, order, rows, start_step)
 
     def _made(self, order: Order, rows: Rows, start_step: int, finish: Callable[..., Any]) -> tf.data.Dataset:
@@ -115,14 +119,15 @@ class Pipeline:
 
         def finished(parsed: Any, extras: dict[str, tf.Tensor]) -> Any:
             element = parsed if self._options.one_by_one else elements.rows(parsed)
-            if not self._options.training:
-                elements.check_room(element, records.count, rows.total)
             return finish((element, extras), batch_size)
 
         return dataset.map(as_written(finished), **PARALLEL)
 
-    def _finished(self, made: tuple[Any, dict[str, tf.Tensor]], batch_size: int) -> Any:
-        return self._elements.batch(*made, batch_size)
+    def _finished(self, made: tuple[Any, dict[str, tf.Tensor]], batch_size: int, *, total: int) -> Any:
+        element, extras = self._elements.batch(*made, batch_size)
+        if not self._options.training:
+            self._elements.check_room(element, self._records.count, total)
+        return self._elements.weighted(element, extras)
 
     def _counted(self, dataset: tf.data.Dataset, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return the batches with their number known, and some of them made before they are asked for."""
@@ -132,6 +137,10 @@ class Pipeline:
             count = max(0, order.steps - start_step) * per_step
         elif epochs is not None:
             steps = operator.index(epochs) * order.records // rows.total
+            if steps > _MAX_STEPS:
+                raise UsageError(
+                    f"num_epochs={epochs}: they have {steps:,} steps (expected {_MAX_STEPS:,} at most). Pass None."
+                )
             if steps == 0:
                 raise UsageError(
                     f"num_epochs={epochs}: {counted(order.records, 'record')} do not fill one global batch of {rows.total}."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 import operator
 from collections.abc import Callable, Iterator
@@ -35,8 +36,8 @@ _READ_BYTES = 1 << 19
 _LARGE_READS = 4
 # What training permutes: with fewer chunks, a small window would mix little.
 _LEAST_CHUNKS = 256
-# Without a shuffle each host reads a run of records a step, which begins at another record every epoch.
-_CUTS_PER_HOST = 4
+# Without a shuffle each host reads a run of records a step, in so many parts.
+_PIECES_PER_HOST = 4
 # Records, where all are read to find something out about each.
 _READ_AT_ONCE = 1024
 # The default window of the shuffle, in bytes of stored records, and its least length in records.
@@ -83,6 +84,10 @@ class Records:
         self._kept: dict[str, tf.data.Dataset] = {}
         self._filled: Records | None = None
         self._check_window()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what is kept in memory: another process reads it anew."""
+        return {**self.__dict__, "_kept": {}}
 
     def part(self, ids: Integers, fields: Fields, options: Options, cache: CachePlan | None) -> Records:
         """Return some of these records, by their numbers among them, with fields of another length at most."""
@@ -260,6 +265,10 @@ class Records:
         length = chunk_records(self._split.records, self._record_bytes, size, least)
         # Of a compressed block, all is unpacked for any record.
         length = length if self._block_records is None else max(length, self._block_records)
+        return self._chunks_of(length)
+
+    def _chunks_of(self, length: int) -> Chunks:
+        """Return the records in chunks of a number of those that are stored."""
         chunks = Chunks.of([shard.records for shard in self._split.shards], length)
         if self._ids is None:
             return chunks
@@ -349,7 +358,11 @@ class Records:
         whole: tf.data.Dataset | None,
     ) -> tf.data.Dataset:
         """Return a dataset of (records, extras) in the order of the dataset, again and again."""
-        load = _numbers if whole is not None else self._stored.load(self._cuts(rows), is_decoded=is_decoded)
+        if rows.count != rows.total:
+            # A host's rows begin at another record every epoch: of what is read, a quarter at most is in vain.
+            pieces = self._chunks_of(max(1, rows.count // _PIECES_PER_HOST, self._block_records or 1))
+            order = dataclasses.replace(order, chunks=pieces)
+        load = _numbers if whole is not None else self._stored.load(order.chunks.starts, is_decoded=is_decoded)
         ranges = order.ranges(start_step, rows.first, rows.last)
         found = self._stored.read(ranges, load).rebatch(rows.batch_size, drop_remainder=True)
         if whole is not None:
@@ -365,13 +378,6 @@ class Records:
             return {"seed": record_seeds(operator.index(self._options.seed), positions)}
 
         return tf.data.Dataset.zip((found, tf.data.Dataset.counter().map(as_written(extras))))
-
-    def _cuts(self, rows: Rows) -> Integers:
-        """Return the records at which reading may begin without more than a quarter of a host's rows in vain."""
-        if rows.count == rows.total:
-            return self._chunks(1).starts
-        length = max(1, rows.count // _CUTS_PER_HOST)
-        return np.arange(0, self.count, length, dtype=np.int64)
 
     def _evaluated(
         self,
@@ -415,6 +421,8 @@ class Records:
 
 
 def _checked_choice(chosen: Any) -> tf.Tensor:
+    if chosen is None:
+        raise UsageError("filter returned None (expected one bool). End it with `return` and a comparison.")
     tensor = tf.convert_to_tensor(chosen)
     if tensor.dtype != tf.bool or tensor.shape.rank != 0:
         raise UsageError(

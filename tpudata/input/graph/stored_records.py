@@ -17,7 +17,7 @@ from tpudata.input.dataset.fields import CONVERT_AGAIN, Field, Fields
 from tpudata.input.dataset.plain_dataset import PlainDataset
 from tpudata.input.dataset.record_files import FixedLengthRecordFiles, TFRecordFiles
 from tpudata.input.decode.fixed_examples import FixedExamples
-from tpudata.input.decode.fixed_records import parse_fixed
+from tpudata.input.decode.fixed_records import parse_all, parse_fixed
 from tpudata.input.decode.parse import parse_batch, parse_stored
 from tpudata.input.graph.read import RecordReader, file_kind
 from tpudata.input.graph.segments import Segments, segments_of
@@ -123,6 +123,8 @@ class StoredRecords:
         Lists of any length are ragged, and encoded images, raw bytes and text are strings.
         """
         dataset = self._dataset
+        if isinstance(dataset, PlainDataset) and isinstance(dataset.files, FixedLengthRecordFiles):
+            return parse_all(stored, dataset.files.dtype, dataset.manifest.features)
         if isinstance(dataset, PlainDataset) and not isinstance(dataset.files, TFRecordFiles):
             return self.decode(stored)
         return parse_stored(stored, dataset.manifest.features)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
+
+import numpy as np
 
 from tpudata.errors import UsageError
 from tpudata.input.options.images import Images
@@ -59,11 +62,12 @@ class Options:
             raise UsageError(f"seed={self.seed!r}: allowed is None or an integer from 0 to 2**32 - 1.")
 
     def _check_order(self) -> None:
-        if self.shuffle not in (None, False) and not self.training:
+        is_switch = self.shuffle is None or isinstance(self.shuffle, bool | np.bool_)
+        if not self.training and not (is_switch and not self.shuffle):
             raise UsageError(
                 f"shuffle={self.shuffle!r}: evaluation takes the records in order. Omit it, or pass training=True."
             )
-        if not isinstance(self.shuffle, bool | None) and not _is_integer(self.shuffle, 1):
+        if not is_switch and not _is_integer(self.shuffle, 1):
             raise UsageError(
                 f"shuffle={self.shuffle!r}: pass True, False or the number of records to mix, an integer of 1 or more."
             )
@@ -79,12 +83,14 @@ class Options:
     @property
     def shuffles(self) -> bool:
         """Whether the records are mixed."""
-        return self.training and self.shuffle is not False
+        return self.training and (self.shuffle is None or bool(self.shuffle))
 
     @property
     def shuffle_buffer(self) -> int | None:
         """How many records are mixed; None for the default."""
-        return None if self.shuffle is None or isinstance(self.shuffle, bool) else operator.index(self.shuffle)
+        if self.shuffle is None or isinstance(self.shuffle, bool | np.bool_):
+            return None
+        return operator.index(self.shuffle)
 
     @property
     def transform_takes_seed(self) -> bool:
@@ -103,7 +109,9 @@ class Options:
 
 
 def takes_seed(function: Callable[..., Any] | None) -> bool:
-    """Return whether a function of the user's has an argument named seed."""
+    """Return whether a function of the user's has an argument named seed, which it has not been given yet."""
+    if isinstance(function, functools.partial) and "seed" in function.keywords:
+        return False
     try:
         return function is not None and "seed" in inspect.signature(function).parameters
     except ValueError:  # A builtin without a signature.

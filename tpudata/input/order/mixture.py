@@ -40,8 +40,9 @@ class MixtureOrder:
     @classmethod
     def of(cls, weights: Sequence[float], batch_size: int) -> MixtureOrder:
         """Return the order for weights above 0, which need not add up to 1."""
-        total = math.fsum(weights)
-        return cls(tuple(max(1, round(weight / total * _WEIGHT_SUM)) for weight in weights), batch_size)
+        largest = max(weights)
+        total = math.fsum(weight / largest for weight in weights)
+        return cls(tuple(max(1, round(weight / largest / total * _WEIGHT_SUM)) for weight in weights), batch_size)
 
     @property
     def pieces(self) -> int:
