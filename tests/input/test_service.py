@@ -227,4 +227,4 @@ def test_rejects_unknown_options(options: dict[str, Any]) -> None:
 
 def test_rejects_another_kind_of_service(raw_digits: Written) -> None:
     with pytest.raises(UsageError, match=r"^service="):
-        make_input_fn(raw_digits.path, "train", training=True, service="grpc://localhost:5050")
+        make_input_fn(raw_digits.path, "train", training=True, service="grpc://localhost:5050")  # type: ignore[arg-type]

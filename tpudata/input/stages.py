@@ -116,7 +116,7 @@ class Stages:
             DatasetError: records cannot be parsed or decoded.
             StorageError: a file cannot be read.
         """
-        yield _measured("read", self._taken(self._records.stored(), None), seconds)
+        yield _measured("read", self._taken(self._records.read_counts(), None), seconds)
         rows = Rows(self._batch_size, self._batch_size, 0, self._batch_size)
         parsed = self._records.batches(self._records.order(self._batch_size), rows, 0).prefetch(tf.data.AUTOTUNE)
         yield _measured("parse", self._taken(parsed, self._batch_size), seconds)

@@ -18,6 +18,7 @@ from tpudata.input.graph.cache import CachePlan
 from tpudata.input.graph.elements import Elements
 from tpudata.input.graph.records import Order, Records
 from tpudata.input.graph.service import served
+from tpudata.input.graph.whole_pass import chosen_records, record_lengths
 from tpudata.input.maps import PARALLEL, as_written
 from tpudata.input.options.hosts import Rows
 from tpudata.input.options.options import Options
@@ -67,11 +68,11 @@ class Pipeline:
 
     def lengths(self) -> Integers:
         """Return how many values the longest sequence of each record has; reads them all."""
-        return self._records.lengths()
+        return record_lengths(self._records)
 
     def chosen(self, choose: Callable[..., Any]) -> Integers:
         """Return the numbers of the records that a user's function chooses; reads them all."""
-        return self._records.chosen(choose)
+        return chosen_records(self._records, choose, self._options.parse)
 
     @property
     def records(self) -> int:

@@ -6,22 +6,21 @@ import copy
 import dataclasses
 import functools
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
 
-from tpudata.errors import FeatureError, UsageError
+from tpudata.errors import UsageError
 from tpudata.format import Dataset
 from tpudata.input.dataset.fields import Fields
-from tpudata.input.decode.parse import sequence_lengths
-from tpudata.input.decode.user_parse import parse_rows
 from tpudata.input.graph.cache import CACHE_SPLIT, MEMORY_SHARE, CachePlan, free_memory
 from tpudata.input.graph.stored_records import Load, StoredRecords
+from tpudata.input.graph.whole_pass import numpy_elements
 from tpudata.input.maps import PARALLEL, as_written
 from tpudata.input.options.hosts import Rows
-from tpudata.input.options.options import Options, check_arguments
+from tpudata.input.options.options import Options
 from tpudata.input.order.chunks import Chunks, Integers, chunk_records
 from tpudata.input.order.evaluation import EvaluationOrder
 from tpudata.input.order.seeds import record_seeds
@@ -38,8 +37,6 @@ _LARGE_READS = 4
 _LEAST_CHUNKS = 256
 # Without a shuffle each host reads a run of records a step, in so many parts.
 _PIECES_PER_HOST = 4
-# Records, where all are read to find something out about each.
-_READ_AT_ONCE = 1024
 # The default window of the shuffle, in bytes of stored records, and its least length in records.
 _WINDOW_BYTES = 96 << 20
 _WINDOW_RECORDS = 1024
@@ -114,63 +111,20 @@ class Records:
         chunks = Chunks.of([self.count], 1) if window == self.count else self._chunks(_LEAST_CHUNKS)
         return TrainingOrder.of(chunks, total, window, operator.index(self._options.seed))
 
-    def lengths(self) -> Integers:
-        """Return how many values the longest sequence of each record has; reads them all.
+    @property
+    def fields(self) -> Fields:
+        """What is read of each record."""
+        return self._fields
 
-        Raises:
-            FeatureError: a record is longer than it may be; names it.
-            tf.errors.OpError: a record is damaged.
-        """
-        padded = [field for field in self._fields.inputs if field.pads]
-        found: Integers = self._of_each(
-            lambda stored: stored.map(as_written(lambda records: sequence_lengths(records, padded)), **PARALLEL)
-        )
-        for field in padded:
-            longest = int(found.argmax())
-            if not field.cuts and found[longest] > field.shape[0]:
-                raise FeatureError(
-                    f"{self._stored.place(longest)}: feature {field.feature.name!r} has {found[longest]} values, and the longest"
-                    f" bucket has room for {field.shape[0]}. Pass a longer one, or truncate=True."
-                )
-        return found
+    @property
+    def stored(self) -> StoredRecords:
+        """The records as files have them."""
+        return self._stored
 
-    def chosen(self, choose: Callable[..., Any]) -> Integers:
-        """Return the numbers of the records that a user's function chooses, int64 [records], ascending; reads them all.
-
-        Args:
-            choose: takes a record's features, or what the user's parse function makes of it, and returns a bool.
-
-        Raises:
-            UsageError: it takes or returns something else.
-            tf.errors.OpError: a record is damaged.
-        """
-        parse = self._options.parse
-
-        def chosen(record: Any) -> Any:
-            arguments = record if isinstance(record, tuple) else (record,)
-            as_written(check_arguments)("filter", choose, ("features", "labels")[: len(arguments)])
-            return as_written(_checked_choice)(choose(*arguments))
-
-        def of_records(stored: tf.data.Dataset) -> tf.data.Dataset:
-            if parse is None:
-                taken = stored.map(as_written(self._stored.features), **PARALLEL)
-            else:
-                taken = stored.map(lambda records: parse_rows(parse, records), **PARALLEL)
-            single = taken.unbatch().map(lambda *record: chosen(record if len(record) > 1 else record[0]), **PARALLEL)
-            return single.batch(_READ_AT_ONCE)
-
-        return np.flatnonzero(self._of_each(of_records))
-
-    def _of_each(self, of_records: Callable[[tf.data.Dataset], tf.data.Dataset]) -> Integers:
-        """Return a number of each record, int64 [records], as a function finds them in batches of stored records."""
-        rows = Rows(_READ_AT_ONCE, _READ_AT_ONCE, 0, _READ_AT_ONCE)
-
-        def make() -> tf.data.Dataset:
-            order = EvaluationOrder(self._chunks(1), rows.total)
-            return of_records(self._evaluated(order, rows, 0, is_decoded=False))
-
-        found: Integers = np.concatenate(list(_elements(make)))[: self.count].astype(np.int64)
-        return found
+    def one_pass(self, batch_size: int) -> tf.data.Dataset:
+        """Return all records as they are stored, string [batch_size], in order; the last batch is padded with the last record."""
+        rows = Rows(batch_size, batch_size, 0, batch_size)
+        return self._evaluated(EvaluationOrder(self._chunks(1), batch_size), rows, 0, is_decoded=False)
 
     def batches(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return the host's rows from a step on: a dataset of (columns, extras), with `rows.batch_size` rows each.
@@ -200,7 +154,7 @@ class Records:
         """Whether training holds all records in memory, as they fit the window of the shuffle."""
         return self._options.training and self._window() >= self.count
 
-    def stored(self) -> tf.data.Dataset:
+    def read_counts(self) -> tf.data.Dataset:
         """Return a dataset that reads all records, in order, and has how many were read each time."""
         chunks = self._chunks(1)
         read = self._stored.load(chunks.starts, is_decoded=False)
@@ -248,7 +202,7 @@ class Records:
             dataset = tf.data.Dataset.from_tensor_slices((firsts, lasts))
             return self._stored.read(dataset, self._stored.load(firsts, is_decoded=True))
 
-        return _elements(make)
+        return numpy_elements(make)
 
     @functools.cached_property
     def _decodes_early(self) -> bool:
@@ -420,18 +374,6 @@ class Records:
         return tf.data.Dataset.range(max(0, order.steps - start_step) * per_step).map(as_written(extras))
 
 
-def _checked_choice(chosen: Any) -> tf.Tensor:
-    if chosen is None:
-        raise UsageError("filter returned None (expected one bool). End it with `return` and a comparison.")
-    tensor = tf.convert_to_tensor(chosen)
-    if tensor.dtype != tf.bool or tensor.shape.rank != 0:
-        raise UsageError(
-            f"filter returned {tensor.dtype.name} of shape {tensor.shape} (expected one bool). Return a comparison of the"
-            " record's values."
-        )
-    return tensor
-
-
 def _numbers(first: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
     """Return the numbers of records in place of what they hold."""
     return tf.range(first, last)
@@ -439,17 +381,3 @@ def _numbers(first: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
 
 def _gathered(columns: Any, places: tf.Tensor) -> Any:
     return tf.nest.map_structure(lambda column: tf.gather(column, places), columns)
-
-
-def _elements(make: Callable[[], tf.data.Dataset]) -> Iterator[Any]:
-    """Yield the elements of a dataset as numpy arrays, also if eager execution is switched off."""
-    if tf.executing_eagerly():
-        yield from make().as_numpy_iterator()
-        return
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        element = tf.compat.v1.data.make_one_shot_iterator(make()).get_next()
-        while True:
-            try:
-                yield session.run(element)
-            except tf.errors.OutOfRangeError:
-                return
