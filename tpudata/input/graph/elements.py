@@ -140,8 +140,8 @@ class Elements:
             for name, leaf in named_leaves(result, "the result of batch_transform"):
                 if leaf.shape.rank == 0 or leaf.shape[0] != batch_size:
                     raise FeatureError(
-                        f"{name} has the shape {leaf.shape} (expected {batch_size} rows). Evaluation's weights say of each row"
-                        " whether it is padding: keep the rows."
+                        f"{name} has the shape {leaf.shape} (expected {counted(batch_size, 'row')}). Keep the rows: evaluation's"
+                        " weights mark which of them are padding."
                     )
         return result
 

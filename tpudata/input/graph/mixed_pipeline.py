@@ -75,7 +75,8 @@ def _check_alike(specs: Sequence[Any], rows: int) -> None:
     for name, spec in leaves[0].items():
         if spec.shape.rank in (None, 0) or spec.shape[0] != rows:
             raise UsageError(
-                f"Mixture: {name} is {_said(spec)} (expected {rows} rows first). Omit buckets and transpose in its inputs."
+                f"Mixture: {name} is {_said(spec)} (expected a first dimension of {rows}). Omit buckets and transpose"
+                " in its inputs."
             )
 
 
