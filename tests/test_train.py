@@ -16,7 +16,7 @@ from tests.datasets import write_undecodable
 from tests.digits import write_digits
 from tests.sequences import VOCAB_SIZE, write_sequences
 from tpudata.cli import main
-from tpudata.estimator._topology import Topology
+from tpudata.estimator.devices.topology import Topology
 
 # A linear model, as a person would write it in a file of their own; it saves the params that it was given.
 OWN_MODEL = """
@@ -286,7 +286,7 @@ def test_a_batch_that_the_cores_cannot_split_is_told_in_a_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     cores = types.SimpleNamespace(num_replicas_in_sync=8)
-    monkeypatch.setattr("tpudata.estimator._tpu_estimator.tpu_topology", lambda _: Topology(cores, is_tpu=True))
+    monkeypatch.setattr("tpudata.estimator.tpu_estimator.tpu_topology", lambda _: Topology(cores, is_tpu=True))
     code = _train(digits_dataset, tmp_path / "model", "--use-tpu", *flags)
     error = capsys.readouterr().err.splitlines()[-1]
     assert code == 2

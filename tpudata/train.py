@@ -173,7 +173,7 @@ def _unlearned_input_fn(options: TrainOptions, dataset: Dataset) -> Callable[...
 def _rehearse(estimator: TPUEstimator, options: TrainOptions, dataset: Dataset) -> None:
     """Lists what a TPU would refuse of all that the mode runs; RehearsalError where that is anything."""
     from tpudata.estimator import ModeKeys
-    from tpudata.estimator._rehearsal_result import require_none_refused
+    from tpudata.estimator.tpu_check.result import require_none_refused
 
     modes: dict[str, Callable[..., Any]] = {}
     if options.trains:
@@ -247,7 +247,7 @@ def _export(estimator: TPUEstimator, options: TrainOptions, dataset: Dataset, ch
 
 def _global_step(estimator: TPUEstimator, checkpoint: str | None = None) -> int | None:
     """The step of a checkpoint, by default the latest, or None where there is none."""
-    from tpudata.estimator._checkpoint import Checkpoint
+    from tpudata.estimator.state.checkpoints import Checkpoint
 
     path = checkpoint or estimator.latest_checkpoint()
     return None if path is None else Checkpoint.open(path).step()

@@ -100,7 +100,7 @@ def keep_best(options: TrainOptions, checkpoint: str) -> None:
     """
     import tensorflow as tf
 
-    from tpudata.estimator._errors import reason
+    from tpudata.estimator.api.errors import reason
 
     folder, name = best_folder(options), Path(checkpoint).name
     before = tf.train.latest_checkpoint(folder)

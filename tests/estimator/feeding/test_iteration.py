@@ -1,0 +1,150 @@
+"""The end of a pass over the data, which TensorFlow may make a wait of up to a minute."""
+
+import gc
+import subprocess
+import sys
+import threading
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from tests.estimator.programs import finite_input_fn, make_estimator, train_input_fn
+from tpudata.estimator.feeding.iteration import Iteration
+
+
+def test_another_thread_deletes_the_iterator() -> None:
+    iteration = Iteration(tf.data.Dataset.range(5).prefetch(1))
+    deleted: list[threading.Thread] = []
+    done = threading.Event()
+
+    def note() -> None:
+        deleted.append(threading.current_thread())
+        done.set()
+
+    weakref.finalize(iteration._parts[0], note)
+    assert [int(item) for item in iter(iteration.next, None)] == [0, 1, 2, 3, 4]
+    iteration.close()
+    assert done.wait(60)
+    assert deleted != [threading.main_thread()]
+
+
+@pytest.mark.parametrize("what", ["train", "evaluate", "predict"])
+def test_every_call_lets_go_of_its_iterator(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+
+    def iterate(dataset: Any) -> Any:
+        made.append(weakref.ref(iterator := iter(dataset)))
+        return iterator
+
+    monkeypatch.setattr("tpudata.estimator.feeding.iteration.iter", iterate, raising=False)
+    estimator = make_estimator(tmp_path)
+    if what == "train":
+        estimator.train(train_input_fn, steps=8)
+    elif what == "evaluate":
+        estimator.evaluate(finite_input_fn(20))
+    else:
+        next(estimator.predict(finite_input_fn(20)))  # given up after a row
+    for thread in threading.enumerate():
+        if thread.name == "tpudata-iteration-end":
+            thread.join(60)
+    gc.collect()
+    assert [reference() for reference in made] == [None]
+
+
+def test_one_that_nobody_closed_is_deleted_too() -> None:
+    iteration = Iteration(tf.data.Dataset.range(5))
+    deleted = threading.Event()
+    weakref.finalize(iteration._parts[0], deleted.set)
+    del iteration
+    gc.collect()
+    assert deleted.wait(60)
+
+
+def test_one_that_begins_while_another_one_begins() -> None:
+    """As where the collector ends a generator of the user's, whose last words are a prediction."""
+
+    class Dataset:
+        def __iter__(self) -> Any:
+            inner = Iteration(tf.data.Dataset.range(2))
+            return iter(tf.data.Dataset.range(sum(1 for _ in iter(inner.next, None))))
+
+    found: list[int] = []
+
+    def begin() -> None:
+        found.extend(int(item) for item in iter(Iteration(Dataset()).next, None))
+
+    thread = threading.Thread(target=begin, daemon=True)
+    thread.start()
+    thread.join(30)
+    assert found == [0, 1]
+
+
+PROGRAM = """
+import time
+
+import tensorflow as tf
+
+from tpudata.estimator.feeding.iteration import Iteration
+
+
+def numbers():
+    try:
+        while True:
+            yield 1
+    finally:
+        time.sleep(0.3)
+        print("closed", flush=True)
+
+
+iteration = Iteration(tf.data.Dataset.from_generator(numbers, output_signature=tf.TensorSpec([], tf.int32)))
+print(int(iteration.next()), flush=True)
+"""
+
+
+@pytest.mark.parametrize("last", ["iteration.close()", ""])
+def test_the_interpreter_waits_for_what_the_input_runs(last: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", f"{PROGRAM}{last}\n"], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["1", "closed"]
+
+
+BEGUN_TOGETHER = """
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import tensorflow as tf
+
+from tpudata.estimator.feeding.iteration import Iteration
+
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+numbers = tf.data.Dataset.range(20).batch(2, drop_remainder=True)
+together = threading.Barrier(8)
+
+
+def count(turn):
+    dataset = strategy.distribute_datasets_from_function(lambda context: numbers)
+    together.wait()
+    iteration = Iteration(dataset)
+    elements = sum(1 for element in iter(iteration.next, None))
+    iteration.close()
+    return elements
+
+
+with ThreadPoolExecutor(8) as pool:
+    print(set(pool.map(count, range(64))))
+"""
+
+
+def test_threads_that_begin_at_the_same_moment_all_get_their_elements() -> None:
+    """TensorFlow let some of them wait for ever, and others fail by the end of another's data."""
+    program = [sys.executable, "-c", BEGUN_TOGETHER]
+    done = subprocess.run(program, capture_output=True, text=True, check=False, timeout=150)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["{5}"]

@@ -1,0 +1,355 @@
+"""Several replicas do what one does: on logical CPU devices, with the same global batch."""
+
+import os
+import signal
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tests.estimator.loops.test_training import OPTIMIZERS
+
+from tests.estimator import programs
+from tests.estimator.programs import make_estimator, make_model_fn, train_input_fn, v1
+from tpudata.estimator import CrossShardOptimizer, ModeKeys, ModelFnError, TPUEstimatorSpec
+
+STEPS = 50
+V1_OPTIMIZERS = {**OPTIMIZERS, "ftrl": lambda: v1.train.FtrlOptimizer(0.1)}
+KERAS_OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
+    "sgd": lambda optimizers: optimizers.SGD(0.1),
+    "momentum": lambda optimizers: optimizers.SGD(0.05, momentum=0.9),
+    "adam": lambda optimizers: optimizers.Adam(0.05),
+    "adagrad": lambda optimizers: optimizers.Adagrad(0.1),
+    "rmsprop": lambda optimizers: optimizers.RMSprop(0.01, momentum=0.5, centered=True),
+    "ftrl": lambda optimizers: optimizers.Ftrl(0.1),
+}
+
+
+def trained(folder: Path, model_fn: Any, replicas: int, steps: int = STEPS, **config: Any) -> tuple[list[float], Any]:
+    """Return the losses of all steps, and the variables after them."""
+    estimator = make_estimator(
+        folder / str(replicas),
+        model_fn,
+        iterations=1,
+        save_summary_steps=1,
+        tpu_config={"num_shards": replicas},
+        **config,
+    )
+    estimator.train(train_input_fn, max_steps=steps)
+    return programs.losses(folder / str(replicas)), programs.variables(estimator)
+
+
+def assert_equal_runs(one: Any, several: Any) -> None:
+    np.testing.assert_allclose(several[0], one[0], rtol=1e-4, atol=1e-6)
+    assert sorted(several[1]) == sorted(one[1])
+    for name, value in one[1].items():
+        np.testing.assert_allclose(several[1][name], value, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("name", V1_OPTIMIZERS)
+def test_v1_optimizers(name: str, tmp_path: Path) -> None:
+    model_fn = make_model_fn(V1_OPTIMIZERS[name])
+    assert_equal_runs(trained(tmp_path, model_fn, 1), trained(tmp_path, model_fn, 4))
+
+
+def keras_model_fn(optimizer: Callable[[], Any], style: str) -> Any:
+    def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
+        step = v1.train.get_global_step()
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((programs.linear(features["x"]) - labels) ** 2)
+        wrapped = CrossShardOptimizer(optimizer())
+        if style == "minimize":
+            return TPUEstimatorSpec(mode, loss=loss, train_op=wrapped.minimize(loss, global_step=step))
+        variables = v1.trainable_variables()
+        gradients = tape.gradient(loss, variables)
+        train_op = wrapped.apply_gradients(zip(gradients, variables, strict=True), global_step=step)
+        return TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    return model_fn
+
+
+@pytest.mark.parametrize("library", ["tf_keras", "keras"])
+@pytest.mark.parametrize("name", KERAS_OPTIMIZERS)
+def test_keras_optimizers(name: str, library: str, tmp_path: Path) -> None:
+    optimizers = pytest.importorskip(library).optimizers
+    style = "minimize" if name in ("sgd", "adam") else "tape"
+    model_fn = keras_model_fn(lambda: KERAS_OPTIMIZERS[name](optimizers), style)
+    assert_equal_runs(trained(tmp_path, model_fn, 1), trained(tmp_path, model_fn, 2))
+
+
+@pytest.mark.parametrize("optimizer", ["v1", "tf_keras", "keras"])
+def test_an_optimizer_that_is_not_wrapped(optimizer: str, tmp_path: Path) -> None:
+    def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
+        step = v1.train.get_global_step()
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((programs.linear(features["x"]) - labels) ** 2)
+        if optimizer == "v1":
+            train_op = v1.train.MomentumOptimizer(0.1, 0.9).minimize(loss, global_step=step)
+            return TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+        variables = v1.trainable_variables()
+        sgd = pytest.importorskip(optimizer).optimizers.SGD(0.1)
+        sgd.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+        return TPUEstimatorSpec(mode, loss=loss, train_op=step.assign_add(1))
+
+    with pytest.raises(ModelFnError, match=r"'linear/[wb]'.*CrossShardOptimizer\(optimizer\)"):
+        trained(tmp_path, model_fn, 2, steps=1)
+    trained(tmp_path, model_fn, 1, steps=1)
+
+
+class AdamWeightDecay(v1.train.Optimizer):  # type: ignore[misc]
+    """As in BERT and its kin: `apply_gradients` assigns each variable, and leaves the global step to the program."""
+
+    def __init__(self) -> None:
+        super().__init__(False, "AdamWeightDecay")
+
+    def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
+        del global_step
+        assignments = []
+        for gradient, variable in grads_and_vars:
+            if gradient is None:
+                continue
+            zeros = v1.zeros_initializer()
+            m, v = (
+                v1.get_variable(
+                    f"{variable.name.partition(':')[0]}/adam_{slot}", variable.shape, initializer=zeros, trainable=False
+                )
+                for slot in "mv"
+            )
+            next_m = 0.9 * m + 0.1 * gradient
+            next_v = 0.999 * v + 0.001 * tf.square(gradient)
+            update = next_m / (tf.sqrt(next_v) + 1e-6) + 0.01 * variable
+            assignments += [variable.assign(variable - 0.05 * update), m.assign(next_m), v.assign(next_v)]
+        return tf.group(*assignments, name=name)
+
+
+class Doubling(v1.train.MomentumOptimizer):  # type: ignore[misc]
+    """Changes the gradients, and leaves the rest to the usual way."""
+
+    def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
+        doubled = [(None if gradient is None else 2 * gradient, variable) for gradient, variable in grads_and_vars]
+        return super().apply_gradients(doubled, global_step, name)
+
+
+CUSTOM = {
+    "assigns": AdamWeightDecay,
+    "calls the usual one": lambda: Doubling(0.02, 0.9),
+    "averages": lambda: tf.compat.v1.train.MomentumOptimizer(0.05, 0.9, use_nesterov=True),
+}
+
+
+def custom_model_fn(optimizer: Callable[[], Any], *, wrapped: bool) -> Any:
+    def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
+        loss = tf.reduce_mean((programs.linear(features["x"]) - labels) ** 2)
+        v1.get_variable("unused", [2])
+        chosen = CrossShardOptimizer(optimizer()) if wrapped else optimizer()
+        apply = chosen.apply_gradients(chosen.compute_gradients(loss))
+        step = v1.train.get_global_step()
+        return TPUEstimatorSpec(mode, loss=loss, train_op=tf.group(apply, step.assign(step + 1)))
+
+    return model_fn
+
+
+@pytest.mark.parametrize("name", CUSTOM)
+def test_optimizers_that_apply_gradients_themselves(name: str, tmp_path: Path) -> None:
+    model_fn = custom_model_fn(CUSTOM[name], wrapped=True)
+    assert_equal_runs(trained(tmp_path, model_fn, 1, steps=8), trained(tmp_path, model_fn, 4, steps=8))
+
+
+def test_an_optimizer_that_assigns_and_is_not_wrapped(tmp_path: Path) -> None:
+    model_fn = custom_model_fn(AdamWeightDecay, wrapped=False)
+    with pytest.raises(ModelFnError, match=r"'linear/[wb]'.*CrossShardOptimizer\(optimizer\)"):
+        trained(tmp_path, model_fn, 2, steps=1)
+
+
+def clipped(reduction: str) -> Any:
+    """Gradients that pass through the program's hands, weights that it clips itself, and a sum over replicas."""
+
+    def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
+        loss = tf.reduce_mean((programs.linear(features["x"]) - labels) ** 2)
+        optimizer = CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.05), reduction=reduction)
+        replicas = 1 if reduction == v1.losses.Reduction.MEAN else tf.distribute.get_strategy().num_replicas_in_sync
+        pairs = [(gradient / replicas, variable) for gradient, variable in optimizer.compute_gradients(loss)]
+        with v1.variable_scope("training"):
+            apply = optimizer.apply_gradients(pairs, global_step=v1.train.get_global_step())
+        w = v1.trainable_variables()[0]
+        with tf.control_dependencies([tf.group(apply)]):
+            train_op = w.assign(tf.clip_by_value(w.read_value(), -0.9, 0.9))
+        return TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    return model_fn
+
+
+@pytest.mark.parametrize("reduction", [v1.losses.Reduction.MEAN, v1.losses.Reduction.SUM])
+def test_reductions_and_assigned_weights(reduction: str, tmp_path: Path) -> None:
+    one = trained(tmp_path, clipped(reduction), 1, steps=20)
+    assert_equal_runs(one, trained(tmp_path, clipped(reduction), 4, steps=20))
+    assert np.abs(one[1]["linear/w"]).max() == np.float32(0.9)
+
+
+def collecting(seen: list[Any]) -> Any:
+    """A program that lives on graph collections: losses, update operations, moving averages, variables."""
+
+    def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
+        assert not v1.global_variables()[1:]  # the global step is there
+        outputs = programs.linear(features["x"])
+        v1.losses.mean_squared_error(labels, outputs)
+        v1.losses.add_loss(1e-3 * tf.reduce_sum(v1.trainable_variables()[0] ** 2), v1.GraphKeys.REGULARIZATION_LOSSES)
+        seen.append((len(v1.losses.get_losses()), len(v1.losses.get_regularization_losses())))
+        average = v1.get_variable("average", [], initializer=v1.zeros_initializer(), trainable=False)
+        calls = v1.get_variable("calls", [], tf.int32, initializer=v1.zeros_initializer(), trainable=False)
+        v1.add_to_collection(v1.GraphKeys.UPDATE_OPS, average.assign_add(0.1 * (tf.reduce_mean(labels) - average)))
+        v1.add_to_collection(v1.GraphKeys.UPDATE_OPS, calls.assign_add(1))
+        loss = v1.losses.get_total_loss()
+        updates = v1.get_collection(v1.GraphKeys.UPDATE_OPS)
+        seen.append(len(updates))
+        optimizer = CrossShardOptimizer(v1.train.MomentumOptimizer(0.05, 0.9))
+        with v1.variable_scope("training"), tf.control_dependencies(updates):
+            train_op = optimizer.minimize(loss, global_step=v1.train.get_global_step())
+        seen.append([variable.name for variable in v1.trainable_variables()])
+        return TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    return model_fn
+
+
+def test_collections_are_each_replica_s_own(tmp_path: Path) -> None:
+    seen: list[Any] = []
+    one = trained(tmp_path, collecting(seen), 1, steps=20)
+    first = seen[:3]
+    assert first == [(1, 1), 2, ["linear/w:0", "linear/b:0"]]
+    seen.clear()
+    several = trained(tmp_path, collecting(seen), 4, steps=20)
+    assert all(seen.count(item) == 5 for item in first)  # the scratch trace and four replicas
+    assert_equal_runs(one, several)
+    assert one[1]["calls"] == several[1]["calls"] == 20
+    assert "training/linear/w/Momentum" in one[1]
+
+
+def normalized(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
+    layers = pytest.importorskip("tf_keras").layers
+    normalization = layers.BatchNormalization(momentum=0.5)
+    net = normalization(features["x"], training=mode == ModeKeys.TRAIN)
+    loss = tf.reduce_mean((layers.Dense(1)(net)[:, 0] - labels) ** 2)
+    train_op = CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.0)).minimize(loss, v1.train.get_global_step())
+    return TPUEstimatorSpec(mode, loss=loss, train_op=tf.group(train_op, *normalization.updates))
+
+
+# On several replicas, where they run by themselves, tf_keras advises against asking for them.
+@pytest.mark.filterwarnings("ignore:`layer.updates` will be removed:UserWarning")
+def test_batch_normalization_stores_the_mean_of_the_replicas_averages(tmp_path: Path) -> None:
+    _, values = trained(tmp_path, normalized, 4, steps=5)
+    mean, variance = np.zeros([4, 3]), np.ones([4, 3])
+    for step in range(5):
+        for replica in range(4):
+            rows = programs.X[step * 8 + replica * 2 :][:2]
+            mean[replica] = 0.5 * mean[replica] + 0.5 * rows.mean(0)
+            variance[replica] = 0.5 * variance[replica] + 0.5 * rows.var(0)
+    np.testing.assert_allclose(values["batch_normalization/moving_mean"], mean.mean(0), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(values["batch_normalization/moving_variance"], variance.mean(0), rtol=1e-5)
+
+
+def random_rows(draw: Callable[[Any], Any]) -> Any:
+    """Adds up what each replica draws, and its square."""
+
+    def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
+        # Several, as two replicas may come to the same mean by chance.
+        drawn = tf.reduce_mean(draw(tf.ones([20, 50])), axis=1)
+        if mode == ModeKeys.PREDICT:
+            mean = tf.reduce_mean(drawn)
+            return TPUEstimatorSpec(mode, predictions={"drawn": tf.fill(tf.shape(features["x"])[:1], mean)})
+        w = v1.get_variable("w", [], initializer=v1.ones_initializer())
+        added = [
+            v1.get_variable(name, [20], initializer=v1.zeros_initializer(), trainable=False).assign_add(value)
+            for name, value in (("drawn", drawn), ("squared", drawn**2))
+        ]
+        optimizer = CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.0))
+        train_op = optimizer.minimize(w, v1.train.get_global_step())
+        return TPUEstimatorSpec(mode, loss=w, train_op=tf.group(train_op, *added))
+
+    return model_fn
+
+
+DRAWS = {
+    "v1": lambda ones: v1.nn.dropout(ones, rate=0.5),
+    "tf_keras": lambda ones: pytest.importorskip("tf_keras").layers.Dropout(0.5)(ones, training=True),
+    "keras": lambda ones: pytest.importorskip("keras").layers.Dropout(0.5)(ones, training=True),
+}
+
+
+@pytest.mark.parametrize("seed", [1, None])
+@pytest.mark.parametrize("kind", DRAWS)
+def test_replicas_draw_differently(kind: str, seed: int | None, tmp_path: Path) -> None:
+    _, values = trained(tmp_path, random_rows(DRAWS[kind]), 2, steps=1, tf_random_seed=seed)
+    # The variance over the replicas: 0 if they drew the same.
+    assert np.max(values["squared"] - values["drawn"] ** 2) > 1e-6
+
+
+def test_checkpoints_do_not_depend_on_the_number_of_replicas(tmp_path: Path) -> None:
+    model_fn = make_model_fn(V1_OPTIMIZERS["adam"])
+    plain = make_estimator(tmp_path / "one", model_fn)
+    mixed = [make_estimator(tmp_path / "mixed", model_fn, tpu_config={"num_shards": n}) for n in (1, 4, 2)]
+    for limit, estimator in zip((5, 10, 15), mixed, strict=True):
+        plain.train(train_input_fn, max_steps=limit)
+        estimator.train(train_input_fn, max_steps=limit)
+    expected, found = programs.variables(plain), programs.variables(mixed[0])
+    assert sorted(found) == sorted(expected)
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def test_loops_on_several_replicas(tmp_path: Path) -> None:
+    calls: list[str] = []
+    estimator = make_estimator(tmp_path, make_model_fn(calls=calls), iterations=7, tpu_config={"num_shards": 2})
+    estimator.train(train_input_fn, max_steps=20)
+    estimator.train(train_input_fn, steps=3)
+    assert estimator.get_variable_value("global_step") == 23
+    assert len(calls) == 3  # the scratch trace, and one for each replica
+
+
+@pytest.mark.parametrize("iterations", [1, 4, 7, 100])  # divides 12 steps, does not, and is larger
+def test_loops_of_every_length_end_at_the_last_step(iterations: int, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"tpu_config": {"num_shards": 2}, "save_summary_steps": 1}
+    estimator = make_estimator(tmp_path / "two", iterations=iterations, **settings)
+    estimator.train(train_input_fn, steps=12).train(train_input_fn, max_steps=12)
+    ends = [step for step, _ in programs.read_events(tmp_path / "two")]
+    assert ends == sorted({*range(iterations, 12, iterations), 12})
+    one = make_estimator(tmp_path / "one", iterations=iterations).train(train_input_fn, max_steps=12)
+    for name, value in programs.variables(one).items():
+        np.testing.assert_allclose(estimator.get_variable_value(name), value, rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+def test_the_state_of_random_is_left_as_it_was(tmp_path: Path) -> None:
+    import random
+
+    random.seed(5)
+    trained(tmp_path, make_model_fn(), 2, steps=1)
+    assert random.random() == random.Random(5).random()
+
+
+def test_a_model_that_asks_for_more_on_a_later_replica(tmp_path: Path) -> None:
+    calls: list[int] = []
+
+    def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
+        calls.append(1)
+        if len(calls) == 3:  # the second replica
+            v1.get_variable("more", [])
+        return make_model_fn()(features, labels, mode, {})
+
+    with pytest.raises(ModelFnError, match="same variables"):
+        trained(tmp_path, model_fn, 2, steps=1)
+
+
+def test_nothing_of_the_process_is_changed(tmp_path: Path) -> None:
+    def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
+        loss = tf.reduce_mean((programs.linear(features["x"]) - labels) ** 2)
+        v1.summary.scalar("twice", 2 * loss)
+        train_op = CrossShardOptimizer(v1.train.AdamOptimizer(0.1)).minimize(loss, v1.train.get_global_step())
+        v1.summary.scalar("thrice", 3 * loss)
+        tf.summary.scalar("four times", 4 * loss)
+        return TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    before = list(warnings.filters), warnings.showwarning, dict(os.environ), signal.getsignal(signal.SIGTERM)
+    trained(tmp_path, model_fn, 4, steps=2)
+    assert (list(warnings.filters), warnings.showwarning, dict(os.environ), signal.getsignal(signal.SIGTERM)) == before

@@ -1,0 +1,276 @@
+import functools
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.estimator import programs
+from tests.estimator.programs import finite_input_fn, make_estimator, make_model_fn, newest_step, train_input_fn, v1
+from tpudata.errors import StorageError, TpudataError
+from tpudata.estimator import CheckpointError, ModeKeys, TPUEstimatorSpec
+from tpudata.estimator.state import checkpoints
+
+
+def momentum() -> Any:
+    return v1.train.MomentumOptimizer(0.05, 0.9)
+
+
+def test_other_tools_read_the_names(tmp_path: Path) -> None:
+    make_estimator(tmp_path, make_model_fn(momentum)).train(train_input_fn, steps=5)
+    assert tf.train.latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-5")
+    assert tf.train.load_checkpoint(str(tmp_path)).get_variable_to_shape_map() == {
+        "global_step": [],
+        "linear/w": [3, 1],
+        "linear/b": [1],
+        "linear/w/Momentum": [3, 1],
+        "linear/b/Momentum": [1],
+    }
+    assert tf.train.load_variable(str(tmp_path), "global_step").dtype == np.int64
+
+
+@pytest.mark.parametrize(("keep", "left"), [(1, 1), (0, 6)])
+def test_keep_checkpoint_max(keep: int | None, left: int, tmp_path: Path) -> None:
+    (tmp_path / "model.ckpt-4.notes").write_text("not ours, but of that checkpoint")
+    (tmp_path / "model.ckpt-40.index.bak").write_text("no checkpoint that was written here")
+    make_estimator(tmp_path, save_checkpoints_steps=4, keep_checkpoint_max=keep).train(train_input_fn, steps=20)
+    expected = [0, 4, 8, 12, 16, 20][-left:]
+    steps = sorted(int(path.name[11:-6]) for path in tmp_path.glob("model.ckpt-*.index"))
+    assert steps == expected
+    state = tf.train.get_checkpoint_state(str(tmp_path))
+    assert state.all_model_checkpoint_paths == [str(tmp_path / f"model.ckpt-{step}") for step in expected]
+    assert len(list(tmp_path.glob("model.ckpt-*.data-*"))) == left
+    assert (tmp_path / "model.ckpt-40.index.bak").exists()
+
+
+def test_keep_counts_across_processes(tmp_path: Path) -> None:
+    for limit in (4, 8, 12):
+        make_estimator(tmp_path, keep_checkpoint_max=2).train(train_input_fn, max_steps=limit)
+    assert sorted(path.name for path in tmp_path.glob("*.index")) == ["model.ckpt-12.index", "model.ckpt-8.index"]
+
+
+def test_a_moved_folder_goes_on(tmp_path: Path) -> None:
+    make_estimator(tmp_path / "a [1]").train(train_input_fn, steps=4)
+    shutil.move(tmp_path / "a [1]", tmp_path / "b")
+    estimator = make_estimator(tmp_path / "b", keep_checkpoint_max=2)
+    estimator.train(train_input_fn, steps=4)
+    assert estimator.latest_checkpoint() == str(tmp_path / "b" / "model.ckpt-8")
+    assert not (tmp_path / "b" / "model.ckpt-0.index").exists()
+
+
+def write_with_a_v1_saver(folder: Path, optimizer: Any, steps: int) -> dict[str, Any]:
+    """A checkpoint as a v1 program writes it."""
+    folder.mkdir()
+    with tf.Graph().as_default(), v1.Session() as session:
+        step = v1.train.get_or_create_global_step()
+        loss = tf.reduce_mean((programs.linear(tf.constant(programs.X)) - programs.Y) ** 2)
+        train_op = optimizer().minimize(loss, global_step=step)
+        session.run(v1.global_variables_initializer())
+        for _ in range(steps):
+            session.run(train_op)
+        v1.train.Saver().save(session, str(folder / "model.ckpt"), global_step=step)
+        return {variable.op.name: session.run(variable) for variable in v1.global_variables()}
+
+
+def test_a_v1_program_s_checkpoint_is_continued(tmp_path: Path) -> None:
+    def full_batch(params: dict[str, Any]) -> Any:
+        return tf.data.Dataset.from_tensors(({"x": programs.X}, programs.Y)).repeat()
+
+    write_with_a_v1_saver(tmp_path / "a", momentum, 5)
+    estimator = make_estimator(tmp_path / "a", make_model_fn(momentum))
+    estimator.train(full_batch, max_steps=12)
+    for name, value in write_with_a_v1_saver(tmp_path / "b", momentum, 12).items():
+        np.testing.assert_allclose(estimator.get_variable_value(name), value, rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+def test_a_v1_program_restores_ours(tmp_path: Path) -> None:
+    estimator = make_estimator(tmp_path, make_model_fn(momentum))
+    estimator.train(train_input_fn, steps=5)
+    with tf.Graph().as_default(), v1.Session() as session:
+        step = v1.train.get_or_create_global_step()
+        loss = tf.reduce_mean((programs.linear(tf.constant(programs.X)) - programs.Y) ** 2)
+        momentum().minimize(loss, global_step=step)
+        v1.train.Saver().restore(session, tf.train.latest_checkpoint(str(tmp_path)))
+        for variable in v1.global_variables():
+            np.testing.assert_array_equal(session.run(variable), estimator.get_variable_value(variable.op.name))
+
+
+def other_model_fn(name: str, shape: list[int]) -> Any:
+    def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
+        w = v1.get_variable(name, shape)
+        loss = tf.reduce_mean(labels) * tf.reduce_sum(w)
+        assert mode == ModeKeys.EVAL
+        return TPUEstimatorSpec(mode, loss=loss)
+
+    return model_fn
+
+
+def test_a_checkpoint_of_another_model(tmp_path: Path) -> None:
+    make_estimator(tmp_path).train(train_input_fn, steps=1)
+    assert issubclass(CheckpointError, ValueError)
+    assert issubclass(CheckpointError, TpudataError)
+    with pytest.raises(CheckpointError, match=r"model\.ckpt-1 lacks the variable 'linear/weights'.*'linear/w'"):
+        make_estimator(tmp_path, other_model_fn("linear/weights", [3, 1])).evaluate(finite_input_fn(8))
+    message = r"'linear/w' as float32\(3, 1\), model_fn makes it as float32\(4, 1\).*another model_dir"
+    with pytest.raises(CheckpointError, match=message):
+        make_estimator(tmp_path, other_model_fn("linear/w", [4, 1])).evaluate(finite_input_fn(8))
+
+
+@pytest.mark.parametrize("kind", ["index", "data-00000-of-00001"])
+def test_a_damaged_checkpoint(kind: str, tmp_path: Path) -> None:
+    make_estimator(tmp_path).train(train_input_fn, steps=1)
+    path = tmp_path / f"model.ckpt-1.{kind}"
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(CheckpointError, match=r"model\.ckpt-1 cannot be read"):
+        make_estimator(tmp_path).train(train_input_fn, max_steps=3)
+
+
+def test_check_model_tells_the_metrics(tmp_path: Path) -> None:
+    estimator = make_estimator(tmp_path / "a")
+    assert estimator.check_model(train_input_fn, ModeKeys.TRAIN) == ()
+    names = estimator.check_model(finite_input_fn(16), ModeKeys.EVAL)
+    assert not (tmp_path / "a").exists()
+    assert set(names) == set(estimator.evaluate(finite_input_fn(16)))
+
+
+@pytest.mark.parametrize("mode", [ModeKeys.TRAIN, ModeKeys.PREDICT])
+def test_check_model_looks_ahead(mode: str, tmp_path: Path) -> None:
+    calls: list[str] = []
+    make_estimator(tmp_path / "a").check_model(train_input_fn, mode)
+    assert not (tmp_path / "a").exists()
+    make_estimator(tmp_path / "a").train(train_input_fn, steps=1)
+    before = {path: path.read_bytes() for path in (tmp_path / "a").iterdir()}
+    estimator = make_estimator(tmp_path / "a", make_model_fn(calls=calls))
+    estimator.check_model(finite_input_fn(16), mode)
+    assert {path: path.read_bytes() for path in (tmp_path / "a").iterdir()} == before
+    assert calls == [mode]
+    if mode == ModeKeys.PREDICT:
+        assert len(list(estimator.predict(finite_input_fn(16)))) == 16
+        assert len(calls) == 1  # what was found is not looked for again
+    with pytest.raises(CheckpointError, match="lacks the variable 'other'"):
+        make_estimator(tmp_path / "a", other_variable_too).check_model(finite_input_fn(16), mode)
+    with pytest.raises(ValueError, match="check_model"):
+        estimator.check_model(finite_input_fn(16), "test")
+
+
+def other_variable_too(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
+    v1.get_variable("other", [2])
+    return make_model_fn()(features, labels, mode, {})
+
+
+def test_modes_that_disagree_on_a_variable(tmp_path: Path) -> None:
+    def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
+        if mode == ModeKeys.EVAL:
+            return other_model_fn("linear/w", [7])(features, labels, mode)  # type: ignore[no-any-return]
+        return make_model_fn()(features, labels, mode, {})
+
+    estimator = make_estimator(tmp_path, model_fn)
+    estimator.train(train_input_fn, steps=1)
+    with pytest.raises(ValueError, match=r"'linear/w' as float32\(7,\) in this mode"):
+        estimator.evaluate(finite_input_fn(8))
+
+
+def test_variables_by_name(tmp_path: Path) -> None:
+    estimator = make_estimator(tmp_path)
+    assert estimator.latest_checkpoint() is None
+    with pytest.raises(ValueError, match="train first"):
+        estimator.get_variable_names()
+    estimator.train(train_input_fn, steps=1)
+    assert estimator.get_variable_names() == ["global_step", "linear/b", "linear/w"]
+    with pytest.raises(ValueError, match="'linear/v'"):
+        estimator.get_variable_value("linear/v")
+
+
+def test_a_checkpoint_that_cannot_be_written_names_the_one_before(tmp_path: Path) -> None:
+    estimator = make_estimator(tmp_path / "model")
+    estimator.train(train_input_fn, max_steps=2)
+    # A folder where the next checkpoint's data would be put stands for a disk that refuses it.
+    (tmp_path / "model" / "model.ckpt-4.index").mkdir()
+    with pytest.raises(StorageError, match=r"model\.ckpt-4 could not be written: .*The last one is .*model\.ckpt-2"):
+        make_estimator(tmp_path / "model").train(train_input_fn, max_steps=4)
+    (tmp_path / "model" / "model.ckpt-4.index").rmdir()
+    again = make_estimator(tmp_path / "model")
+    again.train(train_input_fn, max_steps=4)
+    assert again.get_variable_value("global_step") == 4
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00\xffgarbage", b"model_checkpoint_path: model.ckpt-2", b"other: 3"])
+def test_a_damaged_state_file_does_not_begin_training_anew(content: bytes, tmp_path: Path) -> None:
+    make_estimator(tmp_path).train(train_input_fn, max_steps=2)
+    (tmp_path / "checkpoint").write_bytes(content)
+    message = r"/checkpoint is damaged: .*model\.ckpt-100.*another model_dir"
+    with pytest.raises(CheckpointError, match=message):
+        make_estimator(tmp_path).train(train_input_fn, max_steps=4)
+    with pytest.raises(CheckpointError, match=message):
+        make_estimator(tmp_path).evaluate(finite_input_fn(8))
+    assert (tmp_path / "checkpoint").read_bytes() == content
+    assert (tmp_path / "model.ckpt-2.index").exists()
+
+
+def test_a_checkpoint_that_is_gone_does_not_begin_training_anew(tmp_path: Path) -> None:
+    make_estimator(tmp_path, save_checkpoints_steps=2).train(train_input_fn, max_steps=4)
+    (tmp_path / "model.ckpt-4.index").unlink()
+    with pytest.raises(
+        CheckpointError, match=r"/checkpoint names .*model\.ckpt-4, which is not there.*another model_dir"
+    ):
+        make_estimator(tmp_path).train(train_input_fn, max_steps=6)
+    assert newest_step(tmp_path) is None
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-0"')  # as the message says
+    assert make_estimator(tmp_path).train(train_input_fn, max_steps=6).get_variable_value("global_step") == 6
+
+
+def test_a_state_file_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint").mkdir()  # stands for a disk, or a bucket, that fails
+    with pytest.raises(StorageError, match=r"/checkpoint, which names the newest checkpoint, could not be read"):
+        make_estimator(tmp_path).train(train_input_fn, max_steps=2)
+
+
+def test_one_checkpoint_deleted_while_another_takes_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process that evaluates while another one trains."""
+    make_estimator(tmp_path, keep_checkpoint_max=1).train(train_input_fn, max_steps=2)
+    reader, open_ = make_estimator(tmp_path), checkpoints.Checkpoint.open
+    trained: list[str] = []
+
+    def late(prefix: str) -> Any:
+        if not trained:
+            trained.append(prefix)
+            make_estimator(tmp_path, keep_checkpoint_max=1).train(train_input_fn, max_steps=4)
+        return open_(prefix)
+
+    monkeypatch.setattr(checkpoints.Checkpoint, "open", late)
+    assert reader.evaluate(finite_input_fn(8))["global_step"] == 4
+
+
+def test_files_that_another_process_deleted(tmp_path: Path) -> None:
+    make_estimator(tmp_path, keep_checkpoint_max=2).train(train_input_fn, max_steps=2)
+    for path in tmp_path.glob("model.ckpt-0.*"):
+        path.unlink()
+    make_estimator(tmp_path, keep_checkpoint_max=2).train(train_input_fn, max_steps=4)
+    assert sorted(path.stem for path in tmp_path.glob("model.ckpt-*.index")) == ["model.ckpt-2", "model.ckpt-4"]
+    assert not list(tmp_path.glob("checkpoint.*"))
+
+
+def test_a_variable_of_a_damaged_checkpoint(tmp_path: Path) -> None:
+    estimator = make_estimator(tmp_path).train(train_input_fn, max_steps=2)
+    (tmp_path / "model.ckpt-2.data-00000-of-00001").write_bytes(bytes(500))
+    with pytest.raises(CheckpointError, match=r"model\.ckpt-2 cannot be read"):
+        estimator.get_variable_value("linear/w")
+
+
+@pytest.mark.parametrize("what", ["train", "evaluate"])
+def test_summaries_that_cannot_be_written(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if what == "evaluate":
+        (tmp_path / "eval").write_text("a file where the folder should be")
+        call = functools.partial(make_estimator(tmp_path).evaluate, finite_input_fn(8))
+    else:
+
+        def full(serialized: bytes, step: int) -> Any:
+            raise tf.errors.ResourceExhaustedError(None, None, f"events.{step}; No space left on device")
+
+        monkeypatch.setattr(tf.summary.experimental, "write_raw_pb", full)
+        call = functools.partial(make_estimator(tmp_path, save_summary_steps=1).train, train_input_fn, max_steps=4)
+    with pytest.raises(StorageError, match=f"the summaries in {tmp_path}.* could not be written: .*[Nn]o"):
+        call()

@@ -1,0 +1,1 @@
+"""What programs hold: configuration, specs, modes and errors."""

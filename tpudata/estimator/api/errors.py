@@ -1,0 +1,75 @@
+"""The estimator's own errors, and TensorFlow's in a line. They are TpudataErrors, and also what ported programs catch.
+
+TypeError and ValueError alone are for the arguments of a call; these are for what a run meets.
+"""
+
+import re
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.errors import TpudataError, UsageError
+from tpudata.estimator.api.findings import Finding
+
+# What TensorFlow puts before and behind what went wrong: in a session behind the line of the operation, else between brackets.
+_OF_OPERATION = re.compile(r"\nNode: .*\n(.*)")
+_AROUND = re.compile(r"^\{\{.*?\}\} | \[Op:\w+\]")
+
+
+def reason(error: tf.errors.OpError) -> str:
+    """What went wrong in an operation, in a line, without where it was built."""
+    found = _OF_OPERATION.search(error.message)
+    line = found[1] if found else error.message.strip().partition("\n")[0]
+    return _AROUND.sub("", line)
+
+
+class CheckpointError(TpudataError, ValueError):
+    """A checkpoint is not there, cannot be read, or does not fit the model."""
+
+
+class ModelFnError(TpudataError):
+    """model_fn does not take what an estimator gives, or returns what it cannot use.
+
+    Errors from inside a model_fn's own code stay as they are.
+    """
+
+
+class ModelFnTypeError(ModelFnError, TypeError):
+    """The ModelFnError for a value of another type."""
+
+
+class ModelFnValueError(ModelFnError, ValueError):
+    """The ModelFnError for a value outside the allowed ones."""
+
+
+class BatchSizeError(UsageError, ValueError):
+    """A batch size that the replicas cannot split."""
+
+
+class RehearsalError(TpudataError):
+    """A rehearsal found what a TPU would refuse; the message lists all of it.
+
+    Attributes:
+        findings: those, and what a TPU would be slow at.
+    """
+
+    def __init__(self, message: str, findings: tuple[Finding, ...]) -> None:
+        super().__init__(message)
+        self.findings = findings
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (*self.args, self.findings)
+
+
+class TPUConnectionError(TpudataError):
+    """No TPU answered, or the one that was named is not there."""
+
+
+class NonFiniteError(TpudataError, tf.compat.v1.train.NanLossDuringTrainingError):  # type: ignore[misc]
+    """The loss or a variable became NaN or infinite; the last checkpoint is from before.
+
+    It is a NanLossDuringTrainingError, too, which ported programs catch.
+    """
+
+    def __str__(self) -> str:
+        return Exception.__str__(self)  # the v1 class has a fixed text

@@ -1,0 +1,158 @@
+"""What an exported model gives: the entries of a spec's export_outputs."""
+
+import abc
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.estimator.api.errors import ModelFnTypeError, ModelFnValueError
+
+DEFAULT_SIGNATURE = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
+
+
+class ExportOutput(abc.ABC):
+    """One output of an exported model, which becomes a signature of the SavedModel."""
+
+    @abc.abstractmethod
+    def as_signature_def(self, receiver_tensors: Mapping[str, Any]) -> Any:
+        """Return the `SignatureDef` that computes it from `receiver_tensors` (from name to tensor).
+
+        Raises:
+            ValueError: it cannot be served from these inputs.
+        """
+
+
+class PredictOutput(ExportOutput):
+    """Any named tensors.
+
+    Args:
+        outputs: a dict from name to tensor, or one tensor, which is named "output".
+
+    Raises:
+        ValueError: a value is no tensor, a name is no string, or there are none.
+    """
+
+    def __init__(self, outputs: Any) -> None:
+        self.outputs = dict(outputs) if isinstance(outputs, Mapping) else {"output": outputs}
+        if not self.outputs:
+            raise ModelFnValueError("PredictOutput({}) has no outputs: give at least one.")
+        for name, tensor in self.outputs.items():
+            if not isinstance(name, str):
+                raise ModelFnValueError(f"PredictOutput: the names of outputs must be strings, got {name!r}.")
+            _require_tensor(f"PredictOutput: the output {name!r}", tensor)
+
+    def as_signature_def(self, receiver_tensors: Mapping[str, Any]) -> Any:
+        """Return a predict signature, which takes any inputs."""
+        return tf.compat.v1.saved_model.predict_signature_def(dict(receiver_tensors), self.outputs)
+
+
+class ClassificationOutput(ExportOutput):
+    """Scores, or names, of classes, for TensorFlow Serving's Classify; its only input is the serialised Examples.
+
+    Args:
+        scores: floats [batch, classes], or None.
+        classes: strings [batch, classes], or None. With both, each score belongs to the class at its place.
+
+    Raises:
+        ValueError: neither is given, or one of another dtype.
+    """
+
+    def __init__(self, scores: Any = None, classes: Any = None) -> None:
+        if scores is None and classes is None:
+            raise ModelFnValueError("ClassificationOutput() needs scores, classes or both.")
+        _require_floating("ClassificationOutput(scores=...)", scores)
+        if classes is not None:
+            _require_tensor("ClassificationOutput(classes=...)", classes)
+            if classes.dtype != tf.string:
+                raise ModelFnValueError(
+                    f"ClassificationOutput(classes=...) must be strings, got {classes.dtype.name}: map the numbers to names, "
+                    "or give scores."
+                )
+        self.scores = scores
+        self.classes = classes
+
+    def as_signature_def(self, receiver_tensors: Mapping[str, Any]) -> Any:
+        """Return a classification signature; ValueError unless the input is one string tensor."""
+        examples = _examples("classification", receiver_tensors)
+        return tf.compat.v1.saved_model.classification_signature_def(examples, self.classes, self.scores)
+
+
+class RegressionOutput(ExportOutput):
+    """Predicted values, for TensorFlow Serving's Regress; its only input is the serialised Examples.
+
+    Args:
+        value: floats [batch].
+
+    Raises:
+        ValueError: no floating tensor.
+    """
+
+    def __init__(self, value: Any) -> None:
+        if value is None:
+            raise ModelFnValueError("RegressionOutput(value=...) must be a floating tensor, got None.")
+        _require_floating("RegressionOutput(value=...)", value)
+        self.value = value
+
+    def as_signature_def(self, receiver_tensors: Mapping[str, Any]) -> Any:
+        """Return a regression signature; ValueError unless the input is one string tensor."""
+        examples = _examples("regression", receiver_tensors)
+        return tf.compat.v1.saved_model.regression_signature_def(examples, self.value)
+
+
+def _require_tensor(where: str, value: Any) -> None:
+    if not isinstance(value, tf.Tensor):
+        raise ModelFnValueError(f"{where} must be a tensor, got {type(value).__name__}.")
+
+
+def _require_floating(where: str, value: Any) -> None:
+    if value is None:
+        return
+    _require_tensor(where, value)
+    if not value.dtype.is_floating:
+        raise ModelFnValueError(f"{where} must be of a floating dtype, got {value.dtype.name}.")
+
+
+def _examples(kind: str, receiver_tensors: Mapping[str, Any]) -> Any:
+    tensors = list(receiver_tensors.values())
+    if len(tensors) == 1 and tensors[0].dtype == tf.string:
+        return tensors[0]
+    found = ", ".join(f"{name} ({tensor.dtype.name})" for name, tensor in receiver_tensors.items())
+    raise ValueError(f"a {kind} signature takes one string tensor, serialised Examples; the receiver has {found}")
+
+
+def check_export_outputs(export_outputs: Any, owner: str) -> None:
+    """Check a spec's export_outputs.
+
+    Raises:
+        TypeError: not a dict of ExportOutputs.
+        ValueError: several outputs, none of which is named "serving_default".
+    """
+    if export_outputs is None:
+        return
+    where = f"{owner}(export_outputs=...)"
+    if not isinstance(export_outputs, Mapping):
+        raise ModelFnTypeError(
+            f"{where} must be a dict from name to ExportOutput, got {type(export_outputs).__name__}."
+        )
+    for name, output in export_outputs.items():
+        if not isinstance(output, ExportOutput):
+            raise ModelFnTypeError(
+                f"{where}: {name!r} must be a PredictOutput, ClassificationOutput or RegressionOutput of "
+                f"tpudata.estimator.export, got {type(output).__name__}."
+            )
+    if len(export_outputs) > 1 and DEFAULT_SIGNATURE not in export_outputs:
+        raise ModelFnValueError(
+            f"{where} has several outputs, {sorted(export_outputs)}: name the one that is served by default "
+            f"{DEFAULT_SIGNATURE!r}."
+        )
+
+
+def named_outputs(export_outputs: Mapping[str, ExportOutput] | None, predictions: Any) -> dict[str, ExportOutput]:
+    """Return the outputs to export by signature name: those of the spec, else its predictions; a lone one is the default, too."""
+    if not export_outputs:
+        return {DEFAULT_SIGNATURE: PredictOutput(predictions)}
+    named = dict(export_outputs)
+    if len(named) == 1:
+        named.setdefault(DEFAULT_SIGNATURE, *named.values())
+    return named

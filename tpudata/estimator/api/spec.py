@@ -1,0 +1,207 @@
+"""What a model_fn returns."""
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.estimator.api.errors import ModelFnTypeError, ModelFnValueError
+from tpudata.estimator.api.export_outputs import ExportOutput, check_export_outputs
+from tpudata.estimator.api.hook_lists import check_hooks
+from tpudata.estimator.api.mode_keys import MODES, ModeKeys
+from tpudata.tables import counted
+
+RESERVED_METRICS = ("loss", "global_step")
+
+
+def _check_common(spec: "TPUEstimatorSpec | EstimatorSpec") -> None:
+    owner = type(spec).__name__
+    if spec.mode not in MODES:
+        raise ModelFnValueError(f"{owner}(mode=...) must be one of {', '.join(MODES)}, got {spec.mode!r}.")
+    if spec.mode in (ModeKeys.TRAIN, ModeKeys.EVAL):
+        if spec.loss is None:
+            raise ModelFnValueError(f"{owner} has no loss: it is required in mode {spec.mode!r}.")
+        loss = tf.convert_to_tensor(spec.loss)
+        # A loss of shape [1] was accepted where models ran without a TPU.
+        if loss.shape.rank is not None and loss.shape.rank > 0 and loss.shape != [1]:
+            raise ModelFnValueError(
+                f"{owner}(loss=...) must be a scalar, got shape {loss.shape}: reduce it, e.g. by a mean."
+            )
+        if not loss.dtype.is_floating:
+            raise ModelFnTypeError(f"{owner}(loss=...) must be of a floating dtype, got {loss.dtype.name}.")
+    if spec.mode == ModeKeys.TRAIN and spec.train_op is None:
+        raise ModelFnValueError(f"{owner} has no train_op: it is required in mode {spec.mode!r}.")
+    if spec.mode == ModeKeys.TRAIN:
+        for item in tf.nest.flatten(spec.train_op, expand_composites=True):
+            if not hasattr(item, "device"):  # By which tf.group tells them.
+                raise ModelFnTypeError(f"{owner}(train_op=...) must be an operation or a tensor, got {item!r}.")
+    if spec.mode == ModeKeys.PREDICT and spec.predictions is None:
+        raise ModelFnValueError(f"{owner} has no predictions: they are required in mode {spec.mode!r}.")
+    if spec.mode == ModeKeys.PREDICT:
+        _require_dense(spec.predictions, f"{owner}(predictions=...)")
+        check_export_outputs(spec.export_outputs, owner)
+    for field in ("training_hooks", "evaluation_hooks", "prediction_hooks"):
+        object.__setattr__(spec, field, check_hooks(getattr(spec, field), f"{owner}({field}=...)"))
+
+
+@dataclasses.dataclass(frozen=True)
+class TPUEstimatorSpec:
+    """What a model_fn returns, on every device.
+
+    Attributes:
+        mode: a value of ModeKeys.
+        predictions: dict from name to tensor [batch, ...]; required in PREDICT.
+        loss: floating scalar; required in TRAIN and EVAL.
+        train_op: the operation (or tensor) that does one step and adds 1 to the global step; required in TRAIN.
+        eval_metrics: (metric_fn, tensors) with a list or tuple of tensors, given to metric_fn by position, or a dict,
+            given by keyword. metric_fn returns a dict from name to a (value, update_op) pair of v1 metrics or to a
+            Keras metric whose update_state was called.
+        export_outputs: dict from name to an output of `tpudata.estimator.export`, for export_saved_model: a signature each.
+            One of several must be named "serving_default". None: one signature, with the predictions.
+        scaffold_fn: returns a `tf.compat.v1.train.Scaffold`, or None: how variables get their first values, and what of them
+            checkpoints keep. It is called once in each train, evaluate and predict.
+        host_call: (host_fn, tensors) as in eval_metrics, for train and evaluate. host_fn is run on the host at each step, mostly to
+            write summaries: every operation that it makes and that does something is run, whether or not it is returned.
+        training_hooks, evaluation_hooks, prediction_hooks: `tf.compat.v1.train.SessionRunHook`s of a mode, after those of the call.
+
+    Raises:
+        TypeError: a value of another type.
+        ValueError: something required is missing, or eval_metrics, host_call or export_outputs is not as above.
+    """
+
+    mode: str
+    predictions: Mapping[str, Any] | None = None
+    loss: Any = None
+    train_op: Any = None
+    eval_metrics: tuple[Callable[..., Mapping[str, Any]], Sequence[Any] | Mapping[str, Any]] | None = None
+    export_outputs: Mapping[str, ExportOutput] | None = None
+    scaffold_fn: Callable[[], Any] | None = None
+    host_call: tuple[Callable[..., Any], Sequence[Any] | Mapping[str, Any]] | None = None
+    training_hooks: Sequence[Any] | None = None
+    evaluation_hooks: Sequence[Any] | None = None
+    prediction_hooks: Sequence[Any] | None = None
+
+    def __post_init__(self) -> None:
+        _check_common(self)
+        if self.scaffold_fn is not None and not callable(self.scaffold_fn):
+            raise ModelFnTypeError(
+                f"TPUEstimatorSpec(scaffold_fn=...) must be callable, got {type(self.scaffold_fn).__name__}."
+            )
+        if self.predictions is not None and not isinstance(self.predictions, Mapping):
+            raise ModelFnTypeError(
+                "TPUEstimatorSpec(predictions=...) must be a dict from name to tensor, got "
+                f"{type(self.predictions).__name__}."
+            )
+        if self.eval_metrics is not None:
+            _check_host_function("eval_metrics", "metric_fn", self.eval_metrics, is_used=self.mode == ModeKeys.EVAL)
+        if self.host_call is not None:
+            _check_host_function("host_call", "host_fn", self.host_call, is_used=self.mode != ModeKeys.PREDICT)
+
+
+@dataclasses.dataclass(frozen=True)
+class EstimatorSpec:
+    """What a model_fn of the plain Estimator returns; accepted where `use_tpu=False`.
+
+    Attributes:
+        mode: a value of ModeKeys.
+        predictions: a tensor [batch, ...] or a dict from name to such tensors; required in PREDICT.
+        loss: floating scalar; required in TRAIN and EVAL.
+        train_op: as in TPUEstimatorSpec.
+        eval_metric_ops: dict from name to a (value, update_op) pair or an updated Keras metric, made in model_fn.
+        export_outputs: as in TPUEstimatorSpec.
+        training_chief_hooks: hooks for training that come before those of the call.
+        training_hooks: as in TPUEstimatorSpec.
+        scaffold: a `tf.compat.v1.train.Scaffold`, as scaffold_fn returns it in TPUEstimatorSpec.
+        evaluation_hooks, prediction_hooks: as in TPUEstimatorSpec.
+
+    Raises:
+        TypeError: a value of another type.
+        ValueError: something required is missing.
+    """
+
+    mode: str
+    predictions: Any = None
+    loss: Any = None
+    train_op: Any = None
+    eval_metric_ops: Mapping[str, Any] | None = None
+    export_outputs: Mapping[str, ExportOutput] | None = None
+    training_chief_hooks: Sequence[Any] | None = None
+    training_hooks: Sequence[Any] | None = None
+    scaffold: Any = None
+    evaluation_hooks: Sequence[Any] | None = None
+    prediction_hooks: Sequence[Any] | None = None
+
+    def __post_init__(self) -> None:
+        _check_common(self)
+        object.__setattr__(
+            self,
+            "training_chief_hooks",
+            check_hooks(self.training_chief_hooks, "EstimatorSpec(training_chief_hooks=...)"),
+        )
+        if self.eval_metric_ops is not None:
+            check_metrics(self.eval_metric_ops, "EstimatorSpec(eval_metric_ops=...)")
+
+
+def _require_dense(tensors: Any, where: str) -> None:
+    named = (
+        tensors
+        if isinstance(tensors, Mapping)
+        else dict(enumerate(tensors if isinstance(tensors, list | tuple) else [tensors]))
+    )
+    for name, value in named.items():
+        for item in tf.nest.flatten(value):
+            if item is None or isinstance(item, tf.SparseTensor | tf.RaggedTensor):
+                raise ModelFnTypeError(f"{where}: {name!r} must be a dense tensor, got {type(item).__name__}.")
+
+
+def _check_host_function(field: str, function_name: str, pair: Any, *, is_used: bool) -> None:
+    owner = f"TPUEstimatorSpec({field}=...)"
+    allowed = f"({function_name}, tensors) with a callable and a list, tuple or dict of tensors"
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise ModelFnValueError(f"{owner} must be {allowed}, got {pair!r}.")
+    function, tensors = pair
+    if not callable(function):
+        raise ModelFnTypeError(f"{owner} must be {allowed}: {function!r} is not callable.")
+    if not isinstance(tensors, list | tuple | Mapping):
+        raise ModelFnTypeError(f"{owner} must be {allowed}: the second part is a {type(tensors).__name__}.")
+    if is_used:
+        _require_dense(tensors, owner)
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some builtins have none; the call itself will tell
+        return
+    try:
+        if isinstance(tensors, Mapping):
+            signature.bind(**tensors)
+        else:
+            signature.bind(*tensors)
+    except TypeError as error:
+        given = sorted(tensors) if isinstance(tensors, Mapping) else counted(len(tensors), "tensor")
+        raise ModelFnValueError(f"{owner}: {function_name}{signature} does not take {given}: {error}.") from None
+
+
+def check_metrics(metrics: Any, where: str) -> None:
+    """Check a dict of metrics.
+
+    Args:
+        metrics: from name to a (value, update_op) pair or a Keras metric.
+        where: what the dict came from, for the messages.
+
+    Raises:
+        TypeError: not a dict, or an entry that is neither a pair nor a metric.
+        ValueError: an entry has a name that evaluate uses itself.
+    """
+    if not isinstance(metrics, Mapping):
+        raise ModelFnTypeError(f"{where} must be a dict from name to metric, got {type(metrics).__name__}.")
+    for name, metric in metrics.items():
+        if name in RESERVED_METRICS:
+            raise ModelFnValueError(
+                f"{where} names a metric {name!r}: evaluate reports that itself, choose another name."
+            )
+        is_pair = isinstance(metric, tuple | list) and len(metric) == 2 and hasattr(metric[1], "device")
+        if not is_pair and not callable(getattr(metric, "result", None)):
+            raise ModelFnTypeError(
+                f"{where}: the metric {name!r} must be a (value, update_op) pair or a Keras metric, got {metric!r}."
+            )

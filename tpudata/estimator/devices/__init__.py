@@ -1,0 +1,1 @@
+"""TPUs and other devices: the replicas and hosts of a run."""

@@ -1,0 +1,196 @@
+"""The way to a TPU: find its address, connect within a time limit, and give a strategy for its cores.
+
+It is looked for in this order: a resolver or an address that is given, a name that is given, the environment variable TPU_NAME, and
+last the TPU of this machine. A name is looked up in a zone and project: those given, or else gcloud's.
+"""
+
+import configparser
+import contextlib
+import importlib.util
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import tensorflow as tf
+
+from tpudata.estimator.api.errors import TPUConnectionError
+from tpudata.estimator.devices.topology import Topology
+
+_log = logging.getLogger("tpudata")
+_T = TypeVar("_T")
+_LOCAL = "local"
+TIMEOUT = 300.0
+_PROBE_TIMEOUT = 10.0
+_NEEDED_FOR_NAMES = (("googleapiclient", "google-api-python-client"), ("oauth2client", "oauth2client"))
+
+
+@contextlib.contextmanager
+def tpu_system(
+    name: str | None = None, *, zone: str | None = None, project: str | None = None, timeout: float = TIMEOUT
+) -> Iterator[Any]:
+    """Connect to a TPU, initialise it, yield a `tf.distribute.TPUStrategy` for its cores, and shut it down afterwards.
+
+    Args:
+        name: its name, its address (grpc://HOST:PORT or HOST:PORT), or "local" for this machine's; None: the environment variable
+            TPU_NAME, or else this machine's.
+        zone, project: where a name is looked up; None: gcloud's.
+        timeout: seconds after which the search or the connection is given up.
+
+    Yields:
+        The strategy.
+
+    Raises:
+        TPUConnectionError: nothing answered; says what was tried.
+    """
+    resolver = find_tpu(name, zone, project, timeout)
+    strategy, is_new = connect(resolver, timeout)
+    try:
+        yield strategy
+    finally:
+        if is_new:  # Otherwise it is in use by who connected to it.
+            with _connecting:
+                _connected.pop(resolver.master(), None)
+            tf.tpu.experimental.shutdown_tpu_system(resolver)
+
+
+def tpu_topology(config: Any) -> Topology:
+    """Connect to the TPU that a RunConfig names.
+
+    Raises:
+        TPUConnectionError: nothing answered.
+    """
+    resolver = config.cluster or find_tpu(config.master or config.tpu_name, config.zone, config.project, TIMEOUT)
+    strategy, _ = connect(resolver, TIMEOUT)
+    hosts = resolver.get_tpu_system_metadata().num_hosts
+    return Topology(strategy, num_hosts=max(1, hosts), is_tpu=True)
+
+
+def find_tpu(name: str | None, zone: str | None, project: str | None, timeout: float) -> Any:
+    """Return the `TPUClusterResolver` of the TPU `name`; arguments as in `tpu_system`.
+
+    Raises:
+        TPUConnectionError: there is none, or it does not answer.
+    """
+    name = name or os.environ.get("TPU_NAME") or _LOCAL
+    if ":" in name and "://" not in name:  # No name has a colon.
+        name = f"grpc://{name}"
+    make = tf.distribute.cluster_resolver.TPUClusterResolver
+    if name == _LOCAL:
+        return make(tpu=_LOCAL)
+    if not name.startswith("grpc://"):
+        zone = zone or _gcloud("compute", "zone")
+        project = project or _gcloud("core", "project")
+    what = f"TPU {name!r} (zone {zone or 'unknown'}, project {project or 'unknown'})"
+    resolver, address = _within(timeout, what, lambda: _resolve(make, name, zone, project))
+    _probe(what, address)
+    return resolver
+
+
+def _resolve(make: Callable[..., Any], name: str, zone: str | None, project: str | None) -> tuple[Any, str]:
+    if not name.startswith("grpc://"):
+        missing = [package for module, package in _NEEDED_FOR_NAMES if importlib.util.find_spec(module) is None]
+        if missing:
+            packages = " and ".join(missing)
+            raise RuntimeError(
+                f"TensorFlow looks up names with {packages}. Give the address, or pip install {' '.join(missing)}."
+            )
+    resolver = make(tpu=name, zone=zone, project=project)
+    return resolver, resolver.master()
+
+
+def connect(resolver: Any, timeout: float) -> tuple[Any, bool]:
+    """Connect to a TPU and initialise it, unless this process has done so.
+
+    Returns:
+        Its `tf.distribute.TPUStrategy`, and whether it was connected to now.
+
+    Raises:
+        TPUConnectionError: it does not answer in time, or there is none.
+    """
+    address = resolver.master()
+    what = f"TPU at {address}" if address else "TPU of this machine (no master, tpu_name or TPU_NAME was given)"
+
+    def start() -> Any:
+        if address:
+            tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+        return tf.distribute.TPUStrategy(resolver)
+
+    with _connecting:
+        if address not in _connected:
+            _log.info("Connecting to the %s.", what)
+            _connected[address] = _within(timeout, what, start)
+            return _connected[address], True
+        return _connected[address], False
+
+
+# TensorFlow has one connection to a TPU in a process, and to initialise it again destroys all variables on it, whoever made them.
+_connected: dict[str, Any] = {}
+_connecting = threading.Lock()
+
+
+def _probe(what: str, address: str) -> None:
+    """Find out early whether anything listens: TensorFlow itself waits for a very long time."""
+    host, _, port = address.removeprefix("grpc://").rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE_TIMEOUT).close()
+    except (OSError, ValueError) as error:
+        raise TPUConnectionError(f"{what}: nothing answers at {address!r} ({error}). {_MEND}") from error
+
+
+_MEND = (
+    "Give the TPU by RunConfig(master='grpc://HOST:8470'), RunConfig(tpu_name=..., zone=..., project=...) or the environment "
+    "variable TPU_NAME, or run on a TPU VM; without a TPU pass use_tpu=False."
+)
+
+
+def _within(seconds: float, what: str, function: Callable[[], _T]) -> _T:
+    """Call `function` in a thread that is left behind where it takes longer: what hangs in TensorFlow cannot be stopped."""
+    results: list[_T] = []
+    errors: list[Exception] = []
+
+    def call() -> None:
+        try:
+            results.append(function())
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=call, name="tpudata-tpu", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if results:
+        return results[0]
+    if errors:
+        reason = str(errors[0]).splitlines()[0]
+        raise TPUConnectionError(f"{what}: {reason} {_MEND}") from errors[0]
+    raise TPUConnectionError(f"{what}: no answer within {seconds:g} seconds. {_MEND}")
+
+
+def _gcloud(section: str, key: str) -> str | None:
+    """Return a setting of the gcloud command: from the environment, or from its active configuration.
+
+    Raises:
+        TPUConnectionError: its file cannot be read.
+    """
+    given = os.environ.get(f"CLOUDSDK_{section}_{key}".upper())
+    if given:
+        return given
+    folder = Path(os.environ.get("CLOUDSDK_CONFIG") or Path.home() / ".config" / "gcloud")
+    active = folder / "active_config"
+    name = os.environ.get("CLOUDSDK_ACTIVE_CONFIG_NAME") or (
+        active.read_text().strip() if active.is_file() else "default"
+    )
+    settings = configparser.ConfigParser(interpolation=None)
+    path = folder / "configurations" / f"config_{name}"
+    try:
+        settings.read(path)
+    except (configparser.Error, UnicodeDecodeError) as error:
+        reason = str(error).splitlines()[0]
+        raise TPUConnectionError(
+            f"gcloud's configuration {path} cannot be read: {reason} Give the zone and the project of the TPU, or mend the file."
+        ) from error
+    return settings.get(section, key, fallback=None)

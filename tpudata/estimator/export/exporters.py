@@ -1,0 +1,245 @@
+"""Exporters: what train_and_evaluate exports after an evaluation."""
+
+import abc
+import inspect
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tpudata.estimator.export.serving_input import ServingInputReceiver
+
+if TYPE_CHECKING:
+    from tpudata.estimator.tpu_estimator import TPUEstimator
+
+_log = logging.getLogger("tpudata")
+_COMPARE_FN_ARGUMENTS = {"best_eval_result", "current_eval_result"}
+# Exports are named by the time in seconds; a folder of another name is none of them.
+_STAMP_LENGTH = 10
+
+ReceiverFn = Callable[[], ServingInputReceiver]
+
+
+class Exporter(abc.ABC):
+    """Exports a model that was just evaluated, or decides not to."""
+
+    @property
+    @abc.abstractmethod
+    def name(self) -> str:
+        """Name of its folder under `model_dir/export`, unlike those of the other exporters."""
+
+    @abc.abstractmethod
+    def export(
+        self,
+        estimator: "TPUEstimator",
+        export_path: str,
+        checkpoint_path: str,
+        eval_result: Mapping[str, Any],
+        is_the_final_export: bool,
+    ) -> Any:
+        """Export, or not.
+
+        Args:
+            estimator: what was trained.
+            export_path: the exporter's folder.
+            checkpoint_path: what was evaluated.
+            eval_result: what evaluate returned.
+            is_the_final_export: whether training has reached its max_steps.
+
+        Returns:
+            The path of the export, or None where there is none.
+        """
+
+
+class _SavedModelExporter(Exporter):
+    """What the three exporters have in common."""
+
+    def __init__(
+        self,
+        name: str,
+        serving_input_receiver_fn: ReceiverFn,
+        assets_extra: Mapping[str, str] | None,
+        as_text: bool,
+        exports_to_keep: int | None = None,
+    ) -> None:
+        if exports_to_keep is not None and exports_to_keep <= 0:
+            raise ValueError(
+                f"{type(self).__name__}(exports_to_keep=...) must be positive or None, got {exports_to_keep}."
+            )
+        self._name = name
+        self._serving_input_receiver_fn = serving_input_receiver_fn
+        self._assets_extra = assets_extra
+        self._as_text = as_text
+        self._exports_to_keep = exports_to_keep
+
+    @property
+    def name(self) -> str:
+        """Name of its folder under `model_dir/export`."""
+        return self._name
+
+    def _export(self, estimator: "TPUEstimator", export_path: str, checkpoint_path: str) -> bytes:
+        exported = estimator.export_saved_model(
+            export_path, self._serving_input_receiver_fn, self._assets_extra, self._as_text, checkpoint_path
+        )
+        if self._exports_to_keep is not None:
+            for stamp in _stamps(export_path)[: -self._exports_to_keep]:
+                tf.io.gfile.rmtree(tf.io.gfile.join(export_path, stamp))
+        return exported
+
+
+def _stamps(export_path: str) -> list[str]:
+    """Return the names of the exports in a folder, the oldest first."""
+    if not tf.io.gfile.isdir(export_path):
+        return []
+    names = (name.rstrip("/") for name in tf.io.gfile.listdir(export_path))
+    return sorted(name for name in names if len(name) == _STAMP_LENGTH and name.isdecimal())
+
+
+class LatestExporter(_SavedModelExporter):
+    """Exports after every evaluation and keeps the newest exports.
+
+    Args:
+        name: of the exporter, and of its folder under `model_dir/export`.
+        serving_input_receiver_fn, assets_extra, as_text: as in `TPUEstimator.export_saved_model`.
+        exports_to_keep: how many; None: all.
+
+    Raises:
+        ValueError: exports_to_keep is not positive.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        serving_input_receiver_fn: ReceiverFn,
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+        exports_to_keep: int | None = 5,
+    ) -> None:
+        super().__init__(name, serving_input_receiver_fn, assets_extra, as_text, exports_to_keep)
+
+    def export(
+        self,
+        estimator: "TPUEstimator",
+        export_path: str,
+        checkpoint_path: str,
+        eval_result: Mapping[str, Any],
+        is_the_final_export: bool,
+    ) -> bytes | None:
+        """Export the checkpoint and delete the oldest export beyond those to keep."""
+        del eval_result, is_the_final_export
+        return self._export(estimator, export_path, checkpoint_path)
+
+
+class FinalExporter(_SavedModelExporter):
+    """Exports once, when training has reached its max_steps.
+
+    Args:
+        name: of the exporter, and of its folder under `model_dir/export`.
+        serving_input_receiver_fn, assets_extra, as_text: as in `TPUEstimator.export_saved_model`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        serving_input_receiver_fn: ReceiverFn,
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+    ) -> None:
+        super().__init__(name, serving_input_receiver_fn, assets_extra, as_text)
+
+    def export(
+        self,
+        estimator: "TPUEstimator",
+        export_path: str,
+        checkpoint_path: str,
+        eval_result: Mapping[str, Any],
+        is_the_final_export: bool,
+    ) -> bytes | None:
+        """Export the checkpoint if it is the last one."""
+        del eval_result
+        return self._export(estimator, export_path, checkpoint_path) if is_the_final_export else None
+
+
+def _loss_smaller(best_eval_result: Mapping[str, Any], current_eval_result: Mapping[str, Any]) -> bool:
+    return bool(current_eval_result["loss"] < best_eval_result["loss"])
+
+
+class BestExporter(_SavedModelExporter):
+    """Exports a model that is better than all that were exported before, in earlier runs of the program, too.
+
+    Args:
+        name: of the exporter, and of its folder under `model_dir/export`.
+        serving_input_receiver_fn, assets_extra, as_text: as in `TPUEstimator.export_saved_model`.
+        event_file_pattern: where in model_dir the event files of earlier evaluations lie, in which the best result so far is
+            looked up where there are exports of it. For an evaluation with a name: "eval_NAME/*.tfevents.*". None: a new run
+            begins without a best result.
+        compare_fn: takes `best_eval_result` and `current_eval_result`, as evaluate returns them (but from event files only the
+            scalars), and tells whether the current one is better. By default the one with the lower loss is.
+        exports_to_keep: how many; None: all.
+
+    Raises:
+        ValueError: exports_to_keep is not positive, or compare_fn takes other arguments.
+    """
+
+    def __init__(
+        self,
+        name: str = "best_exporter",
+        serving_input_receiver_fn: ReceiverFn | None = None,
+        event_file_pattern: str | None = "eval/*.tfevents.*",
+        compare_fn: Callable[..., bool] = _loss_smaller,
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+        exports_to_keep: int | None = 5,
+    ) -> None:
+        if serving_input_receiver_fn is None:
+            raise ValueError("BestExporter needs a serving_input_receiver_fn.")
+        if not callable(compare_fn) or {*inspect.signature(compare_fn).parameters} != _COMPARE_FN_ARGUMENTS:
+            raise ValueError(
+                "BestExporter(compare_fn=...) must be a function of best_eval_result and current_eval_result, got "
+                f"{compare_fn!r}."
+            )
+        super().__init__(name, serving_input_receiver_fn, assets_extra, as_text, exports_to_keep)
+        self._event_file_pattern = event_file_pattern
+        self._compare_fn = compare_fn
+        self._model_dir: str | None = None
+        self._best: Mapping[str, Any] | None = None
+
+    def export(
+        self,
+        estimator: "TPUEstimator",
+        export_path: str,
+        checkpoint_path: str,
+        eval_result: Mapping[str, Any],
+        is_the_final_export: bool,
+    ) -> bytes | None:
+        """Export the checkpoint if it is the best so far."""
+        del is_the_final_export
+        if self._model_dir != estimator.model_dir:
+            self._model_dir = estimator.model_dir
+            self._best = self._recorded_best(eval_result["global_step"]) if _stamps(export_path) else None
+        if self._best is not None and not self._is_better(self._best, eval_result):
+            return None
+        self._best = eval_result
+        return self._export(estimator, export_path, checkpoint_path)
+
+    def _is_better(self, best: Mapping[str, Any], current: Mapping[str, Any]) -> bool:
+        return self._compare_fn(best_eval_result=best, current_eval_result=current)
+
+    def _recorded_best(self, step: int) -> Mapping[str, Any] | None:
+        """Return the best result in the event files, but that of `step`, which is the one to compare with it."""
+        if self._event_file_pattern is None:
+            return None
+        best: Mapping[str, Any] | None = None
+        for path in tf.io.gfile.glob(tf.io.gfile.join(self._model_dir, self._event_file_pattern)):
+            for record in tf.data.TFRecordDataset(path):
+                event = tf.compat.v1.Event.FromString(record.numpy())
+                result = {item.tag: item.simple_value for item in event.summary.value if item.HasField("simple_value")}
+                if not result or event.step == step:
+                    continue
+                result["global_step"] = event.step
+                if best is None or self._is_better(best, result):
+                    best = result
+        if best is not None:
+            _log.info("The best result so far: %s.", best)
+        return best

@@ -1,0 +1,197 @@
+"""Export: the predicting model as a SavedModel, for TensorFlow Serving, `tf.saved_model.load` and other tools.
+
+The graph is built anew, by model_fn in PREDICT mode on the inputs of a serving_input_receiver_fn, and gets its values from a
+checkpoint. It is a v1 SavedModel, as the original wrote: a graph with signatures and variables by their names, tagged "serve".
+"""
+
+import contextlib
+import copy
+import logging
+import os
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.errors import StorageError
+from tpudata.estimator.api.errors import CheckpointError, ModelFnTypeError, ModelFnValueError, reason
+from tpudata.estimator.api.export_outputs import DEFAULT_SIGNATURE, named_outputs
+from tpudata.estimator.api.mode_keys import ModeKeys
+from tpudata.estimator.api.spec import EstimatorSpec, TPUEstimatorSpec
+from tpudata.estimator.export.serving_input import ServingInputReceiver
+from tpudata.estimator.feeding.signature import call_model_fn
+from tpudata.estimator.graph.graph_walk import needed_operations
+from tpudata.estimator.graph.keras_state import fresh_keras_state
+from tpudata.estimator.hooks.scaffold import restore_with, scaffold_of
+from tpudata.estimator.loops.runtime import Runtime
+from tpudata.estimator.state.checkpoints import Checkpoint, latest
+
+v1 = tf.compat.v1
+_log = logging.getLogger("tpudata")
+# Where TensorFlow Serving expects files that the model itself does not read.
+_EXTRA_ASSETS = "assets.extra"
+
+
+def export_saved_model(
+    runtime: Runtime,
+    export_dir_base: Any,
+    serving_input_receiver_fn: Any,
+    assets_extra: Mapping[str, str] | None,
+    as_text: bool,
+    checkpoint_path: str | None,
+) -> bytes:
+    """Export as `TPUEstimator.export_saved_model` says."""
+    if not callable(serving_input_receiver_fn):
+        raise ValueError(
+            "export_saved_model(serving_input_receiver_fn=...) must be a function that returns a ServingInputReceiver, got "
+            f"{type(serving_input_receiver_fn).__name__}."
+        )
+    checkpoint = _checkpoint(runtime, checkpoint_path)
+    target, temporary = _folders(tf.compat.as_str_any(tf.compat.path_to_str(export_dir_base)))
+    with tf.Graph().as_default():
+        signatures, scaffold = _build(runtime, serving_input_receiver_fn)
+        # The files must not depend on what devices are here, nor must TensorFlow's own be taken from the training.
+        with v1.Session(config=v1.ConfigProto(device_count={"GPU": 0})) as session:
+            _restore(session, checkpoint, signatures, scaffold.saver)
+            try:
+                main_op = scaffold.local_init_op or v1.train.Scaffold.default_local_init_op()
+                _write(session, temporary, signatures, main_op, as_text, assets_extra or {})
+                tf.io.gfile.rename(temporary, target)
+            except tf.errors.OpError as error:
+                _remove(temporary)
+                raise StorageError(f"export_saved_model: {target} could not be written: {reason(error)}.") from error
+            except BaseException:
+                _remove(temporary)
+                raise
+    _log.info("Exported %s to %s, signatures %s.", checkpoint.prefix, target, sorted(signatures))
+    return target.encode()
+
+
+def _remove(temporary: str) -> None:
+    # Where nothing could be written, there is nothing to remove either, and the first error is the one to tell.
+    with contextlib.suppress(tf.errors.OpError):
+        if tf.io.gfile.exists(temporary):
+            tf.io.gfile.rmtree(temporary)
+
+
+def _checkpoint(runtime: Runtime, checkpoint_path: str | None) -> Checkpoint:
+    if checkpoint_path is not None:
+        return Checkpoint.open(str(checkpoint_path))
+    newest = latest(runtime.model_dir)
+    if newest is None:
+        raise CheckpointError(
+            f"export_saved_model: there is no checkpoint in {runtime.model_dir}. Train first, or give checkpoint_path."
+        )
+    return newest
+
+
+def _folders(base: str) -> tuple[str, str]:
+    """Return the folder of a new export and the one that it is written in: seconds since 1970, which tell the newest."""
+    stamp = int(time.time())
+    while True:
+        target, temporary = (tf.io.gfile.join(base, name) for name in (str(stamp), f"temp-{stamp}"))
+        if not tf.io.gfile.exists(target) and not tf.io.gfile.exists(temporary):
+            return target, temporary
+        stamp += 1
+
+
+def _build(runtime: Runtime, serving_input_receiver_fn: Any) -> tuple[dict[str, Any], Any]:
+    """Build the graph to export in the default graph; returns its `SignatureDef`s by name, and the model's scaffold."""
+    seed = runtime.config.tf_random_seed
+    v1.train.get_or_create_global_step()
+    v1.set_random_seed(seed)
+    receiver = serving_input_receiver_fn()
+    if not isinstance(receiver, ServingInputReceiver):
+        raise TypeError(
+            "serving_input_receiver_fn must return a ServingInputReceiver or a TensorServingInputReceiver, got "
+            f"{type(receiver).__name__}."
+        )
+    params = {**copy.deepcopy(dict(runtime.params)), "use_tpu": False}
+    call = tf.autograph.experimental.do_not_convert(call_model_fn)
+    with fresh_keras_state(seed):
+        spec = call(runtime.model_fn, receiver.features, None, ModeKeys.PREDICT, params, runtime.config)
+    if not isinstance(spec, TPUEstimatorSpec | EstimatorSpec):
+        raise ModelFnTypeError(
+            f"model_fn must return a TPUEstimatorSpec or an EstimatorSpec, got {type(spec).__name__}."
+        )
+    return _signatures(receiver, spec), scaffold_of(spec)
+
+
+def _signatures(receiver: ServingInputReceiver, spec: Any) -> dict[str, Any]:
+    inputs = {"": receiver.receiver_tensors}
+    inputs |= {f"{name}:": tensors for name, tensors in (receiver.receiver_tensors_alternatives or {}).items()}
+    signatures, left_out = {}, []
+    for prefix, tensors in inputs.items():
+        for name, output in named_outputs(spec.export_outputs, spec.predictions).items():
+            try:
+                signature = output.as_signature_def(tensors)
+                _require_fed(signature, tensors)
+            except ValueError as error:
+                left_out.append(f"{prefix}{name}: {error}")
+            else:
+                signatures[f"{prefix}{name}"] = signature
+    if not signatures:
+        raise ModelFnValueError(
+            f"export_saved_model: no signature can be served; {'; '.join(left_out)}. Give export_outputs a PredictOutput, or "
+            "use another serving_input_receiver_fn."
+        )
+    if left_out:
+        _log.warning("Signatures left out of the export: %s.", "; ".join(left_out))
+    if DEFAULT_SIGNATURE not in signatures:
+        _log.warning(
+            "The export has no signature %r: who calls it must name one of %s.", DEFAULT_SIGNATURE, [*signatures]
+        )
+    return signatures
+
+
+def _require_fed(signature: Any, inputs: Mapping[str, Any]) -> None:
+    fed = {tensor.name for tensor in tf.nest.flatten(dict(inputs), expand_composites=True)}
+    for operation in _needed(signature.outputs.values(), fed):
+        if operation.type == "Placeholder" and operation.outputs[0].name not in fed:
+            raise ValueError(f"its outputs need the placeholder {operation.name!r}, which is none of its inputs")
+
+
+def _needed(outputs: Iterable[Any], fed: Iterable[str] = ()) -> set[Any]:
+    """Return the operations of the default graph that the outputs (`TensorInfo`s) need, up to the tensors that are fed."""
+    graph, fed = v1.get_default_graph(), frozenset(fed)
+    found = (graph.get_tensor_by_name(info.name) for info in outputs)
+    return needed_operations((tensor.op for tensor in found if tensor.name not in fed), fed)
+
+
+def _restore(session: Any, checkpoint: Checkpoint, signatures: Mapping[str, Any], saver: Any) -> None:
+    """Give the variables the checkpoint's values; those that it lacks, and no signature needs, their first ones.
+
+    A scaffold's saver gives them in our place.
+    """
+    if saver is not None:
+        session.run(v1.global_variables_initializer())
+        restore_with(saver, session, checkpoint)
+        return
+    variables = {variable.op.name: variable for variable in v1.global_variables()}
+    needed = _needed(info for signature in signatures.values() for info in signature.outputs.values())
+    known = checkpoint.reader().get_variable_to_shape_map()
+    wanted = {name: item for name, item in variables.items() if item.op in needed or name in known}
+    values = checkpoint.read(wanted)
+    feeds = {variables[name].initial_value: value for name, value in values.items()}
+    session.run([variable.initializer for variable in variables.values()], feeds)
+
+
+def _write(
+    session: Any, folder: str, signatures: Any, main_op: Any, as_text: bool, assets_extra: Mapping[str, str]
+) -> None:
+    builder = v1.saved_model.Builder(folder)
+    builder.add_meta_graph_and_variables(
+        session,
+        [tf.saved_model.SERVING],
+        signature_def_map=signatures,
+        assets_collection=v1.get_collection(v1.GraphKeys.ASSET_FILEPATHS),
+        clear_devices=True,
+        main_op=main_op,
+        strip_default_attrs=True,
+    )
+    builder.save(as_text)
+    for name, source in assets_extra.items():
+        path = tf.io.gfile.join(folder, _EXTRA_ASSETS, name)
+        tf.io.gfile.makedirs(os.path.dirname(path))  # noqa: PTH120  (it may be gs://)
+        tf.io.gfile.copy(str(source), path)

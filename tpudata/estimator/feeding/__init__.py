@@ -1,0 +1,1 @@
+"""Batches from input_fn to the replicas."""

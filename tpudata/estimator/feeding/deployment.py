@@ -1,0 +1,206 @@
+"""How often input_fn is called, for which replicas, and which batch size it sees."""
+
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.estimator.api.config import InputPipelineConfig, TPUConfig
+from tpudata.estimator.api.errors import BatchSizeError
+from tpudata.estimator.api.mode_keys import ModeKeys
+from tpudata.estimator.devices.topology import Topology
+
+_BATCH_SIZE_NAMES = {
+    ModeKeys.TRAIN: "train_batch_size",
+    ModeKeys.EVAL: "eval_batch_size",
+    ModeKeys.PREDICT: "predict_batch_size",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """One call of input_fn.
+
+    Attributes:
+        index: its number, from 0.
+        total: how many there are, on all hosts.
+        host: the host that it is for, from 0.
+        replicas: how many replicas its data feeds; a batch may be split over them.
+    """
+
+    index: int
+    total: int
+    host: int
+    replicas: int
+
+    def input_context(self, batches: int) -> Any:
+        """Return the `tf.distribute.InputContext` of this call, whose dataset gives `batches` batches per step."""
+        return tf.distribute.InputContext(self.total, self.index, self.total * batches)
+
+
+class TPUContext:
+    """What `params["context"]` tells input_fn and model_fn, where batches are split over replicas.
+
+    Args:
+        topology: the replicas and hosts.
+        call: the call of input_fn that it is for; None in model_fn.
+    """
+
+    def __init__(self, topology: Topology, call: Call | None = None) -> None:
+        self._topology = topology
+        self._call = call
+
+    def __deepcopy__(self, memo: Any) -> "TPUContext":
+        return self  # Programs copy their params.
+
+    @property
+    def num_hosts(self) -> int:
+        """Hosts that feed the replicas."""
+        return self._topology.num_hosts
+
+    @property
+    def num_replicas(self) -> int:
+        """Replicas of the model, on all hosts."""
+        return self._topology.num_replicas
+
+    @property
+    def num_of_replicas_per_host(self) -> int:
+        """Replicas of the model that one host feeds."""
+        return self._topology.replicas_per_host
+
+    @property
+    def current_host(self) -> int:
+        """The number of the host that this call of input_fn is for, from 0.
+
+        Raises:
+            RuntimeError: in model_fn, which is traced for all of them.
+        """
+        return self._in_input_fn("current_host").host
+
+    def current_input_fn_deployment(self) -> tuple[str, int, int, int]:
+        """Return the host's device, the number of this call of input_fn, the number of calls, and the replicas that it feeds.
+
+        Raises:
+            RuntimeError: in model_fn, which is traced for all of them.
+        """
+        call = self._in_input_fn("current_input_fn_deployment()")
+        job = "worker" if self._topology.is_tpu else "localhost"
+        return f"/job:{job}/replica:0/task:{call.host}/device:CPU:0", call.index, call.total, call.replicas
+
+    def _in_input_fn(self, what: str) -> Call:
+        if self._call is None:
+            raise RuntimeError(
+                f"params['context'].{what} is for input_fn: model_fn is traced once for all replicas. num_hosts and "
+                "num_replicas are known there."
+            )
+        return self._call
+
+
+def check_batch_size(mode: str, topology: Topology, config: TPUConfig, size: int | None) -> None:
+    """Check that a mode's global batch size can be split over the replicas.
+
+    Raises:
+        BatchSizeError: it is None, or no multiple of their number.
+    """
+    replicas, name = topology.num_replicas, _BATCH_SIZE_NAMES[mode]
+    if size is None:
+        raise BatchSizeError(
+            f"TPUEstimator({name}=None): on {replicas} replicas it must be given, as a multiple of {replicas}."
+        )
+    if _pipeline(mode, config) is not InputPipelineConfig.BROADCAST and size % replicas:
+        raise BatchSizeError(
+            f"TPUEstimator({name}={size}) cannot be split over {replicas} replicas: it must be a multiple of {replicas}, or "
+            "per_host_input_for_training BROADCAST, which gives each replica the whole batch."
+        )
+
+
+def _pipeline(mode: str, config: TPUConfig) -> InputPipelineConfig:
+    pipeline = config.per_host_input_for_training
+    assert isinstance(pipeline, InputPipelineConfig)
+    if mode != ModeKeys.TRAIN:
+        if config.eval_training_input_configuration is InputPipelineConfig.SLICED:
+            return InputPipelineConfig.SLICED
+        if pipeline is InputPipelineConfig.PER_SHARD_V1:
+            return InputPipelineConfig.PER_HOST_V1
+    return pipeline
+
+
+@dataclasses.dataclass(frozen=True)
+class Deployment:
+    """How one mode is fed.
+
+    Attributes:
+        mode: a value of ModeKeys.
+        topology: the replicas and hosts.
+        config: its num_shards and its input modes.
+        global_batch_size: rows of a step, or None.
+
+    Raises:
+        ValueError: num_shards is not the number of replicas; the batch size is None, or cannot be split; or an input mode that is
+            not for this mode.
+    """
+
+    mode: str
+    topology: Topology
+    config: TPUConfig
+    global_batch_size: int | None
+
+    def __post_init__(self) -> None:
+        replicas = self.topology.num_replicas
+        if not self.topology.is_sharded:
+            return
+        if self.config.num_shards is not None and self.config.num_shards != replicas:
+            raise ValueError(
+                f"TPUConfig(num_shards={self.config.num_shards}), but the TPU system has {replicas} replicas: leave num_shards "
+                "out, or name the TPU that has as many."
+            )
+        check_batch_size(self.mode, self.topology, self.config, self.global_batch_size)
+        if self.pipeline is InputPipelineConfig.SLICED and self.mode == ModeKeys.TRAIN:
+            raise ValueError(
+                "TPUConfig(per_host_input_for_training=SLICED) is for evaluation and prediction: use PER_HOST_V1 or PER_HOST_V2, "
+                "and eval_training_input_configuration=SLICED."
+            )
+
+    @property
+    def pipeline(self) -> InputPipelineConfig:
+        """The input mode that holds for this mode."""
+        return _pipeline(self.mode, self.config)
+
+    @property
+    def batch_size(self) -> int | None:
+        """`params["batch_size"]` in input_fn: rows of one element of its dataset."""
+        size = self.global_batch_size
+        if size is None or not self.topology.is_sharded:
+            return size
+        if self.pipeline in (InputPipelineConfig.BROADCAST, InputPipelineConfig.SLICED):
+            return size
+        if self.pipeline is InputPipelineConfig.PER_HOST_V1:
+            return size // self.topology.num_hosts
+        return size // self.topology.num_replicas
+
+    @property
+    def model_batch_size(self) -> int | None:
+        """`params["batch_size"]` in model_fn: rows that one replica sees."""
+        size = self.global_batch_size
+        if size is None or not self.topology.is_sharded or self.pipeline is InputPipelineConfig.BROADCAST:
+            return size
+        return size // self.topology.num_replicas
+
+    def calls(self) -> list[Call]:
+        """Return the calls of input_fn for all hosts, in the order of the replicas that they feed."""
+        hosts, per_host, replicas = (
+            self.topology.num_hosts,
+            self.topology.replicas_per_host,
+            self.topology.num_replicas,
+        )
+        if self.pipeline in (InputPipelineConfig.BROADCAST, InputPipelineConfig.SLICED):
+            return [Call(0, 1, 0, replicas)]
+        if self.pipeline is InputPipelineConfig.PER_SHARD_V1:
+            return [Call(i, replicas, i // per_host, 1) for i in range(replicas)]
+        return [Call(host, hosts, host, per_host) for host in range(hosts)]
+
+    def params(self, call: Call | None) -> dict[str, Any]:
+        """Return what the estimator adds to the params of input_fn, or of model_fn where `call` is None."""
+        size = self.model_batch_size if call is None else self.batch_size
+        sizes = {} if size is None else {"batch_size": size}
+        return {**sizes, "context": TPUContext(self.topology, call)} if self.topology.is_sharded else sizes

@@ -1,0 +1,165 @@
+"""What input_fn and model_fn take, and what input_fn gives."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.estimator.api.errors import ModelFnTypeError, ModelFnValueError
+from tpudata.estimator.feeding.input_tensors import are_tensors, dataset_of_tensors
+from tpudata.tables import counted
+
+_MODEL_FN_ARGUMENTS = ("features", "labels", "mode", "params", "config")
+
+
+def _argument_names(function: Callable[..., Any]) -> tuple[str, ...]:
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return tuple(name for name, item in inspect.signature(function).parameters.items() if item.kind in kinds)
+
+
+def check_model_fn(model_fn: Any) -> None:
+    """Check that model_fn can be called by an estimator.
+
+    Raises:
+        ModelFnTypeError: not callable.
+        ModelFnValueError: it does not take `features`, or takes an argument that nobody fills.
+    """
+    if not callable(model_fn):
+        raise ModelFnTypeError(f"model_fn must be callable, got {type(model_fn).__name__}.")
+    names = _argument_names(model_fn)
+    if "features" not in names:
+        raise ModelFnValueError(f"model_fn must take an argument named features, got {names}.")
+    defaults = inspect.signature(model_fn).parameters
+    unknown = [
+        name for name in names if name not in _MODEL_FN_ARGUMENTS and defaults[name].default is inspect.Parameter.empty
+    ]
+    if unknown:
+        raise ModelFnValueError(f"model_fn takes the unknown arguments {unknown}: allowed are {_MODEL_FN_ARGUMENTS}.")
+
+
+def call_model_fn(
+    model_fn: Callable[..., Any], features: Any, labels: Any, mode: str, params: Mapping[str, Any], config: Any
+) -> Any:
+    """Call model_fn with those of its arguments that it names.
+
+    Raises:
+        ModelFnValueError: there are labels, but model_fn takes none.
+    """
+    names = _argument_names(model_fn)
+    given: dict[str, Any] = {"mode": mode, "params": dict(params), "config": config, "labels": labels}
+    if labels is not None and "labels" not in names:
+        raise ModelFnValueError(
+            "input_fn returned labels, but model_fn takes no argument named labels. Return the features alone, or add "
+            "the argument."
+        )
+    return model_fn(features=features, **{name: value for name, value in given.items() if name in names})
+
+
+def call_input_fn(
+    input_fn: Any,
+    mode: str,
+    params: Mapping[str, Any],
+    config: Any,
+    input_context: Any,
+    start_step: int = 0,
+    *,
+    datasets_alone: bool = False,
+) -> Any:
+    """Call input_fn and check its result.
+
+    Args:
+        input_fn: takes `params`, and any of `config`, `mode`, `input_context` (a `tf.distribute.InputContext`) and `start_step`.
+        mode: a value of ModeKeys.
+        params: goes in as a copy.
+        config: the RunConfig.
+        input_context: tells which of several calls this is.
+        start_step: how many steps are done already.
+        datasets_alone: whether tensors are refused.
+
+    Returns:
+        The `tf.data.Dataset` that input_fn returned, or one of the tensors that it returned.
+
+    Raises:
+        TypeError: input_fn is not callable or returned something else.
+        ValueError: input_fn does not take `params`, or its elements are neither features nor (features, labels).
+    """
+    if not callable(input_fn):
+        raise TypeError(f"input_fn must be callable, got {type(input_fn).__name__}.")
+    names = _argument_names(input_fn)
+    if "params" not in names:
+        raise ValueError(f"input_fn must take an argument named params, got {names}: it holds the batch_size.")
+    given = {"config": config, "mode": mode, "input_context": input_context, "start_step": start_step}
+    given = {name: value for name, value in given.items() if name in names}
+
+    def call() -> Any:
+        return input_fn(params=dict(params), **given)
+
+    dataset = _called(call)
+    if not datasets_alone and (dataset is None or are_tensors(dataset)):
+        dataset = dataset_of_tensors(call, config.tf_random_seed)
+    if not isinstance(dataset, tf.data.Dataset):
+        mend = " PER_HOST_V2 takes no tensors: return the dataset itself." if datasets_alone else ""
+        raise TypeError(
+            f"input_fn must return a tf.data.Dataset of features or of (features, labels), got {type(dataset).__name__}.{mend}"
+        )
+    for path, spec in leaves(split_element(dataset.element_spec)):
+        if not isinstance(spec, tf.TensorSpec):
+            raise TypeError(f"input_fn: {path} is a {type(spec).__name__}; only dense tensors are taken: densify it.")
+        if spec.shape.rank is None:
+            raise ValueError(
+                f"input_fn: {path} has an unknown shape. Give it one in the dataset's map with set_shape or reshape."
+            )
+    return dataset
+
+
+def _called(call: Callable[[], Any]) -> Any:
+    """Return what input_fn gives; None where it uses what works in a graph alone."""
+    try:
+        return call()
+    except RuntimeError as error:
+        # So say make_initializable_iterator, placeholders and the queues of tf.compat.v1.train.
+        if "eager" in str(error):
+            return None
+        raise
+
+
+def split_element(element: Any) -> tuple[Any, Any]:
+    """Split a dataset's element into (features, labels); a named tuple or anything but a tuple is all features.
+
+    Raises:
+        ValueError: a tuple that has not two parts.
+    """
+    if isinstance(element, tuple) and not hasattr(element, "_fields"):
+        if len(element) != 2:
+            raise ValueError(
+                f"input_fn: an element must be features or (features, labels), got {counted(len(element), 'part')}."
+            )
+        return element
+    return element, None
+
+
+def row_weights(features: Any) -> Any:
+    """Return features["weights"] where they are floats [batch], 0 for padding; else None: another thing of that name."""
+    weights = features.get("weights") if isinstance(features, Mapping) else None
+    return weights if weights is not None and weights.dtype.is_floating and weights.shape.rank == 1 else None
+
+
+def leaves(element: tuple[Any, Any]) -> list[tuple[str, Any]]:
+    """Return the (path, leaf) pairs of (features, labels), with paths such as "features['image']"."""
+    found: list[tuple[str, Any]] = []
+
+    def walk(path: str, value: Any) -> None:
+        if isinstance(value, Mapping):
+            for key, item in value.items():
+                walk(f"{path}[{key!r}]", item)
+        elif isinstance(value, tuple | list):
+            fields = getattr(value, "_fields", range(len(value)))
+            for field, item in zip(fields, value, strict=True):
+                walk(f"{path}[{field!r}]", item)
+        elif value is not None:
+            found.append((path, value))
+
+    walk("features", element[0])
+    walk("labels", element[1])
+    return found

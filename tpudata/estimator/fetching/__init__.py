@@ -1,0 +1,1 @@
+"""Values of the scratch graph, computed on real data and variables."""

@@ -1,0 +1,208 @@
+"""Where and when the values are computed that hooks and summaries ask for.
+
+They ask for tensors of the scratch graph, in which a run's hooks live. What depends on the batch, or is drawn at random, must come
+from the step itself. What variables alone give is computed on the host ahead of the step. Operations that hooks added, and those
+that make summaries of values, run on the host in any case: after the step, if they take what the step gives.
+"""
+
+import dataclasses
+import enum
+import re
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.estimator.api.errors import ModelFnValueError
+from tpudata.estimator.state.variables import Blueprint
+
+_SUMMARIES = ("ScalarSummary", "HistogramSummary", "ImageSummary", "AudioSummary", "TensorSummary", "TensorSummaryV2")
+_HANDLES = (tf.resource, tf.variant)
+
+
+class When(enum.Enum):
+    """When an operation's results are computed, seen from the step."""
+
+    BEFORE = "on the host, ahead of the step"
+    STEP = "in the step"
+    AFTER = "on the host, after the step"
+
+
+class Timing:
+    """Tells when an operation of a scratch graph is computed.
+
+    Args:
+        blueprint: of the scratch graph, to which no hook has added anything yet.
+    """
+
+    def __init__(self, blueprint: Blueprint) -> None:
+        self._graph = blueprint.graph
+        self._inputs = {item.op.name for item in tf.nest.flatten(blueprint.arguments) if item is not None}
+        self._model = {operation.name for operation in self._graph.get_operations()}
+        self._found: dict[str, When] = {}
+
+    def is_models(self, operation: Any) -> bool:
+        """Whether model_fn made it, rather than a hook."""
+        return operation.name in self._model
+
+    def of(self, operation: Any) -> When:
+        """Return when it is computed."""
+        if operation.name not in self._found:
+            for item in self._graph.get_operations():  # Inputs come before what takes them.
+                if item.name not in self._found:
+                    self._found[item.name] = self._when(item)
+        return self._found[operation.name]
+
+    def _when(self, operation: Any) -> When:
+        if operation.name in self._inputs:
+            return When.STEP
+        inputs = {self._found.get(tensor.op.name, When.STEP) for tensor in operation.inputs}
+        if operation.type == "NoOp":  # tf.group: it is what it waits for.
+            inputs |= {self._found.get(item.name, When.STEP) for item in operation.control_inputs}
+        if not self.is_models(operation) or operation.type in _SUMMARIES or When.AFTER in inputs:
+            return When.AFTER if inputs & {When.STEP, When.AFTER} else When.BEFORE
+        if When.STEP in inputs or operation.type == "Placeholder":
+            return When.STEP
+        if operation.type == "VarHandleOp":
+            return When.BEFORE
+        if operation.type == "ReadVariableOp":
+            # One that waits for something reads what an update of this step has left.
+            waits = any(self._found.get(item.name) is When.STEP for item in operation.control_inputs)
+            return When.STEP if waits else When.BEFORE
+        return When.STEP if operation.op_def.is_stateful else When.BEFORE
+
+
+@dataclasses.dataclass(frozen=True)
+class FetchPlan:
+    """What must be computed for some tensors and operations, and when.
+
+    Attributes:
+        before: tensors computed ahead of the step.
+        before_operations: operations run there.
+        step: tensors that the step gives.
+        step_operations: operations of the model that run with it.
+        after: tensors computed after it, from those of `before` and `step`.
+        after_operations: operations run there.
+    """
+
+    before: tuple[Any, ...]
+    before_operations: tuple[Any, ...]
+    step: tuple[Any, ...]
+    step_operations: tuple[Any, ...]
+    after: tuple[Any, ...]
+    after_operations: tuple[Any, ...]
+
+
+def plan(elements: Iterable[Any], timing: Timing, fed: frozenset[str] = frozenset()) -> FetchPlan:
+    """Plan how to compute tensors and operations of the scratch graph.
+
+    Args:
+        elements: the tensors and operations.
+        timing: of the graph.
+        fed: names of tensors whose values hooks give.
+    """
+    elements = list(elements)
+    tensors: dict[When, dict[str, Any]] = {when: {} for when in When}
+    operations: dict[When, dict[str, Any]] = {when: {} for when in When}
+    for element in elements:
+        is_tensor = isinstance(element, tf.Tensor)
+        when = timing.of(element.op if is_tensor else element)
+        (tensors if is_tensor else operations)[when][element.name] = element
+    todo = [tensor.op for tensor in tensors[When.AFTER].values()] + list(operations[When.AFTER].values())
+    seen = {operation.name for operation in todo}
+    while todo:
+        for tensor in todo.pop().inputs:
+            when = timing.of(tensor.op)
+            if tensor.name in fed:
+                continue
+            is_part = when is When.AFTER or tensor.dtype in _HANDLES or tensor.op.type == "Const"
+            if not is_part:
+                tensors[when][tensor.name] = tensor
+            elif tensor.op.name not in seen:
+                seen.add(tensor.op.name)
+                todo.append(tensor.op)
+    return FetchPlan(
+        tuple(tensors[When.BEFORE].values()),
+        tuple(operations[When.BEFORE].values()),
+        tuple(tensors[When.STEP].values()),
+        tuple(operations[When.STEP].values()),
+        tuple(tensors[When.AFTER].values()),
+        tuple(operations[When.AFTER].values()),
+    )
+
+
+class Counterparts:
+    """Finds tensors and operations of the scratch graph in a later trace of the same function.
+
+    Names do not tell for certain: a graph numbers equal ones, and another trace may find some taken. What stays is the name without
+    its numbers, the kind of operation, and how many such were made before it.
+
+    Args:
+        blueprint: of the scratch graph.
+        names: of the tensors.
+        operations: names of the operations.
+    """
+
+    def __init__(self, blueprint: Blueprint, names: Iterable[str], operations: Iterable[str] = ()) -> None:
+        self._arguments = [item.name for item in tf.nest.flatten(blueprint.arguments) if item is not None]
+        self._wanted = [blueprint.graph.get_tensor_by_name(name) for name in names]
+        places = _places(blueprint.graph.get_operations())
+        self._places = [
+            None if tensor.name in self._arguments else (places[tensor.op.name], tensor.value_index)
+            for tensor in self._wanted
+        ]
+        self._operations = {name: places[name] for name in operations}
+
+    def find(self, operations: Iterable[Any], arguments: Any) -> list[Any]:
+        """Return the tensors among the outputs of `operations`, or among `arguments`.
+
+        Raises:
+            ModelFnValueError: one is not there.
+        """
+        made = {place: operation for operation, place in _placed(operations)}
+        given = dict(
+            zip(self._arguments, [item for item in tf.nest.flatten(arguments) if item is not None], strict=True)
+        )
+        return [
+            given[tensor.name] if place is None else self._output(made.get(place[0]), place[1], tensor)
+            for tensor, place in zip(self._wanted, self._places, strict=True)
+        ]
+
+    def find_operations(self, operations: Iterable[Any]) -> list[Any]:
+        """Return the operations among `operations`.
+
+        Raises:
+            ModelFnValueError: one is not there.
+        """
+        made = {place: operation for operation, place in _placed(operations)}
+        for name, place in self._operations.items():
+            if place not in made:
+                raise _not_found(name)
+        return [made[place] for place in self._operations.values()]
+
+    def _output(self, operation: Any, index: int, wanted: Any) -> Any:
+        found = None if operation is None else operation.outputs[index]
+        if found is None or found.dtype != wanted.dtype or not found.shape.is_compatible_with(wanted.shape):
+            raise _not_found(wanted.name)
+        return found
+
+
+def _not_found(name: str) -> ModelFnValueError:
+    return ModelFnValueError(
+        f"A hook or a summary takes {name!r}, which cannot be found in the step as it is run. Let it take "
+        "tf.identity(tensor, name=...), or run tf.group(operation, name=...), made in model_fn outside of the optimizer, with a "
+        "name that nothing else has."
+    )
+
+
+def _placed(operations: Iterable[Any]) -> Iterable[tuple[Any, tuple[str, str, int]]]:
+    counts: Counter[tuple[str, str]] = Counter()
+    for operation in operations:
+        key = operation.type, re.sub(r"_\d+(?=/|$)", "", operation.name)
+        counts[key] += 1
+        yield operation, (*key, counts[key])
+
+
+def _places(operations: Iterable[Any]) -> dict[str, tuple[str, str, int]]:
+    return {operation.name: place for operation, place in _placed(operations)}

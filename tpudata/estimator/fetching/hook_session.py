@@ -1,0 +1,250 @@
+"""The session that hooks are given: values and operations of the scratch graph, computed with the real variables."""
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tpudata.estimator.api.errors import ModelFnValueError
+from tpudata.estimator.fetching.fetch_plan import Timing, When
+from tpudata.estimator.fetching.fetches import Fetches
+from tpudata.estimator.fetching.replay import Replay
+from tpudata.estimator.state.variables import Blueprint, VariableInfo, record_variables
+
+# The collection of the tensor that TensorFlow's own hooks take for the global step: its value, after a test for its being there.
+_GLOBAL_STEP_READ = "global_step_read_op_cache"
+_WRITES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter", "ResourceStridedSliceAssign")
+
+
+class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is untyped
+    """Answers what hooks, listeners and scaffolds ask of a `tf.compat.v1.Session`.
+
+    The variables of the model are the real ones, those of the first replica; what is assigned to one, every replica gets. Variables
+    that hooks make in `begin()` live as long as the run and are in no checkpoint.
+
+    Args:
+        blueprint: of the scratch graph, to which no hook has added anything yet.
+        variables: the real variables by name.
+        strategy: its replicas have them.
+    """
+
+    # The class's own session, which this is none of; its destructor looks at it.
+    _session = None
+
+    def __init__(self, blueprint: Blueprint, variables: Mapping[str, Any], strategy: Any) -> None:
+        self.timing = Timing(blueprint)
+        self._blueprint = blueprint
+        self._graph = blueprint.graph
+        self._strategy = strategy
+        self._components = {name: strategy.experimental_local_results(variable) for name, variable in variables.items()}
+        self._functions: dict[Any, tuple[Any, set[str]]] = {}
+        self._reads: dict[str, Any] = {}
+        self._has_written = False
+
+    @property
+    def graph(self) -> Any:
+        """The graph that `begin()` adds operations to."""
+        return self._graph
+
+    def close(self) -> None:
+        """Do nothing: the run ends by itself."""
+
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[None]:
+        """Let the graph be the default one, as hooks find it."""
+        with self._graph.as_default():
+            yield
+
+    @contextlib.contextmanager
+    def adding(self) -> Iterator[None]:
+        """Let hooks add operations and variables to the graph."""
+        found: list[VariableInfo] = []
+        with self.installed(), record_variables(found):
+            yield
+        if not found:
+            return
+        values = self.evaluate([self._graph.get_tensor_by_name(info.initial) for info in found], [], {})
+        with tf.__internal__.eager_context.eager_mode():
+            for info, value in zip(found, values, strict=True):
+                self._components[info.name] = (tf.Variable(value, trainable=False, name=info.name),)
+        self._blueprint = dataclasses.replace(self._blueprint, variables=(*self._blueprint.variables, *found))
+        self._functions.clear()
+
+    def element(self, item: Any) -> Any:
+        """Return the tensor or operation of the graph that a fetch means; a variable means its value.
+
+        Raises:
+            ValueError, KeyError, TypeError: it means none.
+        """
+        if tf.is_symbolic_tensor(item) and item.graph is self._graph and item.dtype != tf.resource:
+            return item
+        if isinstance(item, tf.Tensor) and not tf.is_symbolic_tensor(item):
+            raise ValueError(
+                f"{item!r} is a value, and no tensor of the graph: make it in begin(), or fetch it by its name."
+            )
+        with self.installed():
+            element = self._graph.as_graph_element(getattr(item, "value", item) if _is_keras(item) else item)
+            if not isinstance(element, tf.Tensor) or element.op.type != "VarHandleOp":
+                return element
+            if element.name not in self._reads:
+                dtype = element.op.get_attr("dtype")
+                with tf.control_dependencies(None):
+                    self._reads[element.name] = tf.raw_ops.ReadVariableOp(resource=element, dtype=dtype)
+            return self._reads[element.name]
+
+    def fed(self, key: Any, value: Any) -> tuple[str, Any]:
+        """Return the name of the tensor that a feed means, and its value (NumPy).
+
+        Raises:
+            ValueError, KeyError, TypeError: it means none, or the value is none for it.
+        """
+        tensor = self.element(key)
+        try:
+            array = np.asarray(value, tensor.dtype.as_numpy_dtype)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{tensor.name!r} ({tensor.dtype.name}) cannot be fed {value!r}: {error}.") from None
+        if not tensor.shape.is_compatible_with(array.shape):
+            raise ValueError(
+                f"{tensor.name!r} has the shape {tensor.shape} and cannot be fed values of shape {array.shape}."
+            )
+        return tensor.name, array
+
+    def run(self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
+        """Compute `fetches` now, on the host.
+
+        Args:
+            fetches: a tensor, an operation, a variable, a name, or a nested structure of them.
+            feed_dict: values by tensor.
+            options, run_metadata: not there without a session; None.
+
+        Returns:
+            NumPy values in the structure of `fetches`; None for an operation.
+
+        Raises:
+            ValueError: something depends on the batch, or there are options.
+        """
+        if run_metadata is not None:
+            raise ValueError("session.run(run_metadata=...): no session runs here, so there is none. Leave it out.")
+        refuse_options(options)
+        parts = Fetches(self.element, fetches)
+        feeds = dict(self.fed(key, value) for key, value in (feed_dict or {}).items())
+        tensors = [item for item in parts.elements if isinstance(item, tf.Tensor)]
+        operations = [item for item in parts.elements if not isinstance(item, tf.Tensor)]
+        values = self.evaluate(tensors, operations, feeds)
+        return parts.pack(dict(zip([tensor.name for tensor in tensors], values, strict=True)))
+
+    def evaluate(
+        self, tensors: Sequence[Any], operations: Sequence[Any], feeds: Mapping[str, Any], when: When | None = None
+    ) -> list[Any]:
+        """Compute tensors and run operations of the graph on the host.
+
+        Args:
+            tensors: what is computed.
+            operations: what is run.
+            feeds: values by the name of a tensor.
+            when: a part of the step's computation: nothing of another one is run for it. None: all that is needed.
+
+        Returns:
+            The NumPy values of `tensors`.
+
+        Raises:
+            ValueError: something depends on the batch.
+        """
+        if not tensors and not operations:
+            return []
+        key = tuple(item.name for item in [*tensors, *operations]), tuple(feeds), when
+        if key not in self._functions:
+            reads = None if operations or feeds else self._plain_reads(tensors)
+            self._functions[key] = reads or self._function(tensors, operations, list(feeds), when)
+        function, written = self._functions[key]
+        with tf.__internal__.eager_context.eager_mode():
+            results = [item.numpy() for item in function(*feeds.values())]
+            self._has_written |= bool(written)
+            for name in written:
+                first, *others = self._components[name]
+                for other in others:
+                    other.assign(first.read_value())
+        return results
+
+    def takes_writes(self) -> bool:
+        """Return whether variables were assigned to since the last call."""
+        has_written, self._has_written = self._has_written, False
+        return has_written
+
+    def _plain_reads(self, tensors: Sequence[Any]) -> tuple[Callable[..., Any], set[str]] | None:
+        """Return what reads `tensors`, where they are nothing but values of variables: many hooks ask for the step at each step."""
+        handles = {info.handle: info.name for info in self._blueprint.variables}
+        steps = {item.name for item in self._graph.get_collection(_GLOBAL_STEP_READ)}
+        found = []
+        for tensor in tensors:
+            operation = tensor.op
+            is_read = operation.type == "ReadVariableOp" and not operation.control_inputs
+            name = "global_step" if tensor.name in steps else handles.get(operation.inputs[0].name) if is_read else None
+            if name is None:
+                return None
+            found.append(self._components[name][0])
+        read = tf.raw_ops.ReadVariableOp  # What read_value ends in, after more work than the rest of what is done here.
+        return lambda: [read(resource=variable.handle, dtype=variable.dtype) for variable in found], set()
+
+    def _function(
+        self, tensors: Sequence[Any], operations: Sequence[Any], fed: Sequence[str], when: When | None
+    ) -> tuple[Callable[..., Any], set[str]]:
+        cuts = [self._graph.get_tensor_by_name(name) for name in fed]
+        waits_for = None if when is None else lambda operation: self.timing.of(operation) is not When.STEP
+        replay = Replay(self._blueprint, list(tensors), operations, cuts, waits_for)
+        self._require_no_batch(replay, {*fed})
+        handles = {info.handle: info.name for info in self._blueprint.variables}
+        written = {
+            handles[tensor.name]
+            for operation in replay.operations
+            if operation.type.startswith(_WRITES)
+            for tensor in operation.inputs
+            if tensor.name in handles
+        }
+
+        def compute(*values: Any) -> Any:
+            graph = tf.compat.v1.get_default_graph()
+            return replay((), lambda name: graph.capture(self._components[name][0].handle), values)
+
+        # The rows of several replicas are more than those of the one that was traced.
+        shapes = [[None, *cut.shape[1:]] if cut.shape.rank else cut.shape for cut in cuts]
+        signature = [tf.TensorSpec(shape, cut.dtype) for shape, cut in zip(shapes, cuts, strict=True)]
+        with tf.__internal__.eager_context.eager_mode():
+            concrete = tf.function(compute, input_signature=signature, autograph=False).get_concrete_function()
+
+        def run(*values: Any) -> Any:
+            # Hooks ask at every step, so that looking for the trace that fits would count.
+            return concrete(*map(tf.convert_to_tensor, values, [cut.dtype for cut in cuts]))
+
+        return run, written
+
+    def _require_no_batch(self, replay: Replay, fed: set[str]) -> None:
+        inputs = {item.name for item in tf.nest.flatten(self._blueprint.arguments) if item is not None}
+        for operation in replay.operations:
+            for tensor in [*operation.inputs, *operation.outputs]:
+                if tensor.name in inputs and tensor.name not in fed:
+                    raise ModelFnValueError(
+                        f"session.run: {operation.name!r} depends on the batch, and between two steps there is none. Fetch it "
+                        "with the step: return SessionRunArgs(tensor) from before_run, and find its value in after_run's "
+                        "run_values.results."
+                    )
+
+
+def refuse_options(options: Any) -> None:
+    """Check that there are no RunOptions.
+
+    Raises:
+        ValueError: there are.
+    """
+    if options is not None and options.ListFields():
+        raise ValueError(
+            "RunOptions are for a session, and no session runs the steps: leave them out. To trace steps, let a hook call "
+            "tf.profiler.experimental.start and stop."
+        )
+
+
+def _is_keras(item: Any) -> bool:
+    return not isinstance(item, tf.Variable | tf.Tensor | tf.Operation | str | bytes) and hasattr(item, "value")

@@ -1,0 +1,150 @@
+"""Part of a scratch graph, computed on real data and real variables.
+
+A step needs no second trace of model_fn: what it fetches is copied from the graph that `discover` made. As in a session, operations
+that nothing fetched depends on do not run, such as initializers, or the train_op that v1 programs make in all modes.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.estimator.api.errors import ModelFnValueError
+from tpudata.estimator.graph.graph_walk import is_effect, needed_operations
+from tpudata.estimator.state.variables import Blueprint
+
+
+class Replay:
+    """Computes tensors and runs operations of a scratch graph.
+
+    Attributes:
+        operations: of the scratch graph, that are computed.
+        writes: names of the variables that they may change.
+
+    Args:
+        blueprint: of the scratch graph.
+        wanted: nested structure of its tensors, which are computed.
+        updates: operations of it that are run.
+        cuts: tensors of it that are given at the call, rather than computed.
+        waits_for: tells of an operation whether those that were told to wait for it do so, and it is run for them; None: always.
+        rewrite: returns the `GraphDef` to compute in place of the one that is copied; it may take further cuts. None: as it is.
+    """
+
+    def __init__(
+        self,
+        blueprint: Blueprint,
+        wanted: Any,
+        updates: Iterable[Any] = (),
+        cuts: Sequence[Any] = (),
+        waits_for: Callable[[Any], bool] | None = None,
+        rewrite: Callable[[Any], Any] | None = None,
+    ) -> None:
+        self._wanted = wanted
+        self._tensors = tf.nest.flatten(wanted)
+        self._updates = list(updates)
+        self._cuts = list(cuts)
+        self._arguments = [item for item in tf.nest.flatten(blueprint.arguments) if item is not None]
+        handles = {info.handle: info.name for info in blueprint.variables}
+        inputs = {*handles, *(item.name for item in [*self._arguments, *self._cuts])}
+        roots = [tensor.op for tensor in self._tensors if tensor.name not in inputs] + self._updates
+        needed = needed_operations(roots, inputs, waits_for)
+        self.operations = frozenset(needed)
+        changing = [operation for operation in needed if is_effect(operation)]
+        self.writes = frozenset(handles[item.name] for one in changing for item in one.inputs if item.name in handles)
+        self._graph_def = _subgraph(blueprint, {operation.name for operation in needed})
+        if rewrite is not None:
+            self._graph_def = rewrite(self._graph_def)
+        self._fed = _taken(self._graph_def) & inputs
+        self._handles = {handle: name for handle, name in handles.items() if handle in self._fed}
+
+    def __call__(self, arguments: Iterable[Any], handle_of: Callable[[str], Any], values: Sequence[Any] = ()) -> Any:
+        """Build the part into the graph that is being built.
+
+        Args:
+            arguments: nested structures of tensors, like those that the function of the blueprint took.
+            handle_of: returns the handle of the real variable of a name.
+            values: of the cuts.
+
+        Returns:
+            The structure of `wanted`, with tensors whose updates have run.
+
+        Raises:
+            ModelFnValueError: an argument is needed that was not given.
+        """
+        given = [item for item in tf.nest.flatten(tuple(arguments)) if item is not None]
+        feeds: dict[str, Any] = {
+            old.name: tf.convert_to_tensor(new) for old, new in zip(self._arguments, given, strict=False)
+        }
+        feeds |= {handle: handle_of(name) for handle, name in self._handles.items()}
+        # In the graph of a condition's branch, what comes from outside is captured first.
+        feeds |= {old.name: tf.identity(new) for old, new in zip(self._cuts, values, strict=True)}
+        fetched = [tensor for tensor in self._tensors if tensor.name not in feeds]
+        missing = self._fed - feeds.keys()
+        if missing:
+            raise ModelFnValueError(
+                "The value of a metric needs a batch: it must come from the metric's variables alone."
+            )
+        names = [tensor.name for tensor in fetched] + [operation.name for operation in self._updates]
+        results = tf.import_graph_def(
+            _with_seeds_of_replica(self._graph_def),
+            input_map={name: tensor for name, tensor in feeds.items() if name in self._fed},
+            return_elements=names,
+            name="model",
+        )
+        found = dict(zip(names, results, strict=True))
+        with tf.control_dependencies(results[len(fetched) :]):
+            tensors = [feeds[tensor.name] if tensor.name in feeds else found[tensor.name] for tensor in self._tensors]
+            return tf.nest.pack_sequence_as(self._wanted, [tf.identity(tensor) for tensor in tensors])
+
+
+def _subgraph(blueprint: Blueprint, names: set[str]) -> Any:
+    graph_def = blueprint.graph.as_graph_def()
+    nodes = [node for node in graph_def.node if node.name in names]
+    del graph_def.node[:]
+    graph_def.node.extend(nodes)
+    for node in graph_def.node:
+        # What is left out can be neither waited for nor lain beside.
+        inputs = [name for name in node.input if not name.startswith("^") or name[1:] in names]
+        del node.input[:]
+        node.input.extend(inputs)
+        node.attr.pop("_class", None)
+        # Of what lives on between runs, such as tables and writers: each copy of the graph finds it by this name.
+        is_shared = "shared_name" in node.attr and node.op != "VarHandleOp"
+        if is_shared and (node.op == "SummaryWriter" or not node.attr["shared_name"].s):
+            node.attr["shared_name"].s = f"{node.name}_{blueprint.key}".encode()
+    return graph_def
+
+
+def _taken(graph_def: Any) -> set[str]:
+    """Return the names of all tensors that nodes of a graph take."""
+    names = {name for node in graph_def.node for name in node.input if not name.startswith("^")}
+    return {name if ":" in name else f"{name}:0" for name in names}
+
+
+def _with_seeds_of_replica(graph_def: Any) -> Any:
+    """Return the graph with other seeds for random operations on each replica, where they have any."""
+    replica = replica_number()
+    if not replica:
+        return graph_def
+    copy = type(graph_def)()
+    copy.CopyFrom(graph_def)
+    for node in copy.node:
+        if "seed2" in node.attr and (node.attr["seed"].i or node.attr["seed2"].i):
+            node.attr["seed2"].i += replica
+    return copy
+
+
+def replica_number() -> int:
+    """Return the number of the replica that is traced here; 0 also in the trace that a TPU's replicas share, or outside of them."""
+    context = tf.distribute.get_replica_context()
+    return 0 if context is None else int(tf.get_static_value(context.replica_id_in_sync_group) or 0)
+
+
+def handles_on_replica(variables: Mapping[str, Any]) -> Callable[[str], Any]:
+    """Return a function from a variable's name to its handle, on the replica that is traced.
+
+    Args:
+        variables: by name.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    return lambda name: graph.capture(variables[name].handle)

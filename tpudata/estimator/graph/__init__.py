@@ -1,0 +1,1 @@
+"""A model_fn's scratch graph, and Keras' marks on it."""

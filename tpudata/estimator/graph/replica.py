@@ -1,0 +1,132 @@
+"""What each replica's trace of a model_fn has to itself, where several are traced into one graph.
+
+A MirroredStrategy traces the model once for each of its replicas, in threads that take turns: one runs until it calls
+`merge_call`, as optimizers do to sum gradients; then the next one does; and when all wait there, the merging function runs once
+for all, in the thread that started them. Graph collections belong to the graph, and thus to all of them: a replica would find the
+losses and update operations of the others in its own. So each trace has collections of its own, which lie in the graph while it
+is its turn.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.estimator.graph.keras_effects import KERAS_UPDATES, called_by_keras
+
+_Keys = tf.compat.v1.GraphKeys
+# A function's graph shares these lists with the graph around it, down to the one of the whole process; of every other
+# collection it begins with a copy. The last two hold the state of get_variable and of variable_scope, under names that
+# TensorFlow does not publish.
+_SHARED: tuple[Any, ...] = (
+    _Keys.GLOBAL_VARIABLES,
+    _Keys.LOCAL_VARIABLES,
+    _Keys.TRAINABLE_VARIABLES,
+    ("__variable_store",),
+    ("__varscope",),
+)
+# tf.train.init_from_checkpoint merges the replicas by a function of this module.
+_INIT_FROM_CHECKPOINT = "tensorflow.python.training.checkpoint_utils"
+
+
+class Collections:
+    """The collections of one trace: empty at first, whatever a program left outside, such as a global step that it made eagerly.
+
+    Args:
+        graph: the graph that is being built.
+    """
+
+    def __init__(self, graph: Any) -> None:
+        self._graph = graph
+        self._content: dict[Any, list[Any]] = {}
+        self._begins: list[int] = []
+        self._spans: list[tuple[int, int]] = []
+
+    def operations(self) -> list[Any]:
+        """Return the operations that were made while these collections lay in the graph."""
+        made = self._graph.get_operations()
+        spans = [*self._spans, *((begin, len(made)) for begin in self._begins)]
+        return [operation for begin, end in sorted(spans) for operation in made[begin:end]]
+
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[None]:
+        """Let the graph have these collections, and its others back afterwards."""
+        others = self._exchange(self._content)
+        self._begin()
+        try:
+            yield
+        finally:
+            self._end()
+            self._content = self._exchange(others)
+
+    @contextlib.contextmanager
+    def set_aside(self) -> Iterator[None]:
+        """Take these collections out of the graph, and put them back afterwards."""
+        self._content = self._exchange({})
+        self._end()
+        try:
+            yield
+        finally:
+            self._begin()
+            self._exchange(self._content)
+
+    def _begin(self) -> None:
+        self._begins.append(len(self._graph.get_operations()))
+
+    def _end(self) -> None:
+        self._spans.append((self._begins.pop(), len(self._graph.get_operations())))
+
+    def _exchange(self, content: dict[Any, list[Any]]) -> dict[Any, list[Any]]:
+        keys = list(dict.fromkeys([*_SHARED, *self._graph.get_all_collection_keys(), *content]))
+        found = {}
+        for key in keys:
+            reference = self._graph.get_collection_ref(key)
+            found[key] = list(reference)
+            reference[:] = content.get(key, [])
+        return found
+
+
+@contextlib.contextmanager
+def merging(collections: Collections, creator: Callable[..., Any]) -> Iterator[None]:
+    """Run what this replica merges with the others in the same surroundings as the replica itself.
+
+    Args:
+        collections: the replica's.
+        creator: makes its variables, as in `tf.variable_creator_scope`; optimizers make their slots while they merge.
+    """
+    context = tf.distribute.get_replica_context() if tf.distribute.has_strategy() else None
+    if context is None:
+        yield
+        return
+    merge_call = context.merge_call
+
+    def merge_here(merge_fn: Callable[..., Any], args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(merge_fn, "__module__", None) == _INIT_FROM_CHECKPOINT:
+            return None  # The variables have their first values, from the graph that made them.
+        scope = tf.compat.v1.get_variable_scope()
+        is_kerass = called_by_keras()
+
+        def merge(*merge_args: Any, **merge_kwargs: Any) -> Any:
+            with (
+                collections.installed(),
+                tf.compat.v1.variable_scope(scope, auxiliary_name_scope=False),
+                tf.variable_creator_scope(creator),
+            ):
+                graph = tf.compat.v1.get_default_graph()
+                before = len(graph.get_operations())
+                merged = merge_fn(*merge_args, **merge_kwargs)
+                if is_kerass:
+                    made = graph.get_operations()[before:]
+                    graph.get_collection_ref(KERAS_UPDATES).extend(operation.name for operation in made)
+                return merged
+
+        with collections.set_aside():
+            return merge_call(merge, args=args, kwargs=kwargs)
+
+    # The context is this trace's alone; all that merges goes through this method of it.
+    context.merge_call = merge_here
+    try:
+        yield
+    finally:
+        del context.merge_call

@@ -1,0 +1,1 @@
+"""Hooks, summaries and savers of a training."""

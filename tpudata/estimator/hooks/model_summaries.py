@@ -1,0 +1,59 @@
+"""What model_fn gives to tf.compat.v1.summary: made on the host of the values that a step gave."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.estimator.fetching.fetch_plan import plan
+from tpudata.estimator.fetching.hook_session import HookSession
+from tpudata.estimator.hooks.events import EventWriter
+from tpudata.estimator.hooks.monitor import Request
+from tpudata.estimator.tracing.train_program import TrainProgram
+
+_Keys = tf.compat.v1.GraphKeys
+
+
+class ModelSummaries:
+    """The summaries of one training.
+
+    Those of `tf.summary` write themselves, in the step.
+
+    Args:
+        program: of the training.
+        session: of the run.
+        scaffold: its summary_op takes the place of all others; None: of none.
+        wanted: whether any are to be written at all.
+    """
+
+    def __init__(self, program: TrainProgram, session: HookSession, scaffold: Any, wanted: bool) -> None:
+        self._request: Request | None = None
+        self._tensors: list[Any] = []
+        self.uses_tf_summary = wanted and program.uses_tf_summary
+        if not wanted or not program.keeps_v1_summaries:
+            return
+        if scaffold.summary_op is not None:
+            self._tensors = [session.element(scaffold.summary_op)]
+        else:
+            found = session.graph.get_collection(_Keys.SUMMARY_OP) or session.graph.get_collection(_Keys.SUMMARIES)
+            self._tensors = list({item.name: item for item in found}.values())
+        if self._tensors:
+            self._request = Request(session, plan(self._tensors, session.timing), {})
+
+    @property
+    def step(self) -> tuple[Any, ...]:
+        """The tensors of the scratch graph that the step must give."""
+        return () if self._request is None else self._request.step
+
+    def begin(self) -> None:
+        """Compute what comes ahead of a step whose summaries are written."""
+        if self._request is not None:
+            self._request.begin()
+
+    def write(self, step: int, fetched: Mapping[str, Any], events: EventWriter) -> None:
+        """Write the summaries of a step, given what it gave by name."""
+        if self._request is None:
+            return
+        values = self._request.finish(fetched)
+        for tensor in self._tensors:
+            events.summary(step, values[tensor.name])

@@ -1,0 +1,148 @@
+"""SessionRunHooks, called as a MonitoredSession called them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.estimator.fetching.fetch_plan import FetchPlan, When, plan
+from tpudata.estimator.fetching.fetches import Fetches
+from tpudata.estimator.fetching.hook_session import HookSession, refuse_options
+
+_train = tf.compat.v1.train
+
+
+class Request:
+    """What is asked of one step, beside the step itself.
+
+    Args:
+        session: of the run.
+        plan: of the tensors and operations that are asked for.
+        feeds: values by the name of a tensor.
+    """
+
+    def __init__(self, session: HookSession, plan: FetchPlan, feeds: Mapping[str, Any]) -> None:
+        self._session = session
+        self._feeds = dict(feeds)
+        self._plan = plan
+        self._before: dict[str, Any] = {}
+
+    @property
+    def step(self) -> tuple[Any, ...]:
+        """The tensors of the scratch graph that the step must give, and the operations that must run with it."""
+        return (*self._plan.step, *self._plan.step_operations)
+
+    def begin(self) -> None:
+        """Compute what comes ahead of the step."""
+        parts = self._plan
+        values = self._session.evaluate(parts.before, parts.before_operations, self._feeds, When.BEFORE)
+        self._before = dict(zip([item.name for item in parts.before], values, strict=True))
+
+    def finish(self, step: Mapping[str, Any]) -> dict[str, Any]:
+        """Compute what comes after the step, given its values by name; returns all values by name."""
+        parts = self._plan
+        known = {**self._feeds, **self._before, **{item.name: step[item.name] for item in parts.step}}
+        cuts = {name: value for name, value in known.items() if name not in {item.name for item in parts.after}}
+        values = self._session.evaluate(parts.after, parts.after_operations, cuts, When.AFTER)
+        return {**known, **dict(zip([item.name for item in parts.after], values, strict=True))}
+
+
+def tensor_names(asked: Iterable[Any]) -> set[str]:
+    """Return the names of the tensors among what `Monitor.before_run` gives."""
+    return {item.name for item in asked if isinstance(item, tf.Tensor)}
+
+
+class Monitor:
+    """The hooks of one run.
+
+    Args:
+        session: what they are given.
+        hooks: in their order.
+        original: the fetches of a step, for `run_context.original_args`.
+    """
+
+    def __init__(self, session: HookSession, hooks: Sequence[Any], original: Any) -> None:
+        self.hooks = tuple(hooks)
+        self.should_stop = False
+        self._session = session
+        self._original = _train.SessionRunArgs(original)
+        self._context: Any = None
+        self._fetches: dict[int, Fetches] = {}
+        self._plans: dict[tuple[tuple[str, ...], frozenset[str]], FetchPlan] = {}
+        self._request: Request | None = None
+
+    def begin(self) -> None:
+        """Let the hooks add operations to the graph."""
+        if self.hooks:
+            with self._session.adding():
+                for hook in self.hooks:
+                    hook.begin()
+
+    def after_create_session(self) -> None:
+        """Tell the hooks that variables have their values."""
+        with self._session.installed():
+            for hook in self.hooks:
+                hook.after_create_session(self._session, tf.train.Coordinator())
+
+    def before_run(self) -> tuple[Any, ...]:
+        """Ask the hooks what they want of the next step; returns the tensors that it must give, and operations that must run."""
+        self._request = None
+        if not self.hooks:
+            return ()
+        self._context = _train.SessionRunContext(self._original, self._session)
+        self._fetches = {}
+        feeds: dict[str, Any] = {}
+        with self._session.installed():
+            for number, hook in enumerate(self.hooks):
+                arguments = hook.before_run(self._context)
+                if arguments is not None:
+                    self._take(number, hook, arguments, feeds)
+        elements = [item for fetches in self._fetches.values() for item in fetches.elements]
+        # Mostly they want the same of each step.
+        wanted = tuple(item.name for item in elements), frozenset(feeds)
+        if wanted not in self._plans:
+            self._plans[wanted] = plan(elements, self._session.timing, wanted[1])
+        self._request = Request(self._session, self._plans[wanted], feeds)
+        self._request.begin()
+        return self._request.step
+
+    def _take(self, number: int, hook: Any, arguments: Any, feeds: dict[str, Any]) -> None:
+        if not isinstance(arguments, _train.SessionRunArgs):
+            raise TypeError(
+                f"{type(hook).__name__}.before_run must return SessionRunArgs or None, got {type(arguments).__name__}."
+            )
+        refuse_options(arguments.options)
+        if arguments.fetches is not None:
+            self._fetches[number] = Fetches(self._session.element, arguments.fetches)
+        for key, value in (arguments.feed_dict or {}).items():
+            tensor = self._session.element(key)
+            if self._session.timing.is_models(tensor.op):
+                raise ValueError(
+                    f"{type(hook).__name__} feeds {tensor.name!r}, and the step is compiled: nothing can be put in the place of "
+                    "a tensor of model_fn. Make it a variable with trainable=False, and set that in before_run with "
+                    "variable.load(value, run_context.session)."
+                )
+            if tensor.name in feeds:
+                raise RuntimeError(f"Two hooks feed {tensor.name!r}: leave it to one of them.")
+            feeds |= [self._session.fed(tensor, value)]
+
+    def after_run(self, step: Mapping[str, Any]) -> None:
+        """Give the hooks what they wanted.
+
+        Args:
+            step: the values that the step gave, by the tensor's name.
+        """
+        if self._request is None:
+            return
+        values = self._request.finish(step)
+        with self._session.installed():
+            for number, hook in enumerate(self.hooks):
+                results = self._fetches[number].pack(values) if number in self._fetches else None
+                hook.after_run(self._context, _train.SessionRunValues(results, None, None))
+        self.should_stop |= self._context.stop_requested
+
+    def end(self) -> None:
+        """Tell the hooks that the run is over."""
+        with self._session.installed():
+            for hook in self.hooks:
+                hook.end(self._session)

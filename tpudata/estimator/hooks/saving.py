@@ -1,0 +1,146 @@
+"""The checkpoints of one training: who writes them, when, and who is told."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import tensorflow as tf
+
+from tpudata.errors import StorageError
+from tpudata.estimator.fetching.hook_session import HookSession
+from tpudata.estimator.state import checkpoints
+from tpudata.estimator.state.checkpoints import Checkpoint
+
+_train = tf.compat.v1.train
+AfterSave: TypeAlias = Callable[[Checkpoint], None]
+
+
+class Saving:
+    """Writes checkpoints into model_dir and tells the listeners.
+
+    Args:
+        model_dir: the folder.
+        variables: what a checkpoint holds, by name.
+        keep_max: how many checkpoints to keep; None or 0 keeps all.
+        session: of the run, for the listeners.
+        listeners: `tf.compat.v1.train.CheckpointSaverListener`s.
+        saver: a `tf.compat.v1.train.Saver` that writes in our place, or None.
+        saved_step: of the checkpoint that training starts from, or None.
+    """
+
+    def __init__(
+        self,
+        model_dir: str,
+        variables: Mapping[str, Any],
+        keep_max: int | None,
+        session: HookSession,
+        listeners: Sequence[Any],
+        saver: Any,
+        saved_step: int | None,
+    ) -> None:
+        self._model_dir = model_dir
+        self._variables = variables
+        self._keep_max = keep_max
+        self._session = session
+        self._listeners = tuple(listeners)
+        self._saver = saver
+        self._saved_step = saved_step
+        if saver is not None:
+            # So that it deletes, in time, those of the runs before.
+            saver.recover_last_checkpoints(checkpoints.known(model_dir))
+
+    def begin(self) -> None:
+        """Let the listeners add operations to the graph."""
+        if self._listeners:
+            with self._session.adding():
+                for listener in self._listeners:
+                    listener.begin()
+
+    def save(self, step: int, *, at_start: bool = False) -> tuple[Checkpoint | None, bool]:
+        """Write a checkpoint, unless this step's is there.
+
+        Args:
+            step: the global step.
+            at_start: whether no step was done yet; listeners see such a checkpoint in any case.
+
+        Returns:
+            The checkpoint, or None; and whether a listener wants training to stop.
+
+        Raises:
+            StorageError: it could not be written; the one before is still the newest.
+        """
+        if self._saved_step == step and not (at_start and self._listeners):
+            return None, False
+        with self._session.installed():
+            for listener in self._listeners:
+                listener.before_save(self._session, step)
+        checkpoint = self._write(step)
+        self._saved_step = step
+        with self._session.installed():
+            stops = [bool(listener.after_save(self._session, step)) for listener in self._listeners]
+        return checkpoint, any(stops)
+
+    def end(self, step: int) -> None:
+        """Tell the listeners that training is over."""
+        with self._session.installed():
+            for listener in self._listeners:
+                listener.end(self._session, step)
+
+    def _write(self, step: int) -> Checkpoint:
+        if self._saver is None:
+            return checkpoints.save(self._model_dir, step, self._variables, self._keep_max)
+        base = tf.io.gfile.join(self._model_dir, "model.ckpt")
+        try:
+            tf.io.gfile.makedirs(self._model_dir)
+            with self._session.installed():
+                prefix = self._saver.save(self._session, base, global_step=step, write_meta_graph=False)
+        except tf.errors.OpError as error:
+            raise StorageError(
+                f"the checkpoint {base}-{step} could not be written by the scaffold's saver: {error.message}"
+            ) from error
+        return Checkpoint.open(prefix)
+
+
+class _Told(tf.compat.v1.train.CheckpointSaverListener):  # type: ignore[misc]  # TensorFlow is untyped
+    """Calls a function with each checkpoint but the one at the start."""
+
+    def __init__(self, model_dir: str, start: int, after_save: AfterSave) -> None:
+        self._model_dir = model_dir
+        self._start = start
+        self._after_save = after_save
+
+    def after_save(self, session: Any, global_step_value: int) -> None:
+        del session
+        checkpoint = checkpoints.latest(self._model_dir)
+        if checkpoint is not None and global_step_value != self._start:
+            with tf.__internal__.eager_context.eager_mode():
+                self._after_save(checkpoint)
+
+
+def hand_over(
+    hooks: Sequence[Any],
+    session: HookSession,
+    listeners: Sequence[Any],
+    model_dir: str,
+    keep_max: int | None,
+    start: int,
+    after_save: AfterSave,
+) -> bool:
+    """Leave saving to the CheckpointSaverHook among `hooks`, if there is one: it writes in our place, and tells the listeners.
+
+    Returns:
+        Whether there is one.
+    """
+    savers = [hook for hook in hooks if isinstance(hook, _train.CheckpointSaverHook)]
+    if not savers:
+        return False
+    told = _Told(model_dir, start, after_save)
+    # A hook of the call may be used for another call, with others listening.
+    own = [item for item in savers[0]._listeners if not isinstance(item, _Told) and item not in listeners]
+    savers[0]._listeners = [*own, *listeners, told]
+    tf.io.gfile.makedirs(model_dir)
+    with session.adding():
+        if not tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVERS):
+            # What such a hook takes where it was given no other.
+            saver = _train.Saver(max_to_keep=keep_max, save_relative_paths=True)
+            tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.SAVERS, saver)
+    return True

@@ -1,0 +1,134 @@
+"""Scaffolds: a model_fn's own say in how variables get their values, and what checkpoints keep of them."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.estimator.api.errors import CheckpointError, ModelFnTypeError, ModelFnValueError
+from tpudata.estimator.fetching.hook_session import HookSession
+from tpudata.estimator.state.checkpoints import Checkpoint
+from tpudata.estimator.state.store import VariableStore
+from tpudata.estimator.tracing.program import Program
+
+_Scaffold = tf.compat.v1.train.Scaffold
+
+
+def has_scaffold(spec: Any) -> bool:
+    """Whether the spec brings a scaffold."""
+    return getattr(spec, "scaffold_fn", None) is not None or getattr(spec, "scaffold", None) is not None
+
+
+def make_scaffold(spec: Any, session: HookSession) -> Any:
+    """Return the spec's scaffold, its saver built, or an empty one.
+
+    Raises:
+        ModelFnTypeError: it is none, or its saver is of another kind than v1's.
+    """
+    if not has_scaffold(spec):
+        return _Scaffold()
+    with session.adding():
+        return scaffold_of(spec)
+
+
+def scaffold_of(spec: Any) -> Any:
+    """Do as `make_scaffold`, in the default graph."""
+    scaffold = getattr(spec, "scaffold", None)
+    if getattr(spec, "scaffold_fn", None) is not None:
+        scaffold = spec.scaffold_fn()
+    scaffold = _Scaffold() if scaffold is None else scaffold
+    if not isinstance(scaffold, _Scaffold):
+        raise ModelFnTypeError(
+            f"{type(spec).__name__}: the scaffold must be a tf.compat.v1.train.Scaffold, got {type(scaffold).__name__}."
+        )
+    if scaffold.saver is not None:
+        if not isinstance(scaffold.saver, tf.compat.v1.train.Saver):
+            raise ModelFnTypeError(
+                "Scaffold(saver=...) must be a tf.compat.v1.train.Saver, as checkpoints go by the names of variables; got "
+                f"{type(scaffold.saver).__name__}."
+            )
+        scaffold.saver.build()
+    return scaffold
+
+
+def restore_with(saver: Any, session: Any, checkpoint: Checkpoint) -> None:
+    """Restore a checkpoint with a scaffold's saver.
+
+    Raises:
+        CheckpointError: it cannot.
+    """
+    try:
+        saver.restore(session, checkpoint.prefix)
+    except (tf.errors.OpError, ValueError) as error:
+        raise CheckpointError(
+            f"The saver of model_fn's scaffold cannot restore {checkpoint.prefix}: {error}. It must ask for variables that "
+            "the checkpoint holds."
+        ) from error
+
+
+class ScaffoldLoader:
+    """Gives a program's variables their values as a scaffold says.
+
+    Args:
+        program: the program.
+        store: of its variables.
+        session: of the run.
+        scaffold: of the run.
+    """
+
+    def __init__(self, program: Program, store: VariableStore, session: HookSession, scaffold: Any) -> None:
+        self._program = program
+        self._store = store
+        self._session = session
+        self._scaffold = scaffold
+        self._names = [info.name for info in program.saved]
+        self._own: object = None
+
+    def load(self, checkpoint: Checkpoint | None) -> None:
+        """Bring the variables to a checkpoint through the scaffold's saver, or to their first values where it is None.
+
+        Raises:
+            CheckpointError: the saver cannot restore it.
+            ModelFnValueError: the scaffold's ready_op names variables.
+        """
+        scaffold, session = self._scaffold, self._session
+        self._own = None
+        self.restore(checkpoint)
+        with session.installed():
+            if checkpoint is None and scaffold.init_op is not None:
+                session.run(scaffold.init_op, feed_dict=scaffold.init_feed_dict)
+            if checkpoint is None and scaffold.init_fn is not None:
+                scaffold.init_fn(session)
+            if scaffold.local_init_op is not None:
+                session.run(scaffold.local_init_op, feed_dict=scaffold.local_init_feed_dict)
+            if scaffold.ready_op is not None:
+                missing = session.run(scaffold.ready_op)
+                if len(missing):
+                    raise ModelFnValueError(f"Scaffold(ready_op=...) says that these have no value: {list(missing)}.")
+        is_first = checkpoint is None and (scaffold.init_op is not None or scaffold.init_fn is not None)
+        if is_first or scaffold.local_init_op is not None:
+            self._own = object()  # What they assigned, no file holds.
+            self._store.mark(self._names, self._own)
+
+    def note_writes(self) -> None:
+        """Note that the variables may hold what a step or a hook assigned: it lasts as long as this evaluation or prediction."""
+        if self._program.writes or self._session.takes_writes():
+            self._own = object()
+            self._store.mark(self._names, self._own)
+
+    def reload(self, checkpoint: Checkpoint | None) -> None:
+        """Bring the variables back to where `load` brought them, if others were loaded meanwhile."""
+        if self._own is None or not self._store.holds(self._names, self._own):
+            self.load(checkpoint)
+
+    def restore(self, checkpoint: Checkpoint | None) -> None:
+        """Do the first part of `load`: no operation of the scaffold is run."""
+        program, saver = self._program, self._scaffold.saver
+        if checkpoint is None or saver is None:
+            self._store.load(program.blueprint, program.saved, checkpoint)
+            return
+
+        def restore() -> None:
+            with self._session.installed():
+                restore_with(saver, self._session, checkpoint)
+
+        self._store.restore(program.blueprint, program.saved, (checkpoint, program.mode), restore)

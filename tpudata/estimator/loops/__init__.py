@@ -1,0 +1,1 @@
+"""The loops on the host: train, evaluate and predict."""

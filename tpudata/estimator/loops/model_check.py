@@ -1,0 +1,24 @@
+"""A look ahead: whether model_fn, data and checkpoint fit each other, before anything is run or written."""
+
+from typing import Any
+
+from tpudata.estimator.api.mode_keys import MODES, ModeKeys
+from tpudata.estimator.loops.runtime import Runtime
+from tpudata.estimator.state import checkpoints
+from tpudata.estimator.tracing.metrics import EvalProgram
+from tpudata.estimator.tracing.program import Program
+
+
+def check_model(runtime: Runtime, input_fn: Any, mode: str) -> tuple[str, ...]:
+    """Do as `TPUEstimator.check_model` says."""
+    if mode not in MODES:
+        raise ValueError(f"check_model(mode=...) must be one of {', '.join(MODES)}, got {mode!r}.")
+    for other, size in runtime.batch_sizes.items():
+        if size is not None:
+            runtime.deployment(other)  # So that no evaluation is refused after a long training.
+    spec = runtime.feed(input_fn, mode).element_spec
+    if mode == ModeKeys.PREDICT:
+        spec = (spec[0], None)
+    program: Program = runtime.program(mode, spec)
+    runtime.store.load(program.blueprint, program.saved, checkpoints.latest(runtime.model_dir))
+    return (*program.metric_names, "loss", "global_step") if isinstance(program, EvalProgram) else ()

@@ -1,0 +1,97 @@
+"""Predictions: N rows in, N rows out."""
+
+import contextlib
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tpudata.errors import UsageError
+from tpudata.estimator.api.errors import ModelFnValueError
+from tpudata.estimator.api.hook_lists import check_hooks
+from tpudata.estimator.api.mode_keys import ModeKeys
+from tpudata.estimator.feeding.signature import leaves
+from tpudata.estimator.hooks.monitor import Monitor, tensor_names
+from tpudata.estimator.hooks.scaffold import ScaffoldLoader, has_scaffold, make_scaffold
+from tpudata.estimator.loops.evaluation import find_checkpoint
+from tpudata.estimator.loops.runtime import Runtime
+from tpudata.estimator.tracing.program import PredictProgram
+
+
+def predict(
+    runtime: Runtime,
+    input_fn: Any,
+    predict_keys: Sequence[str] | str | None,
+    hooks: Any,
+    checkpoint_path: str | None,
+    yield_single_examples: bool,
+) -> Iterator[Any]:
+    """Predict as `TPUEstimator.predict` says."""
+    hooks = check_hooks(hooks, "predict(hooks=...)")
+    checkpoint = find_checkpoint(runtime, checkpoint_path)
+    feed = runtime.feed(input_fn, ModeKeys.PREDICT)
+    program: PredictProgram = runtime.program(ModeKeys.PREDICT, (feed.element_spec[0], None))
+    keys = _selected_keys(program.spec.predictions, predict_keys)
+    session = program.session(is_added_to=bool(hooks or program.spec.prediction_hooks) or has_scaffold(program.spec))
+    loader = ScaffoldLoader(program, runtime.store, session, make_scaffold(program.spec, session))
+    monitor = Monitor(session, (*hooks, *program.spec.prediction_hooks), program.spec.predictions)
+    monitor.begin()
+    with runtime.lock:
+        loader.load(checkpoint)
+    monitor.after_create_session()
+    with contextlib.closing(feed.iterate()) as iteration:
+        while not monitor.should_stop:
+            asked = monitor.before_run()
+            element = iteration.next()
+            if element is None:
+                break
+            features, mask = element
+            with runtime.lock:
+                if runtime.trains:
+                    raise UsageError(
+                        "predict: the estimator trains, and these predictions were begun before. Take all of them before, or use "
+                        "another estimator."
+                    )
+                # Between two batches the caller may have trained: the predictions stay those of one checkpoint.
+                loader.reload(checkpoint)
+                program.fetch(asked)
+                predictions, fetched = program.run(features)
+                loader.note_writes()
+            monitor.after_run({name: fetched[name].numpy() for name in tensor_names(asked)})
+            batch = tf.nest.map_structure(functools.partial(_rows, program), predictions)
+            batch = {key: batch[key] for key in keys} if keys is not None else batch
+            kept = _rows(program, mask)
+            for path, array in leaves((batch, None)):
+                if np.ndim(array) == 0 or len(array) != len(kept):
+                    name = path.replace("features", "predictions", 1)
+                    raise ModelFnValueError(
+                        f"{name} has shape {np.shape(array)}: a prediction needs a row for each of the batch's {len(kept)}."
+                    )
+            batch = tf.nest.map_structure(lambda array, kept=kept: array[kept], batch)
+            if not yield_single_examples:
+                yield batch
+                continue
+            for row in range(int(kept.sum())):
+                yield tf.nest.map_structure(lambda array, row=row: array[row], batch)
+    monitor.end()
+    loader.note_writes()
+
+
+def _rows(program: PredictProgram, value: Any) -> Any:
+    """Return the rows that all replicas have of a value, in their order."""
+    parts = [part.numpy() for part in program.join(value)]
+    return parts[0] if len(parts) == 1 or np.ndim(parts[0]) == 0 else np.concatenate(parts)
+
+
+def _selected_keys(predictions: Any, predict_keys: Sequence[str] | str | None) -> list[str] | None:
+    if predict_keys is None:
+        return None
+    if not isinstance(predictions, Mapping):
+        raise ValueError("predict(predict_keys=...) needs a model_fn whose predictions are a dict.")
+    wanted = [predict_keys] if isinstance(predict_keys, str) else list(predict_keys)
+    found = [key for key in predictions if key in wanted]
+    if not found:
+        raise ValueError(f"predict(predict_keys={wanted}) selects nothing: model_fn predicts {sorted(predictions)}.")
+    return found

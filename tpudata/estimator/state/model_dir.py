@@ -1,0 +1,59 @@
+"""A folder of checkpoints and what can be read of it without the model."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.estimator.api.errors import CheckpointError
+from tpudata.estimator.state import checkpoints
+
+
+class ModelDir:
+    """The reading part of an estimator.
+
+    Args:
+        model_dir: the folder.
+    """
+
+    def __init__(self, model_dir: str) -> None:
+        self._model_dir = model_dir
+
+    @property
+    def model_dir(self) -> str:
+        """Folder of checkpoints and event files."""
+        return self._model_dir
+
+    def eval_dir(self, name: str | None = None) -> str:
+        """Return the folder of the summaries of the evaluation `name`."""
+        return str(tf.io.gfile.join(self.model_dir, f"eval_{name}" if name else "eval"))
+
+    def latest_checkpoint(self) -> str | None:
+        """Return the path of the newest checkpoint, or None."""
+        newest = checkpoints.latest(self.model_dir)
+        return None if newest is None else newest.prefix
+
+    def get_variable_names(self) -> list[str]:
+        """Return the names of the variables in the newest checkpoint, sorted.
+
+        Raises:
+            CheckpointError: there is no checkpoint, or it is damaged.
+        """
+        return sorted(self._newest().reader().get_variable_to_shape_map())
+
+    def get_variable_value(self, name: str) -> Any:
+        """Return the value (NumPy) of a variable in the newest checkpoint.
+
+        Raises:
+            CheckpointError: there is no checkpoint, or it has no such variable or is damaged.
+        """
+        newest = self._newest()
+        reader = newest.reader()
+        if not reader.has_tensor(name):
+            raise CheckpointError(f"{newest.prefix} has no variable {name!r}: see get_variable_names().")
+        return checkpoints.read_tensor(reader, newest.prefix, name)
+
+    def _newest(self) -> checkpoints.Checkpoint:
+        newest = checkpoints.latest(self.model_dir)
+        if newest is None:
+            raise CheckpointError(f"There is no checkpoint in {self.model_dir} yet: train first.")
+        return newest

@@ -1,0 +1,288 @@
+"""Variables of v1-style code, found once and handed back to every trace.
+
+v1 code makes its variables while it builds a graph. Here it is traced once in a scratch graph (`discover`), which
+tells the variables that it makes and how they start. The real ones are made once, outside any graph. In each later
+trace, inside a tf.function, `reuse` answers every request for a variable with the real one. A request is known by
+the name that is asked for and by how often it was asked for before: graphs make names unique on their own account.
+"""
+
+import contextlib
+import dataclasses
+import itertools
+import re
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.estimator.api.errors import ModelFnValueError
+from tpudata.estimator.graph.graph_walk import needed_operations
+from tpudata.estimator.graph.keras_effects import KerasConditions
+from tpudata.estimator.graph.replica import Collections, merging
+
+Key = tuple[str, int]
+_Keys = tf.compat.v1.GraphKeys
+_LOCAL = (_Keys.LOCAL_VARIABLES, _Keys.METRIC_VARIABLES)
+
+
+@dataclasses.dataclass(frozen=True)
+class VariableInfo:
+    """One variable that a function makes.
+
+    Attributes:
+        key: `(name, n)`: the n-th request for `name`, the requested name without the numbers that make it unique.
+        name: its name in the graph, which is its name in a checkpoint.
+        trainable: whether optimizers change it by default.
+        collections: the graph collections that it belongs to.
+        handle: name of the tensor in the scratch graph through which its operations reach it.
+        synchronization, aggregation: how replicas keep it, as in `tf.Variable`.
+        scratch: the variable of the scratch graph.
+        made_with: name of the operation that gave it its first value when it was made.
+    """
+
+    key: Key
+    name: str
+    trainable: bool
+    collections: tuple[Any, ...]
+    handle: str
+    synchronization: Any
+    aggregation: Any
+    scratch: Any = dataclasses.field(repr=False)
+    made_with: str
+
+    @property
+    def initial(self) -> str:
+        """Name of the tensor in the scratch graph that holds its first value.
+
+        `tf.train.init_from_checkpoint` changes it, in model_fn and later in scaffold_fn.
+        """
+        with self.scratch.handle.graph.as_default():  # Variables hide it where execution is eager.
+            name: str = self.scratch.initial_value.name
+        return name
+
+    @property
+    def initializer(self) -> str:
+        """Name of the operation in the scratch graph that gives it its first value."""
+        name: str = self.scratch.initializer.name
+        return name
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is state of one run (a metric's sums) that no checkpoint holds."""
+        return any(collection in self.collections for collection in _LOCAL)
+
+
+@dataclasses.dataclass(frozen=True)
+class Blueprint:
+    """What the scratch trace of a function found.
+
+    Attributes:
+        variables: in the order of creation.
+        arguments: the placeholders that the function was called with.
+        result: what the function returned; its tensors belong to the scratch graph.
+        graph: the scratch graph.
+        key: sets what its operations keep by a name in this process apart from what those of other graphs do.
+    """
+
+    variables: tuple[VariableInfo, ...]
+    arguments: tuple[Any, ...]
+    result: Any
+    graph: Any
+    key: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
+
+    def first_value_of(self, info: VariableInfo) -> tuple[str, str]:
+        """Return what stands for the first value of a variable: two are equal if they are of one tensor of one graph."""
+        return self.key, info.initial
+
+    def initial_values(self, variables: Sequence[VariableInfo]) -> dict[str, Any]:
+        """Compute the first values of `variables`, by name. With a seeded graph they are the same at every call."""
+        if not variables:
+            return {}
+        names = [info.initial for info in variables]
+        # An operation with an effect runs even if no value needs it, so only what they need may be there.
+        tensors = [self.graph.get_tensor_by_name(name) for name in names]
+        needed = {operation.name for operation in needed_operations(tensor.op for tensor in tensors)}
+        graph_def = self.graph.as_graph_def()
+        kept = [node for node in graph_def.node if node.name in needed]
+        del graph_def.node[:]
+        graph_def.node.extend(kept)
+        for node in graph_def.node:
+            # What is left out cannot be lain beside.
+            node.attr.pop("_class", None)
+
+        def compute() -> Any:
+            return tf.import_graph_def(graph_def, return_elements=names, name="")
+
+        # Importing the graph anew makes the random ops start again.
+        with tf.device("CPU:0"):
+            values = tf.compat.v1.wrap_function(compute, [])()
+        return {info.name: value for info, value in zip(variables, values, strict=True)}
+
+
+class _ScratchGraph(KerasConditions, tf.Graph):  # type: ignore[misc]  # TensorFlow is untyped
+    """A graph like those of v1."""
+
+
+def discover(function: Callable[..., Any], specs: Sequence[Any], seed: int | None) -> Blueprint:
+    """Trace `function` in a scratch graph.
+
+    Args:
+        function: takes an argument per entry of `specs`.
+        specs: nested structures of `tf.TensorSpec`; None stays None.
+        seed: the graph's seed, or None.
+
+    Returns:
+        Its variables and its result.
+    """
+    infos: list[VariableInfo] = []
+    graph = _ScratchGraph()
+    with graph.as_default():
+        tf.compat.v1.set_random_seed(seed)
+        arguments = tf.nest.map_structure(_placeholder, tuple(specs))
+        with record_variables(infos):
+            result = function(*arguments)
+    return Blueprint(tuple(infos), arguments, result, graph)
+
+
+@contextlib.contextmanager
+def record_variables(found: list[VariableInfo]) -> Iterator[None]:
+    """Add the variables that are made in the default graph meanwhile to `found`, when it ends."""
+    made: dict[Key, tuple[Any, Any, str]] = {}
+
+    def record(key: Key, create: Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
+        variable = create(**{**kwargs, "use_resource": True})  # the other kind has no handle
+        collections = kwargs.get("collections")
+        members = (_Keys.GLOBAL_VARIABLES,) if collections is None else tuple(collections)
+        made[key] = variable, members, variable.initializer.name
+        return variable
+
+    with tf.variable_creator_scope(_creator(record, _counted())):
+        yield
+    graph = tf.compat.v1.get_default_graph()
+    trainable = {id(variable) for variable in graph.get_collection(_Keys.TRAINABLE_VARIABLES)}
+    found += [
+        VariableInfo(
+            key=key,
+            name=variable.op.name,
+            trainable=id(variable) in trainable,
+            collections=collections,
+            handle=variable.handle.name,
+            synchronization=variable.synchronization,
+            # v1 code has an enumeration of its own.
+            aggregation=tf.VariableAggregation(variable.aggregation.value),
+            scratch=variable,
+            made_with=made_with,
+        )
+        for key, (variable, collections, made_with) in made.items()
+    ]
+
+
+def _placeholder(spec: Any) -> Any:
+    return None if spec is None else tf.compat.v1.placeholder(spec.dtype, spec.shape, name="tpudata_input")
+
+
+class Requests:
+    """The requests for variables in one trace, by the names and in the order of the first replica's.
+
+    A graph makes names unique, so that a second replica traced into it asks by other names; but in the same order.
+    """
+
+    def __init__(self) -> None:
+        self._first: list[Key] = []
+
+    def keys(self) -> Callable[[str], Key]:
+        """Return what tells the key of the next request, by the name asked for, for the replica that is traced here."""
+        context = tf.distribute.get_replica_context()
+        replica = 0 if context is None else tf.get_static_value(context.replica_id_in_sync_group)
+        if not replica:
+            counted = _counted()
+
+            def first(name: str) -> Key:
+                self._first.append(counted(name))
+                return self._first[-1]
+
+            return first
+        position = itertools.count()
+
+        def later(name: str) -> Key:
+            # The first replica is ahead, unless model_fn asks for other variables this time.
+            key = next(itertools.islice(self._first, next(position), None), (name, 1))
+            return key if key[0].rpartition("/")[2] == _without_numbers(name).rpartition("/")[2] else (name, 1)
+
+        return later
+
+
+def _counted() -> Callable[[str], Key]:
+    requests: Counter[str] = Counter()
+
+    def key(name: str) -> Key:
+        plain = _without_numbers(name)
+        requests[plain] += 1
+        return plain, requests[plain]
+
+    return key
+
+
+def _without_numbers(name: str) -> str:
+    """Return a name without the numbers that make it unique: replicas that share a graph number the same scopes differently."""
+    return re.sub(r"_\d+(?=/|$)", "", name)
+
+
+@contextlib.contextmanager
+def reuse(
+    variables: Mapping[Key, tuple[VariableInfo, Any]], requests: Requests, seed: int | None
+) -> Iterator[Collections]:
+    """Answer every request for a variable in this trace with one that exists.
+
+    Args:
+        variables: the infos and real variables by key.
+        requests: shared by the replicas that are traced into one graph.
+        seed: seed of the graph's random ops, or None.
+
+    Yields:
+        The trace's collections.
+    """
+
+    def answer(key: Key, create: Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
+        del create, kwargs
+        try:
+            info, variable = variables[key]
+        except KeyError:
+            raise ModelFnValueError(
+                f"model_fn made the variable {key[0]!r} (request {key[1]} of that name), which it did not make when it "
+                "was first traced. It must make the same variables, in the same order, at every call."
+            ) from None
+        graph = tf.compat.v1.get_default_graph()
+        members = [*info.collections, *([_Keys.TRAINABLE_VARIABLES] if info.trainable else [])]
+        for collection in members:
+            if not any(variable is other for other in graph.get_collection_ref(collection)):
+                graph.add_to_collection(collection, variable)
+        return variable
+
+    graph = tf.compat.v1.get_default_graph()
+    collections = Collections(graph)
+    creator = _creator(answer, requests.keys())
+    # Those that optimizers make while they merge are asked for once, by the first replica's optimizer.
+    merging_creator = _creator(answer, _counted())
+    with (
+        collections.installed(),
+        tf.compat.v1.name_scope(None),
+        tf.variable_creator_scope(creator),
+        merging(collections, merging_creator),
+    ):
+        if seed is not None:
+            graph.seed = seed
+        yield collections
+
+
+def _creator(
+    answer: Callable[[Key, Callable[..., Any], Mapping[str, Any]], Any], key_of: Callable[[str], Key]
+) -> Callable[..., Any]:
+    def creator(create: Callable[..., Any], **kwargs: Any) -> Any:
+        scope = tf.get_current_name_scope()
+        name = kwargs.get("name") or "Variable"
+        return answer(key_of(f"{scope}/{name}" if scope else name), create, kwargs)
+
+    return creator

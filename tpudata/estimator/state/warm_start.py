@@ -1,0 +1,168 @@
+"""Warm start: first values taken from the checkpoint of another run."""
+
+import dataclasses
+import logging
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.estimator.api.errors import CheckpointError
+from tpudata.estimator.state.checkpoints import Checkpoint, latest, read_tensor
+from tpudata.estimator.state.variables import VariableInfo
+from tpudata.nearest import nearest_name
+
+_log = logging.getLogger("tpudata")
+_SAVED_MODEL_VARIABLES = ("variables", "variables")
+
+
+@dataclasses.dataclass(frozen=True)
+class WarmStartSettings:
+    """Which variables start from the values of a checkpoint, where model_dir holds none of its own.
+
+    Attributes:
+        ckpt_to_initialize_from: a checkpoint, as tf.train.latest_checkpoint returns it; a folder, for the newest in it; or the
+            folder of a SavedModel.
+        vars_to_warm_start: which variables. A string is a regular expression, tried at the start of the names of the trainable
+            variables. A list of strings is tried in the same way, on all variables: batch norm's averages and the optimizer's
+            among them. As in `tf.compat.v1.get_collection`, the names end in ":0". None: no variable.
+        var_name_to_prev_var_name: the name in the checkpoint by the variable's name, where they differ.
+
+    Raises:
+        TypeError: a value of another type.
+        ValueError: no path or a pattern that is no regular expression.
+    """
+
+    ckpt_to_initialize_from: str
+    vars_to_warm_start: str | Sequence[str] | None = ".*"
+    # The original has var_name_to_vocab_info in between.
+    _: dataclasses.KW_ONLY
+    var_name_to_prev_var_name: Mapping[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        path: object = self.ckpt_to_initialize_from
+        if not path:
+            raise ValueError(f"WarmStartSettings(ckpt_to_initialize_from={path!r}) names no checkpoint: give its path.")
+        if not isinstance(path, str | bytes | os.PathLike):
+            raise TypeError(
+                f"WarmStartSettings(ckpt_to_initialize_from=...) must be a path, got {type(path).__name__}."
+            )
+        object.__setattr__(self, "ckpt_to_initialize_from", os.fsdecode(path))
+        given: object = self.vars_to_warm_start
+        if given is not None and not isinstance(given, str | list | tuple):
+            raise TypeError(
+                "WarmStartSettings(vars_to_warm_start=...) must be a regular expression, a list of them or None, got "
+                f"{type(given).__name__}."
+            )
+        for pattern in self._patterns():
+            _check_pattern(pattern)
+
+    def _patterns(self) -> list[str]:
+        if self.vars_to_warm_start is None:
+            return []
+        return [self.vars_to_warm_start] if isinstance(self.vars_to_warm_start, str) else list(self.vars_to_warm_start)
+
+    def checkpoint(self) -> Checkpoint:
+        """Return the checkpoint to start from.
+
+        Raises:
+            CheckpointError: there is none.
+        """
+        path = self.ckpt_to_initialize_from
+        saved_model = tf.io.gfile.join(path, *_SAVED_MODEL_VARIABLES)
+        if tf.io.gfile.exists(f"{saved_model}.index"):
+            return Checkpoint.open(saved_model)
+        return (latest(path) if tf.io.gfile.isdir(path) else None) or Checkpoint.open(path)
+
+    def previous_names(self, infos: Sequence[VariableInfo]) -> dict[str, str]:
+        """Return the names in the checkpoint, by name, of those of `infos` that start from it.
+
+        Raises:
+            ValueError: var_name_to_prev_var_name names a variable that is none of them.
+        """
+        renamed = self.var_name_to_prev_var_name or {}
+        patterns = self._patterns()
+        only_trainable = isinstance(self.vars_to_warm_start, str)
+        chosen = [
+            info.name
+            for info in infos
+            if (info.trainable or not only_trainable) and any(re.match(item, f"{info.name}:0") for item in patterns)
+        ]
+        unused = sorted(renamed.keys() - set(chosen))
+        if unused:
+            raise ValueError(
+                f"WarmStartSettings(var_name_to_prev_var_name=...) names {unused}, which vars_to_warm_start does not choose: "
+                f"it chooses {sorted(chosen)}."
+            )
+        return {name: renamed.get(name, name) for name in chosen}
+
+
+def _check_pattern(pattern: object) -> None:
+    if not isinstance(pattern, str):
+        raise TypeError(
+            f"WarmStartSettings(vars_to_warm_start=...) holds {pattern!r}, a {type(pattern).__name__}: give names or regular "
+            "expressions, not variables."
+        )
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ValueError(
+            f"WarmStartSettings(vars_to_warm_start=...): {pattern!r} is no regular expression: {error}."
+        ) from None
+
+
+def warm_start_settings(warm_start_from: Any) -> WarmStartSettings | None:
+    """Return the settings that TPUEstimator's `warm_start_from` stands for: a path means all trainable variables.
+
+    Raises:
+        ValueError: neither a path nor settings.
+    """
+    if warm_start_from is None or isinstance(warm_start_from, WarmStartSettings):
+        return warm_start_from
+    if not isinstance(warm_start_from, str | bytes | os.PathLike):
+        raise ValueError(
+            "TPUEstimator(warm_start_from=...) must be the path of a checkpoint or WarmStartSettings, got "
+            f"{type(warm_start_from).__name__}."
+        )
+    return WarmStartSettings(warm_start_from)  # type: ignore[arg-type]
+
+
+def warm_values(
+    settings: WarmStartSettings, infos: Sequence[VariableInfo], variables: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Read the values (NumPy arrays) of the variables that start from the settings' checkpoint, by name.
+
+    Args:
+        settings: what to read.
+        infos: all variables of the model that checkpoints keep.
+        variables: the real ones by name.
+
+    Raises:
+        CheckpointError: there is no checkpoint, or it lacks a variable or has it in another shape or dtype.
+        ValueError: the settings rename a variable that they do not choose.
+    """
+    names = settings.previous_names(infos)
+    checkpoint = settings.checkpoint()
+    reader = checkpoint.reader()
+    shapes = reader.get_variable_to_shape_map()
+    dtypes = reader.get_variable_to_dtype_map()
+    for name, previous in names.items():
+        if previous not in shapes:
+            near = nearest_name(previous, shapes)
+            hint = f" The nearest name that it has is {near!r}." if near else ""
+            raise CheckpointError(
+                f"Warm start: {checkpoint.prefix} lacks the variable {previous!r}.{hint} Choose other variables with "
+                "vars_to_warm_start, or give the name that it has there in var_name_to_prev_var_name."
+            )
+        variable = variables[name]
+        if list(variable.shape) != shapes[previous] or dtypes[previous] != variable.dtype:
+            raise CheckpointError(
+                f"Warm start: {checkpoint.prefix} has the variable {previous!r} as "
+                f"{dtypes[previous].name}{tuple(shapes[previous])}, model_fn makes {name!r} as "
+                f"{variable.dtype.name}{tuple(variable.shape)}. Leave it out with vars_to_warm_start."
+            )
+    log = _log.info if names else _log.warning
+    log("Warm start from %s: %d of %d variables.", checkpoint.prefix, len(names), len(infos))
+    return {name: read_tensor(reader, checkpoint.prefix, previous) for name, previous in names.items()}

@@ -1,0 +1,1 @@
+"""A rehearsal for a TPU on this machine."""

@@ -1,0 +1,128 @@
+"""Of a rehearsal: XLA compiles a step on this machine."""
+
+import logging
+import os
+import re
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.estimator.api.findings import Find
+from tpudata.estimator.fetching.replay import Replay, handles_on_replica
+from tpudata.estimator.tpu_check.memory import GIB, byte_size
+from tpudata.estimator.tpu_check.operations import Graph, is_known, place_of
+
+_log = logging.getLogger("tpudata")
+_SCOPE = "model/"
+_PLACES = (re.compile(r"\{\{node ([^}]+)\}\}"), re.compile(r"node `([^`]+)`"))
+_MOST = 50  # problems; each costs another try
+_MENDS = (
+    ("compile-time constant", "compute sizes from Python numbers and static shapes, as in x.shape"),
+    (
+        "fixed tensor list size",
+        "give tf.while_loop maximum_iterations, and a tf.TensorArray a size that is a Python number",
+    ),
+    ("loop body do not match", "let each of a loop's tensors keep its shape"),
+)
+_MEND = "write it with other operations, or do it in input_fn"
+
+
+def compile_step(graph: Graph, lacking: set[Any], find: Find) -> None:
+    """Compile a step, again and again: what XLA refuses is found, cut out and left aside at the next try.
+
+    Args:
+        graph: the step's; its arguments have static shapes.
+        lacking: operations that are known to be refused.
+        find: adds a finding.
+    """
+    infos = graph.blueprint.variables
+    tensors = {info.name: graph.blueprint.graph.get_tensor_by_name(info.initial) for info in infos}
+    size = sum(map(byte_size, tensors.values())) / GIB
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GIB
+    if size > memory / 2:
+        _log.warning("The step is not compiled: its variables take %.1f of this machine's %.1f GiB.", size, memory)
+        return
+    variables = {
+        name: tf.Variable(tf.zeros(tensor.shape, tensor.dtype), trainable=False) for name, tensor in tensors.items()
+    }
+    outermost = {item.name: owner for item, owner in graph.all()}
+    # Strings cannot be given to it.
+    cut = lacking | {item.op for item in _arguments(graph) if item.dtype == tf.string}
+    begin = time.monotonic()
+    for _ in range(_MOST):
+        error = _compile(graph, cut, variables)
+        if error is None:
+            _log.info(
+                "XLA compiled what is left of the step in %.1f seconds."
+                if cut
+                else "XLA compiled the step in %.1f seconds.",
+                time.monotonic() - begin,
+            )
+            return
+        names = [name for place in _PLACES for name in place.findall(error)]
+        known = [name.removeprefix(_SCOPE) for name in names if name.removeprefix(_SCOPE) in outermost]
+        culprit = next((outermost[name] for name in known if outermost[name] not in cut), None)
+        what, mend = _first_sentence(error), next((mend for sign, mend in _MENDS if sign in error), _MEND)
+        if culprit is None:
+            find("the step", f"XLA: {what}", mend)
+            return
+        cut.add(culprit)
+        # What takes or gives a shape that depends on the data has been found already, or comes of it.
+        if all(map(is_known, (*culprit.inputs, *culprit.outputs))):
+            find(place_of(culprit), f"XLA, of {culprit.type} {known[0]!r}: {what}", mend)
+
+
+def _compile(graph: Graph, cut: set[Any], variables: dict[str, Any]) -> str | None:
+    """Compile the step without the operations of `cut`; returns XLA's complaint."""
+    cuts, gone = _boundary(cut)
+    absent = {tensor.name for item in gone for tensor in item.outputs} - {tensor.name for tensor in cuts}
+    wanted = [item for item in graph.tensors if item.dtype != tf.string and item.name not in absent]
+    updates = [item for item in graph.updates if item not in gone]
+    replay = Replay(graph.blueprint, wanted, updates, cuts, waits_for=lambda item: item not in gone)
+    arguments = _arguments(graph)
+    numbers = [item for item in arguments if item.dtype != tf.string]
+
+    def step(*values: Any) -> Any:
+        left = iter(values)
+        given = [tf.constant(0) if item.dtype == tf.string else next(left) for item in arguments]
+        return replay((given,), handles_on_replica(variables), list(left))
+
+    compiled = tf.function(step, jit_compile=True, autograph=False)
+    try:
+        compiler = compiled.experimental_get_compiler_ir(
+            *(tf.TensorSpec(item.shape, item.dtype) for item in [*numbers, *cuts])
+        )
+        compiler(stage="optimized_hlo")
+    except (ValueError, tf.errors.OpError) as error:
+        return str(error)
+    return None
+
+
+def _arguments(graph: Graph) -> list[Any]:
+    return [item for item in tf.nest.flatten(graph.blueprint.arguments) if item is not None]
+
+
+def _boundary(cut: Iterable[Any]) -> tuple[list[Any], set[Any]]:
+    """Return the tensors to give in place of what operations compute, and all operations that are not run then.
+
+    What cannot be given to a compiled step, or has no static shape, is not given, and those that take it are not run either.
+    """
+    todo, gone = list(cut), set(cut)
+    cuts: dict[str, Any] = {}
+    while todo:
+        for tensor in todo.pop().outputs:
+            if tensor.dtype in (tf.string, tf.variant, tf.resource) or not tensor.shape.is_fully_defined():
+                fresh = [item for item in tensor.consumers() if item not in gone]
+                gone.update(fresh)
+                todo += fresh
+            else:
+                cuts[tensor.name] = tensor
+    return list(cuts.values()), gone
+
+
+def _first_sentence(error: str) -> str:
+    """Return what XLA says, without what TensorFlow puts around it."""
+    text = error.partition("'")[2] if error.startswith("Failed ") else error
+    return text.strip().splitlines()[0].replace(f"`{_SCOPE}", "`").rstrip(".")

@@ -1,0 +1,98 @@
+"""Of a rehearsal: whether the cores of a TPU can be fed with what input_fn gives."""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.estimator.api.findings import Find
+from tpudata.estimator.api.mode_keys import ModeKeys
+from tpudata.estimator.feeding.deployment import Deployment
+from tpudata.estimator.feeding.signature import leaves, split_element
+
+_ABSENT = (tf.string, tf.complex128, tf.variant, tf.resource)
+_SLOW = (tf.int64, tf.uint64, tf.float64)
+
+
+def look_at_input(element_spec: Any, deployment: Deployment, batch_axis: Sequence[int] | None, find: Find) -> Any:
+    """Look at the elements of input_fn's dataset.
+
+    Args:
+        element_spec: theirs.
+        deployment: how the mode is fed.
+        batch_axis: of each tensor, the axis along which its rows lie; None: 0.
+        find: adds a finding.
+
+    Returns:
+        The `tf.TensorSpec` structures of (features, labels) as one core gets them. The number of rows is known in them, other
+        unknown sizes stay so.
+    """
+    axes = tf.nest.pack_sequence_as(element_spec, _axes(element_spec, batch_axis))
+    specs, axes = split_element(element_spec), split_element(axes)
+    if deployment.mode == ModeKeys.PREDICT:
+        specs, axes = (specs[0], None), (axes[0], None)
+    count = itertools.count()
+    numbers = tf.nest.map_structure(lambda _: next(count), specs)
+    paths = {number: path for path, number in leaves(numbers)}
+
+    def of_core(number: int, spec: Any, axis: int) -> Any:
+        if spec is None:
+            return None
+        _look_at_dtype(paths[number], spec, find)
+        return tf.TensorSpec(_look_at_shape(paths[number], spec, axis, deployment, find), spec.dtype)
+
+    return tf.nest.map_structure(of_core, numbers, specs, axes)
+
+
+def _axes(element_spec: Any, batch_axis: Sequence[int] | None) -> list[int]:
+    count = len(tf.nest.flatten(element_spec))
+    given = [] if batch_axis is None else list(batch_axis)
+    return [*given, *[0] * count][:count]
+
+
+def _look_at_dtype(path: str, spec: Any, find: Find) -> None:
+    if spec.dtype in _ABSENT:
+        mend = "decode it, look it up or leave it out in input_fn, which runs on the host"
+        find(path, f"it is of the dtype {spec.dtype.name}, which a TPU does not have", mend)
+    elif spec.dtype in _SLOW:
+        smaller = "float32" if spec.dtype.is_floating else "int32"
+        find(
+            path,
+            f"it is of the dtype {spec.dtype.name}, which a TPU makes of two numbers of 32 bits: slow, and twice the bytes",
+            f"tf.cast to {smaller} in the dataset's map",
+            is_refused=False,
+        )
+
+
+def _look_at_shape(path: str, spec: Any, axis: int, deployment: Deployment, find: Find) -> list[int | None]:
+    shape = list(spec.shape.as_list())
+    if not shape:
+        find(
+            path,
+            "it is a scalar, and has no rows to be split over the cores",
+            "batch the dataset; what is one number for all belongs in params",
+        )
+        return shape
+    size, rows = deployment.batch_size, shape[axis]
+    if rows is None and deployment.mode != ModeKeys.PREDICT:  # There, short batches are padded.
+        find(
+            path,
+            f"it has the shape {spec.shape}: how many rows a batch has is not known ahead",
+            "batch(..., drop_remainder=True), or tpudata.make_input_fn, which pads the last batch with rows of weight 0",
+        )
+    elif rows is not None and rows != size:
+        find(
+            path,
+            f"it has the shape {spec.shape}, which is no batch of params['batch_size']={size} rows",
+            "batch the dataset by params['batch_size']",
+        )
+    unknown = [i for i, item in enumerate(shape) if item is None and i != axis]
+    if unknown:
+        find(
+            path,
+            f"it has the shape {spec.shape}: its size along axis {', '.join(map(str, unknown))} changes from batch to batch",
+            "pad or crop it to one size in the dataset's map, or tell the size with set_shape where it is always the same",
+        )
+    shape[axis] = deployment.model_batch_size
+    return shape

@@ -1,0 +1,218 @@
+"""Of a rehearsal: the operations of a step, and which of them a TPU does not have."""
+
+import dataclasses
+import functools
+import importlib.util
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.framework import kernels
+
+from tpudata.estimator.api.findings import Find
+from tpudata.estimator.fetching.replay import Replay
+from tpudata.estimator.state.variables import Blueprint
+
+_XLA = "XLA_CPU_JIT"
+_LIBRARIES = ("tensorflow", "keras", "tf_keras", "tensorboard")
+# Not computed by a step: what it is given, and what stands for variables and files.
+_GIVEN = ("Placeholder", "PlaceholderWithDefault", "VarHandleOp", "SummaryWriter", "_Arg", "Const", "NoOp")
+_PYTHON = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
+_PRINTS = ("Print", "PrintV2", "StringFormat")
+_FILTERS = ("Where", "Unique", "UniqueV2", "UniqueWithCounts", "ListDiff", "DynamicPartition", "NonMaxSuppressionV3")
+# What they are given has any shape; and what batch norm keeps for its gradient has one of the device's own.
+_OWN_SHAPES = ("Placeholder", "PlaceholderWithDefault", "_Arg", "FusedBatchNormV3", "FusedBatchNormV2")
+_LOOPS = ("While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase")
+_LISTS = ("TensorListStack", "TensorListConcatV2", "TensorListConcat")
+
+
+@dataclasses.dataclass(frozen=True)
+class Roots:
+    """What a step computes.
+
+    Attributes:
+        tensors: of the scratch graph.
+        updates: operations of it that are run.
+    """
+
+    tensors: Sequence[Any]
+    updates: Sequence[Any]
+
+
+class Graph:
+    """The part of a scratch graph that a step runs.
+
+    Args:
+        blueprint: of the scratch graph.
+        roots: what the step computes.
+    """
+
+    def __init__(self, blueprint: Blueprint, roots: Roots) -> None:
+        self.blueprint = blueprint
+        self.tensors = list(roots.tensors)
+        self.updates = list(roots.updates)
+        needed = Replay(blueprint, self.tensors, self.updates).operations
+        self.operations = [item for item in blueprint.graph.get_operations() if item in needed]
+
+    def nested(self, operation: Any) -> Iterator[Any]:
+        """Iterate over the operations in the functions of one: the branches of a condition, the body of a loop."""
+        for name in _functions(operation):
+            inner = getattr(operation.graph._get_function(name), "graph", None)
+            for item in inner.get_operations() if inner is not None else ():
+                yield item
+                yield from self.nested(item)
+
+    def all(self) -> Iterator[tuple[Any, Any]]:
+        """Iterate over (operation, the one of the outermost graph that it is part of)."""
+        for operation in self.operations:
+            yield operation, operation
+            for item in self.nested(operation):
+                yield item, operation
+
+
+def _functions(operation: Any) -> list[str]:
+    names = []
+    for attribute in operation.op_def.attr:
+        if attribute.type in ("func", "list(func)"):
+            value = operation.get_attr(attribute.name)
+            names += [item.name for item in (value if isinstance(value, list) else [value]) if item.name]
+    return names
+
+
+def place_of(operation: Any) -> str:
+    """Return where a program made an operation: file and line, or else its name in the graph."""
+    original = getattr(operation, "_original_op", None)  # whose gradient it is part of
+    if original is not None:
+        return place_of(original)
+    for frame in reversed(operation.traceback or ()):
+        if not frame.filename.startswith(("<", *_library_folders())):
+            return f"{frame.filename}:{frame.lineno}"
+    return f"operation {operation.name!r}"
+
+
+@functools.cache
+def _library_folders() -> tuple[str, ...]:
+    """Return the folders of code that is not the program's; `<` begins what has no file."""
+    found = [importlib.util.find_spec(name) for name in _LIBRARIES]
+    files = [spec.origin for spec in found if spec is not None and spec.origin is not None]
+    return tuple(f"{Path(file).parent}{os.sep}" for file in [*files, __file__])
+
+
+def look_at_operations(graph: Graph, find: Find) -> set[Any]:
+    """Look at every operation of a step.
+
+    Returns:
+        Those of the outermost graph that XLA does not have, or that hold one.
+    """
+    lacking: set[Any] = set()
+    absent: dict[tuple[str, str, str], list[str]] = {}
+    for operation, outermost in graph.all():
+        place = place_of(operation)
+        reason = _reason(operation)
+        if reason is not None:
+            lacking.add(outermost)
+            absent.setdefault((place, *reason), []).append(operation.type)
+            continue
+        shape = _dynamic_shape(operation)
+        if shape is not None:
+            find(
+                place, f"the shape of what {operation.type} gives depends on the data: {shape}", _shape_mend(operation)
+            )
+        wide = [tensor for tensor in operation.outputs if tensor.dtype == tf.float64]
+        if wide and operation.type != "Const" and not any(item.dtype == tf.float64 for item in operation.inputs):
+            find(
+                place,
+                "it computes in float64, which a TPU makes of several numbers of 32 bits: slow",
+                "tf.cast to float32, or give dtype=tf.float32",
+                is_refused=False,
+            )
+    for (place, what, mend), types in absent.items():
+        find(place, f"{', '.join(dict.fromkeys(types))}: {what}", mend)
+    return lacking
+
+
+def _reason(operation: Any) -> tuple[str, str] | None:
+    """Return why a TPU does not have an operation, and what to do; None where it does."""
+    kind = operation.type
+    if kind in _GIVEN:
+        return None
+    if kind in _PYTHON:
+        return (
+            "runs Python in the middle of the step, which is on the TPU then",
+            "TensorFlow's operations in place of tf.py_function and tf.numpy_function, or do it in the dataset's map",
+        )
+    if kind in _PRINTS:
+        return "prints in the middle of the step", "host_call of TPUEstimatorSpec, or a LoggingTensorHook"
+    if "Summary" in kind:
+        return (
+            "writes a summary in the middle of the step",
+            "tf.compat.v1.summary, which is written between two loops, or host_call of TPUEstimatorSpec",
+        )
+    dtypes = {tensor.dtype for tensor in (*operation.inputs, *operation.outputs)}
+    if tf.string in dtypes and kind not in ("Assert", *_LOOPS):
+        return "works on strings, which a TPU does not have", "do it in the dataset's map, or with what predict returns"
+    if tf.complex128 in dtypes:
+        return "computes in complex128, which a TPU does not have", "complex64"
+    allowed = _kernels(kind)
+    if not allowed:
+        return (
+            "has no XLA kernel",
+            "do it in the dataset's map, in metric_fn or host_fn, which run on the host, or write it with other operations",
+        )
+    if not any(_fits(operation, constraints) for constraints in allowed):
+        names = ", ".join(sorted({item.name for item in dtypes if item != tf.resource}))
+        return f"has no XLA kernel for {names}", "tf.cast to float32 or int32"
+    return None
+
+
+@functools.cache
+def _kernels(kind: str) -> tuple[tuple[tuple[str, tuple[int, ...]], ...], ...]:
+    """Return for each of XLA's kernels of an operation the dtypes that it takes, by the name of the attribute."""
+    _start_xla()
+    found = kernels.get_registered_kernels_for_op(kind).kernel
+    return tuple(
+        tuple((item.name, tuple(item.allowed_values.list.type)) for item in kernel.constraint)
+        for kernel in found
+        if kernel.device_type == _XLA
+    )
+
+
+@functools.cache
+def _start_xla() -> None:
+    """Let XLA compile something: its kernels are known from then on."""
+    tf.function(tf.identity, jit_compile=True)(tf.constant(0.0))
+
+
+def _fits(operation: Any, constraints: tuple[tuple[str, tuple[int, ...]], ...]) -> bool:
+    for name, allowed in constraints:
+        value = operation.get_attr(name)
+        values = value if isinstance(value, list) else [value]
+        if any(item.as_datatype_enum not in allowed for item in values):
+            return False
+    return True
+
+
+def _dynamic_shape(operation: Any) -> str | None:
+    """Return a shape that an operation makes unknown, where what it is given has known ones."""
+    if operation.type in _OWN_SHAPES:
+        return None
+    if not all(is_known(tensor) for tensor in operation.inputs):
+        return None
+    return next((str(tensor.shape) for tensor in operation.outputs if not is_known(tensor)), None)
+
+
+def is_known(tensor: Any) -> bool:
+    """Whether a tensor has a static shape, or none that counts."""
+    return tensor.dtype in (tf.resource, tf.variant) or tensor.shape.is_fully_defined()
+
+
+def _shape_mend(operation: Any) -> str:
+    if operation.type in _FILTERS:
+        return "keep all rows and mask: tf.where(condition, x, 0), or weights of 0 in the loss and the metrics"
+    if operation.type in _LOOPS:
+        return "let each of a loop's tensors keep its shape, and both branches of a condition give the same"
+    if operation.type in _LISTS:
+        return "give the tf.TensorArray a size that is a Python number, and element_shape"
+    return "compute sizes from Python numbers and static shapes, as in x.shape, or mask what is too much"

@@ -1,0 +1,217 @@
+"""A rehearsal for a TPU: a mode's step is traced and compiled by XLA on this machine, and all that a TPU would refuse is listed.
+
+    input_fn -> what its elements are -> the scratch graph of model_fn -> its operations, one by one -> XLA
+
+Every stage adds to one list and leaves the next something to work on: a batch size is rounded up, an operation that XLA does not
+have is cut out of the graph, and so on. Nothing is run: no data is read, and no variable gets a value of the model's.
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.ops import control_flow_ops
+
+from tpudata.estimator.api.config import InputPipelineConfig
+from tpudata.estimator.api.errors import ModelFnError
+from tpudata.estimator.api.findings import Finding
+from tpudata.estimator.api.mode_keys import MODES, ModeKeys
+from tpudata.estimator.api.spec import EstimatorSpec, TPUEstimatorSpec
+from tpudata.estimator.devices.topology import Topology
+from tpudata.estimator.feeding.deployment import check_batch_size
+from tpudata.estimator.graph.keras_state import fresh_keras_state
+from tpudata.estimator.loops.runtime import Runtime
+from tpudata.estimator.state.variables import Blueprint, discover
+from tpudata.estimator.tpu_check.compilation import compile_step
+from tpudata.estimator.tpu_check.input import look_at_input
+from tpudata.estimator.tpu_check.memory import look_at_memory
+from tpudata.estimator.tpu_check.operations import Graph, Roots, look_at_operations
+from tpudata.estimator.tpu_check.result import Rehearsal
+from tpudata.estimator.tpu_check.variables import look_at_variables
+from tpudata.estimator.tracing.effects import SUMMARY_SCOPE, effects_of_training, summary_writes
+from tpudata.estimator.tracing.metrics import metric_updates
+from tpudata.estimator.tracing.optimizer import DENSE_GRADIENTS, require_cross_shard
+from tpudata.estimator.tracing.program import build_spec, joined_shape
+
+CORES = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class _Cores:
+    """Stands for the strategy of a TPU in what is asked of it before anything runs."""
+
+    num_replicas_in_sync: int
+
+
+def rehearse(runtime: Runtime, input_fns: Mapping[str, Any]) -> Rehearsal:
+    """Rehearse the modes of `input_fns`, as `TPUEstimator.rehearse` says."""
+    cores = runtime.config.tpu_config.num_shards or CORES
+    findings: list[Finding] = []
+    metrics: tuple[str, ...] = ()
+    for mode, input_fn in input_fns.items():
+        if mode not in MODES:
+            raise ValueError(f"rehearse: a mode must be one of {', '.join(MODES)}, got {mode!r}.")
+        found = _Rehearsal(runtime, mode, cores)
+        found.rehearse(input_fn)
+        findings += dict.fromkeys(found.findings)
+        metrics += tuple(found.metrics)
+    return Rehearsal(tuple(findings), metrics)
+
+
+class _Rehearsal:
+    """One mode's."""
+
+    def __init__(self, runtime: Runtime, mode: str, cores: int) -> None:
+        self.findings: list[Finding] = []
+        self.metrics: list[str] = []
+        self._mode = mode
+        self._cores = cores
+        size = runtime.batch_sizes[mode]
+        topology = Topology(_Cores(cores), is_tpu=True)
+        try:
+            check_batch_size(mode, topology, runtime.config.tpu_config, size)
+        except ValueError as error:
+            self._find("batch size", str(error))
+            size = -(-(size or 1) // cores) * cores
+        self._runtime = dataclasses.replace(
+            runtime, find_topology=lambda: topology, batch_sizes={**runtime.batch_sizes, mode: size}
+        )
+
+    def _find(self, where: str, what: str, mend: str = "", *, is_refused: bool = True) -> None:
+        self.findings.append(Finding(self._mode, where, what, mend, is_refused))
+
+    def rehearse(self, input_fn: Any) -> None:
+        """Look at everything."""
+        try:
+            deployment = self._runtime.deployment(self._mode)
+            dataset = self._runtime.first_dataset(input_fn, self._mode)
+        except (TypeError, ValueError) as error:
+            self._find("input_fn", str(error))
+            return
+        specs = look_at_input(dataset.element_spec, deployment, self._runtime.batch_axis, self._find)
+        blueprint = self._trace(specs)
+        if blueprint is None:
+            return
+        spec = blueprint.result
+        if self._mode == ModeKeys.TRAIN:
+            try:
+                require_cross_shard(blueprint)
+            except ModelFnError as error:
+                self._find("model_fn", str(error))
+        if self._mode == ModeKeys.EVAL:
+            self.metrics += getattr(spec, "eval_metric_ops", None) or {}
+            self.metrics += self._look_at_host_function(blueprint, "eval_metrics") or {}
+        if self._mode != ModeKeys.PREDICT:
+            self._look_at_host_function(blueprint, "host_call")
+        graph = Graph(blueprint, self._roots(blueprint, spec))
+        lacking = look_at_operations(graph, self._find)
+        look_at_memory(graph, specs, self._find)
+        if look_at_variables(blueprint, self._find) and all(item.shape.is_fully_defined() for item in _flat(specs)):
+            compile_step(graph, lacking, self._find)
+
+    def _trace(self, specs: tuple[Any, Any]) -> Blueprint | None:
+        mode, seed = self._mode, self._runtime.config.tf_random_seed
+
+        def build(features: Any, labels: Any) -> Any:
+            graph = tf.compat.v1.get_default_graph()
+            graph.add_to_collection(DENSE_GRADIENTS, True)
+            _mark_for_xla(graph)
+            with self._summaries():
+                return build_spec(self._runtime.call_model, mode, seed, features, labels)
+
+        try:
+            return discover(build, specs, seed)
+        except Exception as error:  # Whatever model_fn raises is what a run would stop at.
+            self._find("model_fn", *_explained(error))
+            return None
+
+    @contextlib.contextmanager
+    def _summaries(self) -> Iterator[None]:
+        """Let tf.summary make its operations, where a run would have it write."""
+        if self._mode != ModeKeys.TRAIN:
+            yield
+            return
+        with tf.name_scope(SUMMARY_SCOPE):
+            writer = tf.summary.create_file_writer(self._runtime.model_dir)  # It is never opened.
+            step = tf.constant(0, tf.int64)
+        with writer.as_default(step=step):
+            yield
+
+    def _look_at_host_function(self, blueprint: Blueprint, field: str) -> Any:
+        """Call metric_fn or host_fn, which take the tensors of all cores; returns what it returns."""
+        pair = getattr(blueprint.result, field, None)
+        if pair is None:
+            return None
+        function, tensors = pair
+        cores = 1 if self._runtime.deployment(self._mode).pipeline is InputPipelineConfig.BROADCAST else self._cores
+        with blueprint.graph.as_default():
+            tensors = tf.nest.map_structure(tf.convert_to_tensor, tensors)
+        for tensor in tf.nest.flatten(tensors):
+            if tensor.shape.rank == 0:
+                self._find(
+                    f"TPUEstimatorSpec({field}=...)",
+                    f"{tensor.name!r} is a scalar, and the tensors of all cores are joined along their first axis",
+                    "reshape it to [1], or give a value for each row",
+                )
+        joined = tf.nest.map_structure(lambda item: tf.TensorSpec(joined_shape(item.shape, cores), item.dtype), tensors)
+
+        def call(given: Any) -> Any:
+            with fresh_keras_state(self._runtime.config.tf_random_seed):
+                return function(**given) if isinstance(given, Mapping) else function(*given)
+
+        try:
+            return discover(call, (joined,), self._runtime.config.tf_random_seed).result
+        except Exception as error:  # As of model_fn.
+            self._find(f"TPUEstimatorSpec({field}=...)", *_explained(error))
+            return None
+
+    def _roots(self, blueprint: Blueprint, spec: TPUEstimatorSpec | EstimatorSpec) -> Roots:
+        """Return what a step computes on a core."""
+        updates: list[Any] = []
+        if self._mode == ModeKeys.PREDICT:
+            wanted = list(tf.nest.flatten(spec.predictions))
+        else:
+            wanted = [spec.loss, *tf.nest.flatten(_second(spec, "host_call"))]
+        if self._mode == ModeKeys.EVAL:
+            wanted += tf.nest.flatten(_second(spec, "eval_metrics"))
+            updates += metric_updates(getattr(spec, "eval_metric_ops", None) or {}, blueprint)
+        if self._mode == ModeKeys.TRAIN:
+            updates += effects_of_training(blueprint, summary_writes(blueprint.graph))
+        with blueprint.graph.as_default():
+            tensors = [tf.convert_to_tensor(item) for item in wanted]
+        return Roots(tensors, updates)
+
+
+def _mark_for_xla(graph: Any) -> None:
+    """Tell TensorFlow that XLA will have what is built into `graph`: it builds some things in another way then.
+
+    It looks for the mark at this graph and those around it. At this one, variables would take it for a loop that they are made in.
+    """
+    around = tf.Graph()
+    with around.as_default():
+        control_flow_ops.XLAControlFlowContext().Enter()
+    graph.outer_graph = around
+
+
+def _second(spec: Any, field: str) -> Any:
+    pair = getattr(spec, field, None)
+    return () if pair is None else pair[1]
+
+
+def _flat(structure: Any) -> list[Any]:
+    return [item for item in tf.nest.flatten(structure) if item is not None]
+
+
+def _explained(error: Exception) -> tuple[str, str]:
+    """Return what stopped model_fn, and what to do about it."""
+    text = str(error).strip()
+    if "capture an EagerTensor" in text:
+        return (
+            "it uses a variable, or a layer with variables, that was made outside of it: no checkpoint would hold it, and no core "
+            "of a TPU has it",
+            "make variables and layers inside of model_fn, at every call",
+        )
+    mend = "" if isinstance(error, ModelFnError) else "see the error's own text; it stops training on every device"
+    return f"{type(error).__name__}: {text.splitlines()[0] if text else 'no message'}", mend

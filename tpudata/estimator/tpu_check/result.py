@@ -1,0 +1,62 @@
+"""What a rehearsal found out, and what becomes of a call that was rehearsed."""
+
+import dataclasses
+import logging
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from tpudata.estimator.api.errors import RehearsalError
+from tpudata.estimator.api.findings import Finding
+from tpudata.estimator.api.mode_keys import ModeKeys
+
+_log = logging.getLogger("tpudata")
+
+
+@dataclasses.dataclass(frozen=True)
+class Rehearsal:
+    """What a rehearsal found out.
+
+    Attributes:
+        findings: what a TPU would refuse, or be slow at.
+        metrics: the names of what evaluation measures.
+    """
+
+    findings: tuple[Finding, ...]
+    metrics: tuple[str, ...]
+
+
+def require_none_refused(findings: Sequence[Finding], modes: Sequence[str]) -> None:
+    """Log what was found.
+
+    Raises:
+        RehearsalError: a TPU would refuse something; names all of it.
+    """
+    refused = [item for item in findings if item.is_refused]
+    slow = [item for item in findings if not item.is_refused]
+    for item in slow:
+        _log.warning("%s", item)
+    if refused:
+        things = "thing" if len(refused) == 1 else "things"
+        lines = "".join(f"\n  {item}" for item in refused)
+        raise RehearsalError(f"A TPU would refuse {len(refused)} {things}:{lines}", tuple(findings))
+    _log.info("Rehearsal of %s: nothing that a TPU would refuse.", ", ".join(modes))
+
+
+def stand_in(found: Rehearsal, modes: Sequence[str], *, has_limit: bool) -> dict[str, Any]:
+    """Return what stands for the metrics of a call that was rehearsed.
+
+    Args:
+        found: by its rehearsal.
+        modes: that the call would run.
+        has_limit: whether it says when training ends.
+
+    Raises:
+        RehearsalError: a TPU would refuse something.
+    """
+    findings = found.findings
+    if not has_limit:
+        what = "it has neither steps nor max_steps: a TPU runs whole loops, so their end must be known"
+        findings = (Finding(ModeKeys.TRAIN, "train", what, "give one of them"), *findings)
+    require_none_refused(findings, modes)
+    return {**dict.fromkeys((*found.metrics, "loss"), math.nan), "global_step": 0}

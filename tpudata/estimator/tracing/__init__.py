@@ -1,0 +1,1 @@
+"""A model_fn built into steps."""

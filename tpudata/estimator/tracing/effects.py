@@ -1,0 +1,62 @@
+"""Operations of a model_fn's graph that a training step runs for their effect.
+
+A session of the original ran what was fetched and nothing else: an assignment, an assertion or an update of batch norm that
+train_op does not depend on stayed in the graph, unused. Writes of `tf.summary` and updates of Keras offer nothing to depend on,
+so they run.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.estimator.graph.graph_walk import needed_operations
+from tpudata.estimator.graph.keras_effects import KERAS_UPDATES, keras_effects
+from tpudata.estimator.state.variables import Blueprint
+
+# Scope of the operations that are not the model's, so that they take none of its names.
+SUMMARY_SCOPE = "tpudata_summary"
+CREATE_WRITER = "CreateSummaryFileWriter"
+_WRITER_UPKEEP = (CREATE_WRITER, "FlushSummaryWriter")
+
+
+def effects_of_training(blueprint: Blueprint, summary_writes: Iterable[Any] = ()) -> list[Any]:
+    """Return the operations of model_fn's scratch graph that a step runs, next to those that its results need, in order.
+
+    Args:
+        blueprint: of the scratch graph.
+        summary_writes: its operations that write summaries.
+    """
+    making = {name for info in blueprint.variables for name in (info.initializer, info.made_with)}
+    of_keras = keras_effects(blueprint.graph, blueprint.graph.get_collection(KERAS_UPDATES))
+    with blueprint.graph.as_default():
+        train_op = tf.group(blueprint.result.train_op)
+    return [*(item for item in of_keras if item.name not in making), *summary_writes, train_op]
+
+
+def summary_writes(graph: Any, writer: Any = None) -> list[Any]:
+    """Return the operations of a graph that write summaries of `tf.summary`.
+
+    Args:
+        graph: the graph.
+        writer: the writer that the graph captured; None: the one that was made in it, in SUMMARY_SCOPE.
+    """
+    if writer is None:
+        made = [item for item in graph.get_operations() if item.type == "SummaryWriter"]
+        handles = [item.outputs[0] for item in made if item.name.startswith(f"{SUMMARY_SCOPE}/")]
+    else:
+        handles = [internal for external, internal in graph.captures if external is writer._resource]
+    return [item for handle in handles for item in handle.consumers() if item.type not in _WRITER_UPKEEP]
+
+
+def unused_updates(blueprint: Blueprint, fetched: Iterable[Any]) -> list[str]:
+    """Return the names of the operations in the collection UPDATE_OPS of a scratch graph that a step does not run.
+
+    Args:
+        blueprint: of the scratch graph.
+        fetched: operations that the step runs, together with all that they depend on.
+    """
+    updates = blueprint.graph.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
+    runs = needed_operations(fetched) if updates else ()
+    operations = (getattr(item, "op", item) for item in updates)
+    return [operation.name for operation in operations if operation not in runs]

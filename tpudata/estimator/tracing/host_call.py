@@ -1,0 +1,78 @@
+"""host_call: a function of TPUEstimatorSpec that runs on the host at each step, mostly to write summaries of the step's tensors."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.estimator.fetching.replay import Replay, handles_on_replica
+from tpudata.estimator.graph.keras_state import fresh_keras_state
+from tpudata.estimator.state.local_variables import LocalVariables
+from tpudata.estimator.state.variables import discover
+
+_CREATE = "CreateSummaryFileWriter"
+# Those that others ask for, and no work of their own; files are flushed when checkpoints are written.
+_SOURCES = (
+    "SummaryWriter",
+    _CREATE,
+    "FlushSummaryWriter",
+    "VarHandleOp",
+    "ReadVariableOp",
+    "VarIsInitializedOp",
+    "Placeholder",
+)
+
+
+class HostCall:
+    """A host_fn, built for the tensors of all replicas, joined along their first axis.
+
+    The writers that it makes belong to it, and write one file for as long as the model is built.
+
+    Args:
+        host_fn: as in TPUEstimatorSpec.
+        specs: `tf.TensorSpec`s of what it is given, joined.
+        seed: seed of random ops, or None.
+    """
+
+    def __init__(self, host_fn: Callable[..., Any], specs: Any, seed: int | None) -> None:
+        self._host_fn = host_fn
+        self._seed = seed
+        blueprint = discover(self._call, (specs,), seed)
+        self._local = LocalVariables(blueprint, blueprint.variables, tf.distribute.get_strategy())
+        operations = blueprint.graph.get_operations()
+        making = {info.initializer for info in blueprint.variables}
+        updates = [
+            item
+            for item in operations
+            if item.op_def.is_stateful and item.type not in _SOURCES and item.name not in making
+        ]
+        # Of a condition in a graph, only what its results need is run.
+        results = [
+            tensor for item in updates for tensor in item.outputs if tensor.dtype not in (tf.resource, tf.variant)
+        ]
+        self._update = Replay(blueprint, results, updates)
+        create = Replay(blueprint, [], [item for item in operations if item.type == _CREATE])
+        with blueprint.graph.as_default():
+            writers = [item.outputs[0] for item in operations if item.type == "SummaryWriter"]
+            flushes = [tf.raw_ops.FlushSummaryWriter(writer=writer) for writer in writers]
+        flush = Replay(blueprint, [], flushes)
+        self._flush = tf.function(lambda: self._run(flush), autograph=False)
+        tf.function(lambda: self._run(create), autograph=False)()
+
+    def _call(self, tensors: Any) -> Any:
+        with fresh_keras_state(self._seed):
+            return self._host_fn(**tensors) if isinstance(tensors, Mapping) else self._host_fn(*tensors)
+
+    def _run(self, replay: Replay, *arguments: Any) -> list[Any]:
+        with tf.device("CPU:0"):
+            results: list[Any] = replay(arguments, handles_on_replica(self._local.by_name))
+        return results
+
+    def update(self, tensors: Any, value: Any) -> Any:
+        """Run it for a step, in the tf.function that is being built; returns `value`, a tensor that is not there before."""
+        with tf.control_dependencies(self._run(self._update, tensors)):
+            return tf.identity(value)
+
+    def flush(self) -> None:
+        """Make what was written visible to readers."""
+        self._flush()

@@ -1,0 +1,314 @@
+"""Training: a model_fn built into a loop of steps.
+
+A step runs what its loss, its train_op and all that is fetched need, and nothing that a session would not run. On one replica it is
+copied from the scratch graph: model_fn is called once. Several replicas trace model_fn again, because they exchange values within
+the step.
+"""
+
+import contextlib
+import functools
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.estimator.feeding.iteration import Iteration, iterator_of
+from tpudata.estimator.fetching.fetch_plan import Counterparts
+from tpudata.estimator.fetching.replay import Replay, handles_on_replica, replica_number
+from tpudata.estimator.graph.keras_effects import KERAS_UPDATES, keras_effects
+from tpudata.estimator.graph.keras_state import fresh_keras_state
+from tpudata.estimator.graph.random_graph import draw_by_step
+from tpudata.estimator.state.variables import Requests, reuse
+from tpudata.estimator.tracing.effects import (
+    CREATE_WRITER,
+    SUMMARY_SCOPE,
+    effects_of_training,
+    summary_writes,
+    unused_updates,
+)
+from tpudata.estimator.tracing.optimizer import require_cross_shard
+from tpudata.estimator.tracing.program import Program, joined_shape
+from tpudata.estimator.tracing.traced_step import Traced, build_needed, first_values
+
+_log = logging.getLogger("tpudata")
+
+
+class TrainProgram(Program):
+    """Training steps, many in one call."""
+
+    def __init__(self, *args: Any, summaries_dir: str, **kwargs: Any) -> None:
+        self._summaries_dir = summaries_dir
+        self._summary_writer: Any = None
+        self._built_for: tuple[str, ...] | None = None
+        super().__init__(*args, **kwargs)
+        if self._topology.is_sharded:
+            require_cross_shard(self.blueprint)
+        self._by_key = {info.key: (info, self.variables[info.name]) for info in self.saved} | self.local.by_key
+        self.checked = [
+            info.name for info in self.saved if info.trainable and self.variables[info.name].dtype.is_floating
+        ]
+        if self.uses_tf_summary and not self._is_copied:
+            self._summary_writer = tf.summary.create_file_writer(summaries_dir)
+        self._flush: Replay | None = None
+        if self.uses_tf_summary and self._is_copied:
+            self._make_writer()
+        self._host_call = self._make_host_call()
+        self._warn_of_unused_updates()
+        self._renew()
+
+    def _renew(self) -> None:
+        # A step that was built for these tensors stays: they have the same names in every trace.
+        if self._built_for != self._values:
+            self._built_for = self._values
+            self._loops: dict[Any, Callable[..., Any]] = {}
+        self._newest: tuple[Any, Callable[..., Any]] | None = None
+
+    @property
+    def _is_copied(self) -> bool:
+        """Whether a step is copied from the scratch graph, rather than traced anew."""
+        return self._topology.num_replicas == 1
+
+    @property
+    def keeps_v1_summaries(self) -> bool:
+        """Whether tf.compat.v1.summary makes summaries of its own; beside a writer of tf.summary, a tf.function has it use that."""
+        return self._is_copied or not self.uses_tf_summary
+
+    def _own_operations(self) -> list[Any]:
+        return [*effects_of_training(self.blueprint, self._summary_writes), self.spec.loss.op]
+
+    def _warn_of_unused_updates(self) -> None:
+        with self.blueprint.graph.as_default():
+            host = [item.op for item in tf.nest.flatten(self._host_tensors(self.spec))]
+        names = unused_updates(self.blueprint, [*self._own_operations(), *host])
+        if names:
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            _log.warning(
+                "model_fn: train_op does not depend on the update %r%s in UPDATE_OPS, so training steps do not run it, as in the "
+                "original TPUEstimator: batch norm keeps its first averages. Use train_op = tf.group(train_op, "
+                "*tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)).",
+                names[0],
+                more,
+            )
+
+    def _build_scratch(self, features: Any, labels: Any) -> Any:
+        # tf.summary does nothing without a writer. This one writes nothing in the scratch graph itself.
+        with tf.name_scope(SUMMARY_SCOPE):
+            writer = tf.summary.create_file_writer(self._summaries_dir)
+            self._step = tf.compat.v1.placeholder(tf.int64, [], name="step")
+            self._record = tf.compat.v1.placeholder(tf.bool, [], name="record")
+            step = self._step + 1
+        with writer.as_default(step=step), tf.summary.record_if(self._record):
+            spec = self._build(features, labels)
+        self._summary_writes = summary_writes(tf.compat.v1.get_default_graph())
+        self.uses_tf_summary = bool(self._summary_writes)
+        return spec
+
+    def _make_writer(self) -> None:
+        """Open the event file for what model_fn gives to tf.summary, and find out how it is flushed."""
+        graph = self.blueprint.graph
+        (handle,) = {
+            tensor.name for item in self._summary_writes for tensor in item.inputs if tensor.op.type == "SummaryWriter"
+        }
+        writer = graph.get_tensor_by_name(handle)
+        create = [item for item in writer.consumers() if item.type == CREATE_WRITER]
+        with graph.as_default():
+            flush = tf.raw_ops.FlushSummaryWriter(writer=writer)
+        self._on_host(Replay(self.blueprint, (), create))
+        self._flush = Replay(self.blueprint, (), [flush])
+
+    def _on_host(self, replay: Replay) -> None:
+        with tf.device("CPU:0"):
+            tf.function(lambda: replay((), handles_on_replica(self._by_name)), autograph=False)()
+
+    def _loop(self, iteration: Iteration) -> Callable[..., Any]:
+        """Return the loop over such an iterator; it is traced at the first call."""
+        # To compare specs at each loop would take its time.
+        if self._newest is None or self._newest[0] is not iteration:
+            spec = iteration.spec
+            key = spec, self._effects
+            if key not in self._loops:
+                arguments = [*iteration.tensors, tf.constant(0), tf.constant(False)]
+                signature = [tf.TensorSpec(item.shape, item.dtype) for item in arguments]
+                run = functools.partial(self._run, self._fetched, spec)
+                compiled = tf.function(run, input_signature=signature, autograph=False)
+                self._loops[key] = compiled.get_concrete_function()
+            self._newest = iteration, self._loops[key]
+        return self._newest[1]
+
+    def run(self, iteration: Iteration, limit: int, record: bool = False) -> tuple[Any, ...]:
+        """Run up to `limit` steps; stop before the end of the data and after a loss that is not finite.
+
+        The data's end is asked for, not run into: an error in the middle of the loop would leave the last step
+        half done.
+
+        Args:
+            iteration: over (features, labels) or features.
+            limit: how many.
+            record: whether the last of them writes what model_fn gives to `tf.summary`.
+
+        Returns:
+            The global step (int64), the number of steps done (int32), whether there was data for all of them (bool), the last
+            loss (float32), a bool [len(checked)] that tells of each trainable variable whether all its values are finite, and by
+            name the tensors to fetch, of the last step.
+        """
+        loop = self._loop(iteration)
+        *results, fetched = loop(*iteration.tensors, tf.constant(limit), tf.constant(record))
+        return *results, dict(zip(self._fetched, fetched, strict=True))
+
+    def _run(self, names: tuple[str, ...], spec: Any, *arguments: Any) -> tuple[Any, ...]:
+        *parts, limit, record = arguments
+        iterator = iterator_of(spec, parts)
+        step = self._copied_step() if self._is_copied else self._traced_step(names)
+
+        def distributed_step(element: Any, record_now: Any) -> Any:
+            loss, fetched, host = step(record_now, *self._split(element))
+            loss = self._strategy.reduce(tf.distribute.ReduceOp.MEAN, loss, axis=None)
+            return self._call_host(host, loss), *map(self._joined, fetched)
+
+        def wanted(done: Any, has_data: Any, loss: Any, *fetched: Any) -> Any:
+            del fetched
+            return (done < limit) & has_data & tf.math.is_finite(loss)
+
+        def body(done: Any, has_data: Any, *last: Any) -> tuple[Any, ...]:
+            element = iterator.get_next_as_optional()
+            has_data = element.has_value()
+            record_now = record & tf.equal(done + 1, limit)
+            last = tf.cond(has_data, lambda: distributed_step(element.get_value(), record_now), lambda: last)
+            return done + tf.cast(has_data, tf.int32), has_data, *last
+
+        tensors = [self.blueprint.graph.get_tensor_by_name(name) for name in names]
+        specs = [self._joined_spec(tf.TensorSpec(item.shape, item.dtype)) for item in tensors]
+        scalar = tf.TensorShape([])
+        done, has_data, loss, *fetched = tf.while_loop(
+            wanted,
+            body,
+            (tf.constant(0), tf.constant(True), tf.constant(0.0), *map(_empty, specs)),
+            shape_invariants=(scalar, scalar, scalar, *(spec.shape for spec in specs)),
+        )
+        finite = [tf.reduce_all(tf.math.is_finite(self.variables[name])) for name in self.checked]
+        all_finite = tf.stack(finite) if finite else tf.ones([0], tf.bool)
+        return self.variables["global_step"].read_value(), done, has_data, loss, all_finite, fetched
+
+    def _copied_step(self) -> Callable[..., Any]:
+        """Return a step that computes what the scratch graph needs for the spec, on one replica."""
+        with self.blueprint.graph.as_default():
+            loss = tf.reshape(tf.cast(self.spec.loss, tf.float32), [])
+            host = self._host_tensors(self.spec)
+        # Of a condition in a graph, only what its results need is run: they are asked for, too.
+        kinds = (tf.resource, tf.variant)
+        written = [tensor for item in self._summary_writes for tensor in item.outputs if tensor.dtype not in kinds]
+        replay = Replay(
+            self.blueprint,
+            (loss, self._fetched_tensors(), host, written),
+            [*effects_of_training(self.blueprint, self._summary_writes), *self._operations_to_run()],
+            [self._step, self._record],
+            rewrite=functools.partial(draw_by_step, step=self._step.op.name),
+        )
+
+        def run(record_now: Any, features: Any, labels: Any) -> Any:
+            self._set_shapes((features, labels))
+            values = [tf.cast(self.variables["global_step"].read_value(), tf.int64), record_now]
+            loss, fetched, host, written = replay((features, labels), handles_on_replica(self._by_name), values)
+            with tf.control_dependencies(written):
+                return tf.identity(loss), fetched, host
+
+        def step(record_now: Any, features: Any, labels: Any) -> Any:
+            return self._strategy.run(run, args=(record_now, features, labels))
+
+        return step
+
+    def _traced_step(self, names: tuple[str, ...]) -> Callable[..., Any]:
+        """Return a step that calls model_fn again, once for each replica."""
+        counterparts = Counterparts(self.blueprint, names, self._asked_to_run)
+
+        def step(record_now: Any, features: Any, labels: Any) -> Any:
+            trace = functools.partial(self._trace_replicas, counterparts)
+            steps_done = self.variables["global_step"].read_value()
+            given = (record_now, features) if labels is None else (record_now, features, labels)
+            return build_needed(trace, given, steps_done)
+
+        return step
+
+    def _trace_replicas(self, counterparts: Counterparts, record_now: Any, features: Any, labels: Any = None) -> Traced:
+        """Trace the step of all replicas into the default graph."""
+        requests = Requests()
+        effects: list[Any] = []
+        setup: list[Any] = []
+        of_keras: list[str] = []
+        replicas: dict[str, int] = {}
+
+        def run(record_now: Any, features: Any, labels: Any) -> Any:
+            self._set_shapes((features, labels))
+            with reuse(self._by_key, requests, self._seed) as trace, self._summaries(record_now):
+                spec = self._build(features, labels)
+                of_keras.extend(tf.compat.v1.get_collection(KERAS_UPDATES))
+                setup.extend(tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.TABLE_INITIALIZERS))
+            made = trace.operations()
+            replicas.update(dict.fromkeys((item.name for item in made), replica_number()))
+            fetched = counterparts.find(made, (features, labels))
+            effects.extend(counterparts.find_operations(made))
+            host = self._host_tensors(spec)
+            # The loss waits for the update, and the next step's test for the loss: steps never overlap.
+            with tf.control_dependencies([tf.group(spec.train_op)]):
+                loss = tf.reshape(tf.cast(spec.loss, tf.float32), [])
+            return loss, fetched, host
+
+        # The replicas take turns, so these are entered once around all of them: the state of the process, such as Keras' and the
+        # warning filters, must be set back in the reverse order.
+        with (
+            fresh_keras_state(self._seed),
+            first_values(self.blueprint, self._by_name, self._strategy),
+            _without_hint_of_v1_summaries(),
+        ):
+            results = self._strategy.run(run, args=(record_now, features, labels))
+        graph = tf.compat.v1.get_default_graph()
+        effects += [*summary_writes(graph, self._summary_writer), *keras_effects(graph, of_keras)]
+        return Traced(results, effects, setup, replicas)
+
+    @contextlib.contextmanager
+    def _summaries(self, record: Any) -> Iterator[None]:
+        """Let tf.summary write while model_fn is traced if `record` is true; the host writes the summaries of v1."""
+        if self._summary_writer is None:
+            yield
+            return
+        with tf.name_scope(SUMMARY_SCOPE):
+            step = tf.cast(tf.compat.v1.train.get_or_create_global_step(), tf.int64) + 1
+        with self._summary_writer.as_default(step=step), tf.summary.record_if(record):
+            yield
+
+    def flush(self) -> None:
+        """Make what model_fn and host_call wrote visible to readers."""
+        if self._summary_writer is not None:
+            self._summary_writer.flush()
+        if self._flush is not None:
+            self._on_host(self._flush)
+        if self._host_call is not None:
+            self._host_call.flush()
+
+    def _joined_spec(self, spec: Any) -> Any:
+        if not self._topology.is_sharded or self._broadcast or not self._has_rows(spec.shape):
+            return spec
+        return tf.TensorSpec(joined_shape(spec.shape, self._topology.num_replicas), spec.dtype)
+
+    def _set_shapes(self, element: tuple[Any, Any]) -> None:
+        # A distributed iterator over data that end forgets the number of rows, in case that a replica gets fewer.
+        for tensor, spec in zip(tf.nest.flatten(element), tf.nest.flatten(self._specs), strict=True):
+            if spec is not None:
+                tensor.set_shape(spec.shape)
+
+    def _split(self, element: Any) -> tuple[Any, Any]:
+        return element if self._specs[1] is not None else (element, None)
+
+
+@contextlib.contextmanager
+def _without_hint_of_v1_summaries() -> Iterator[None]:
+    """Ignore TensorFlow's warning that summaries of v1 are no-ops in a function."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Cannot activate TF2 compatibility support for TF1 summary ops")
+        yield
+
+
+def _empty(spec: Any) -> Any:
+    return tf.zeros([] if spec.shape.rank is None else [size or 0 for size in spec.shape], spec.dtype)

@@ -1,0 +1,200 @@
+"""train_and_evaluate: training that is interrupted by evaluations."""
+
+import dataclasses
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.estimator.api.hook_lists import check_hooks, check_listeners
+from tpudata.estimator.api.mode_keys import ModeKeys
+from tpudata.estimator.api.steps import require_steps
+from tpudata.estimator.export.exporters import Exporter
+from tpudata.estimator.state.checkpoints import Checkpoint, latest
+from tpudata.estimator.tpu_estimator import TPUEstimator
+
+_log = logging.getLogger("tpudata")
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainSpec:
+    """The training of a train_and_evaluate.
+
+    Attributes:
+        input_fn: as in `TPUEstimator.train`.
+        max_steps: the global step to stop at; None: where the data ends.
+        hooks, saving_listeners: as in `TPUEstimator.train`; tuples in the end.
+
+    Raises:
+        TypeError: a value of another type.
+        ValueError: max_steps is not positive.
+    """
+
+    input_fn: Callable[..., Any]
+    max_steps: int | None = None
+    hooks: Sequence[Any] | None = None
+    saving_listeners: Sequence[Any] | None = None
+
+    def __post_init__(self) -> None:
+        _require_callable("TrainSpec", self.input_fn)
+        require_steps("TrainSpec", "max_steps", self.max_steps)
+        object.__setattr__(self, "hooks", check_hooks(self.hooks, "TrainSpec(hooks=...)"))
+        listeners = check_listeners(self.saving_listeners, "TrainSpec(saving_listeners=...)")
+        object.__setattr__(self, "saving_listeners", listeners)
+
+
+@dataclasses.dataclass(frozen=True)
+class EvalSpec:
+    """The evaluations of a train_and_evaluate.
+
+    Attributes:
+        input_fn: as in `TPUEstimator.evaluate`.
+        steps: batches per evaluation; None: all of the data.
+        name: as in `TPUEstimator.evaluate`.
+        hooks: as in `TPUEstimator.evaluate`; a tuple in the end.
+        exporters: one Exporter or several, called after each evaluation; a tuple in the end.
+        start_delay_secs: how long an evaluator in a process of its own would wait before its first evaluation. Here one process
+            does both, and the first evaluation follows the first checkpoint, as in the original.
+        throttle_secs: least seconds from the start of an evaluation to the next; checkpoints in between are not evaluated, but
+            for the last.
+
+    Raises:
+        TypeError: a value of another type.
+        ValueError: a number that is not positive, exporters without a name or with the same.
+    """
+
+    input_fn: Callable[..., Any]
+    steps: int | None = 100
+    name: str | None = None
+    hooks: Sequence[Any] | None = None
+    exporters: Exporter | Sequence[Exporter] | None = None
+    start_delay_secs: float = 120
+    throttle_secs: float = 600
+
+    def __post_init__(self) -> None:
+        _require_callable("EvalSpec", self.input_fn)
+        require_steps("EvalSpec", "steps", self.steps)
+        if self.name is not None and not isinstance(self.name, str):
+            raise TypeError(f"EvalSpec(name=...) must be a string or None, got {type(self.name).__name__}.")
+        for field in ("start_delay_secs", "throttle_secs"):
+            value = getattr(self, field)
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise TypeError(f"EvalSpec({field}=...) must be a number of seconds, got {value!r}.")
+            if not value >= 0:
+                raise ValueError(f"EvalSpec({field}=...) must not be negative, got {value}.")
+        object.__setattr__(self, "hooks", check_hooks(self.hooks, "EvalSpec(hooks=...)"))
+        object.__setattr__(self, "exporters", _exporters(self.exporters))
+
+
+def _require_callable(owner: str, input_fn: object) -> None:
+    if not callable(input_fn):
+        raise TypeError(f"{owner}(input_fn=...) must be callable, got {type(input_fn).__name__}.")
+
+
+def _exporters(given: Any) -> tuple[Exporter, ...]:
+    if given is None:
+        return ()
+    exporters = tuple(given) if isinstance(given, list | tuple | set | frozenset) else (given,)
+    for exporter in exporters:
+        if not isinstance(exporter, Exporter):
+            raise TypeError(
+                "EvalSpec(exporters=...) must be an Exporter, a list of them or None; it holds a "
+                f"{type(exporter).__name__}."
+            )
+        if not isinstance(exporter.name, str) or not exporter.name:
+            raise ValueError(f"EvalSpec(exporters=...): an exporter's name must be a string, got {exporter.name!r}.")
+    names = [exporter.name for exporter in exporters]
+    if len(set(names)) < len(names):
+        raise ValueError(f"EvalSpec(exporters=...): each needs a name of its own, got {names}.")
+    return exporters
+
+
+def train_and_evaluate(
+    estimator: TPUEstimator, train_spec: TrainSpec, eval_spec: EvalSpec
+) -> tuple[dict[str, Any] | None, list[Any] | None]:
+    """Train, and evaluate and export on the way.
+
+    Each checkpoint is evaluated, but the one that training starts from, and those that come too soon after an evaluation
+    (`throttle_secs`); the last one always is. How often there are checkpoints is the RunConfig's.
+
+    Args:
+        estimator: what to train.
+        train_spec: the training data, and where to stop.
+        eval_spec: the evaluation data, and what to export.
+
+    Returns:
+        What the last evaluation returned and the results of its exporters, in their order. (None, None) where there was nothing
+        to do, as max_steps had been reached.
+
+    Raises:
+        TypeError: an argument of another type, and what train, evaluate and export_saved_model raise.
+        ValueError: what train, evaluate and export_saved_model raise.
+    """
+    for name, value, kind in (
+        ("estimator", estimator, TPUEstimator),
+        ("train_spec", train_spec, TrainSpec),
+        ("eval_spec", eval_spec, EvalSpec),
+    ):
+        if not isinstance(value, kind):
+            raise TypeError(f"train_and_evaluate({name}=...) must be a {kind.__name__}, got {type(value).__name__}.")
+    if estimator._rehearses:
+        modes = {ModeKeys.TRAIN: train_spec.input_fn, ModeKeys.EVAL: eval_spec.input_fn}
+        return estimator._rehearse_call(modes, has_limit=train_spec.max_steps is not None), []
+    max_steps = train_spec.max_steps
+    start = latest(estimator.model_dir)
+    if max_steps is not None and start is not None and start.step() >= max_steps:
+        _log.info("Nothing to train or to evaluate: %s has reached max_steps=%d.", start.prefix, max_steps)
+        return None, None
+    evaluator = _Evaluator(estimator, eval_spec, max_steps)
+    estimator._train(
+        train_spec.input_fn, None, max_steps, train_spec.hooks, train_spec.saving_listeners, evaluator.after_save
+    )
+    evaluator.finish()
+    return evaluator.metrics, evaluator.exports
+
+
+class _Evaluator:
+    """Evaluates and exports the newest checkpoint."""
+
+    def __init__(self, estimator: TPUEstimator, spec: EvalSpec, max_steps: int | None) -> None:
+        self.metrics: dict[str, Any] | None = None
+        self.exports: list[Any] | None = None
+        self._estimator = estimator
+        self._spec = spec
+        self._max_steps = max_steps
+        self._started: float | None = None
+        self._evaluated: str | None = None
+
+    def after_save(self, checkpoint: Checkpoint) -> None:
+        """Evaluate a checkpoint, unless it comes too soon."""
+        if self._started is not None and time.monotonic() - self._started < self._spec.throttle_secs:
+            _log.info("%s is not evaluated: throttle_secs=%g.", checkpoint.prefix, self._spec.throttle_secs)
+            return
+        self._evaluate(checkpoint.prefix)
+
+    def finish(self) -> None:
+        """Evaluate the last checkpoint, if it was not yet."""
+        path = self._estimator.latest_checkpoint()
+        if path is not None and path != self._evaluated:
+            self._evaluate(path)
+
+    def _evaluate(self, path: str) -> None:
+        self._started = time.monotonic()
+        spec = self._spec
+        metrics = self._estimator._evaluate_saved(spec.input_fn, spec.steps, spec.hooks, path, spec.name)
+        self._evaluated = path
+        self.metrics = metrics
+        is_final = self._max_steps is not None and metrics["global_step"] >= self._max_steps
+        folder = tf.io.gfile.join(self._estimator.model_dir, "export")
+        self.exports = [
+            exporter.export(
+                estimator=self._estimator,
+                export_path=tf.io.gfile.join(folder, exporter.name),
+                checkpoint_path=path,
+                eval_result=metrics,
+                is_the_final_export=is_final,
+            )
+            for exporter in _exporters(spec.exporters)
+        ]
