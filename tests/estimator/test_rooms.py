@@ -8,7 +8,20 @@ import tpudata.estimator
 ROOT = Path(tpudata.estimator.__file__).parent
 
 # Each room imports from itself and from those before it.
-ROOMS = ["api", "graph", "devices", "state", "fetching", "feeding", "tracing", "hooks", "loops", "export", "tpu_check", ""]
+ROOMS = [
+    "api",
+    "graph",
+    "devices",
+    "state",
+    "fetching",
+    "feeding",
+    "tracing",
+    "hooks",
+    "loops",
+    "export",
+    "tpu_check",
+    "",
+]
 
 
 def room(module: str) -> str:

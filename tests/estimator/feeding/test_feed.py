@@ -10,9 +10,9 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.estimator.feeding.test_deployment import pretend as pretend
 
 from tests.estimator import programs
+from tests.estimator.feeding.test_deployment import pretend as pretend
 from tests.estimator.programs import X, Y, finite_input_fn, make_estimator, make_model_fn, train_input_fn
 from tpudata.estimator import InputPipelineConfig, ModeKeys, TPUEstimatorSpec
 from tpudata.estimator.api.config import TPUConfig

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from tests.estimator.loops.test_training import OPTIMIZERS
 
 from tests.estimator import programs
+from tests.estimator.loops.test_training import OPTIMIZERS
 from tests.estimator.programs import make_estimator, make_model_fn, train_input_fn, v1
 from tpudata.estimator import CrossShardOptimizer, ModeKeys, ModelFnError, TPUEstimatorSpec
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from tests.estimator.graph.test_replica import assert_equal_runs, trained
 
 from tests.estimator import programs
+from tests.estimator.graph.test_replica import assert_equal_runs, trained
 from tests.estimator.programs import make_estimator, train_input_fn, v1
 from tpudata.estimator import CrossShardOptimizer, ModelFnError, TPUEstimatorSpec
 

@@ -9,8 +9,8 @@ from typing import Any
 from tpudata.flags import FlagParser, flag_type, positive_int
 from tpudata.input_flags import add_input_flags
 from tpudata.models import model_names
-from tpudata.train_config import PARAMS, parse_param, read_config
-from tpudata.train_options import BEST, MIXES, MODES, MODES_OF, TrainOptions
+from tpudata.train.config_file import PARAMS, parse_param, read_config
+from tpudata.train.options import BEST, MIXES, MODES, MODES_OF, TrainOptions
 
 _RATE = "learning_rate"
 

@@ -2,9 +2,9 @@
 
     dataset -> make_input_fn -> TPUEstimator(model_fn) -> checkpoints, metrics, predictions in the model's folder
 
-Beside what the estimator writes, the model's folder gets evaluation.json (the metrics of the last evaluation), predictions.jsonl
-(see tpudata.predictions), export/TIME (a SavedModel), early_stopping.json and best/ (see tpudata.train_evaluation) and a record of
-the run (see tpudata.train_record).
+In addition to the estimator's files, the model's folder gets evaluation.json (the metrics of the last evaluation),
+predictions.jsonl (see tpudata.train.predictions), export/TIME (a SavedModel), early_stopping.json and best/ (see
+tpudata.train.evaluation) and a record of the run (see tpudata.train.record).
 
 Training that goes on from a checkpoint is fed the very batch that came next, whatever it is that stopped it: the order of the
 records is a function of the seed, the step and the batch size. SIGTERM ends training after the loop that runs, with a checkpoint,
@@ -13,7 +13,6 @@ and the evaluations of a training at once, both with the exit code 75; the same 
 
 from __future__ import annotations
 
-import functools
 import logging
 import sys
 import time
@@ -28,17 +27,16 @@ from tpudata.error_text import reader_error
 from tpudata.errors import TpudataError, UsageError
 from tpudata.format import Dataset, Feature, open_dataset
 from tpudata.models import check_model_name, get_model, make_model_fn
-from tpudata.predictions import write_predictions
-from tpudata.process import run_command
 from tpudata.storage import storage_for
-from tpudata.train_evaluation import Evaluation, check_metric
-from tpudata.train_flags import parse_options
-from tpudata.train_model import evaluation_input_fn, label_of, make_estimator, model_params, training_input_fn
-from tpudata.train_options import TrainOptions
-from tpudata.train_places import check_places, check_splits, chosen_checkpoint
-from tpudata.train_prompt import prompt_input_fn, write_continuations
-from tpudata.train_record import record_run
-from tpudata.train_table import Row, closing_row, closing_table
+from tpudata.train.closing_table import Row, closing_row, closing_table
+from tpudata.train.evaluation import Evaluation, check_metric
+from tpudata.train.flags import parse_options
+from tpudata.train.model import evaluation_input_fn, label_of, make_estimator, model_params, training_input_fn
+from tpudata.train.options import TrainOptions
+from tpudata.train.places import check_places, check_splits, chosen_checkpoint
+from tpudata.train.predictions import write_predictions
+from tpudata.train.prompt import prompt_input_fn, write_continuations
+from tpudata.train.record import record_run
 
 if TYPE_CHECKING:
     from tpudata.estimator import TPUEstimator
@@ -251,7 +249,3 @@ def _global_step(estimator: TPUEstimator, checkpoint: str | None = None) -> int 
 
     path = checkpoint or estimator.latest_checkpoint()
     return None if path is None else Checkpoint.open(path).step()
-
-
-if __name__ == "__main__":
-    sys.exit(run_command(functools.partial(run, prog="python -m tpudata.train")))

@@ -14,10 +14,10 @@ from tpudata.errors import TpudataError, UsageError
 from tpudata.flags import sentence
 from tpudata.nearest import suggestion
 from tpudata.storage import storage_for
-from tpudata.train_options import BEST, TrainOptions
-from tpudata.train_places import best_folder, keep_best
-from tpudata.train_record import write_json
-from tpudata.train_table import Row, closing_row
+from tpudata.train.closing_table import Row, closing_row
+from tpudata.train.options import BEST, TrainOptions
+from tpudata.train.places import best_folder, keep_best
+from tpudata.train.record import write_json
 
 if TYPE_CHECKING:
     from tpudata.estimator import TPUEstimator

@@ -549,7 +549,7 @@ def test_mistakes_that_are_found_before_tensorflow_is_loaded(
     def load(feature: str) -> None:
         raise AssertionError("TensorFlow is loaded")
 
-    monkeypatch.setattr("tpudata.train.require_tensorflow", load)
+    monkeypatch.setattr("tpudata.train.job.require_tensorflow", load)
     words = ["--model=mnist_cnn", f"--data={digits_dataset}", f"--model-dir={tmp_path / 'm'}"]
     assert main(["train", *words, flag]) == code
     assert message in capsys.readouterr().err

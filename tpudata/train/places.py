@@ -7,7 +7,7 @@ from pathlib import Path
 from tpudata.errors import DatasetError, StorageError, UsageError
 from tpudata.format import Dataset
 from tpudata.storage import storage_for
-from tpudata.train_options import BEST, TrainOptions
+from tpudata.train.options import BEST, TrainOptions
 
 
 def check_splits(options: TrainOptions, dataset: Dataset) -> None:
