@@ -44,21 +44,7 @@ class Known(NamedTuple):
 
 
 KNOWN = (
-    Known(
-        "*",
-        "event steps/*/sec",
-        "The speeds are written together with the loss, whatever log_step_count_steps is, and without a TPU, too",
-    ),
-    Known(
-        "checkpoint_intervals",
-        "checkpoints/every 3 in loops of 4",
-        "iterations_per_loop counts on every device, and checkpoints are written between loops; the original ignored it on CPU",
-    ),
-    Known(
-        "checkpoint_intervals",
-        "checkpoints/never",
-        "With neither interval there are still the checkpoints at the start and at the end; the original lost the training",
-    ),
+    Known("*", "event steps/examples/sec", "examples/sec is written without a TPU, too"),
     Known(
         "first_values", "*parts/w*", "Checkpoints keep partitioned variables part by part, under the names of the parts"
     ),

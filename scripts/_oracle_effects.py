@@ -116,15 +116,15 @@ def effects(folder):
             elif name in ONE_REPLICA:
                 continue
             elif SIDE == "ours":
-                seen = run_case(place, name, checkpoint, calls, num_shards=replicas)
+                seen = run_case(place, name, checkpoint, calls, num_replicas=replicas)
                 seen["calls"] //= replicas
             found |= named(f"{name} on {replicas}", seen)
     return found
 
 
-def run_case(folder, name, checkpoint, calls, num_shards=None):
+def run_case(folder, name, checkpoint, calls, num_replicas=None):
     built = estimator(
-        folder, case_model_fn(tpu, name, checkpoint, calls), size=4, num_shards=num_shards, save_checkpoints_steps=1
+        folder, case_model_fn(tpu, name, checkpoint, calls), size=4, num_replicas=num_replicas, save_checkpoints_steps=1
     )
     seen = run(built, calls)
     return {**seen, **values_by_step(folder)}

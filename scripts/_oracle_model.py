@@ -102,7 +102,7 @@ def model(logits_fn=dense, optimizer=lambda: tf.train.AdamOptimizer(0.01), as_di
     return model_fn
 
 
-def estimator(folder, model_fn, warm_start_from=None, iterations=1, num_shards=None, size=BATCH, **config):
+def estimator(folder, model_fn, warm_start_from=None, iterations=1, num_replicas=None, size=BATCH, **config):
     options = {
         "save_checkpoints_steps": 5,
         "save_summary_steps": 1,
@@ -110,7 +110,10 @@ def estimator(folder, model_fn, warm_start_from=None, iterations=1, num_shards=N
         "keep_checkpoint_max": 0,
     }
     run_config = tpu.RunConfig(
-        tpu_config=tpu.TPUConfig(iterations_per_loop=iterations, num_shards=num_shards),
+        # Without a TPU, num_shards counts for nothing.
+        tpu_config=tpu.TPUConfig(
+            iterations, num_shards=8, **({} if num_replicas is None else {"num_replicas": num_replicas})
+        ),
         model_dir=str(folder),
         tf_random_seed=1,
         **{**options, **config},

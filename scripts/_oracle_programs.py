@@ -113,7 +113,9 @@ def custom_optimizers(folder):
         for replicas in (1, 4):
             place = folder / f"{name.replace(' ', '_')}_{replicas}"
             take_start(place)
-            estimator(place, model_of(name), num_shards=replicas).train(input_fn, steps=10)
+            estimator(place, model_of(name), num_replicas=replicas if SIDE == "ours" else None).train(
+                input_fn, steps=10
+            )
             what = f"{name} on {replicas}"
             found |= {f"losses/{what}": events(place)[1], **variables(place, f"variables/{what}")}
     return found

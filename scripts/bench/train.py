@@ -1,6 +1,6 @@
 """What the estimator's training loop costs: steps per second beside a bare tf.function loop of the same model.
 
-    python scripts/bench/train.py [--channels N] [--steps N] [--rounds N] [--num-shards N] [--original PYTHON]
+    python scripts/bench/train.py [--channels N] [--steps N] [--rounds N] [--num-replicas N] [--original PYTHON]
 
 The model is a small CNN for 28x28 digits (random ones, made once and held in memory), batch 64, Momentum: convolutions of N and 2 N
 channels, a dense layer of 8 N. Both loops run 100 steps in a call, in this process, in turn; what counts are the median of
@@ -44,7 +44,7 @@ def main() -> None:
     parser.add_argument("--channels", type=int, default=16, help="of the first convolution (default: 16)")
     parser.add_argument("--steps", type=int, default=300, help="per round; a multiple of 100")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--num-shards", type=int, default=1)
+    parser.add_argument("--num-replicas", type=int, default=1)
     parser.add_argument("--original", metavar="PYTHON", help="of an environment with TensorFlow 2.15")
     flags = parser.parse_args()
     random = np.random.default_rng(0)
@@ -52,7 +52,7 @@ def main() -> None:
     labels = random.integers(0, 10, 2048).astype(np.int32)
     with tempfile.TemporaryDirectory() as folder:
         begin = time.monotonic()
-        estimator = _estimator(folder, flags.num_shards, flags.channels)
+        estimator = _estimator(folder, flags.num_replicas, flags.channels)
         train_input = _input_fn(images, labels, repeat=True)
         estimator.train(train_input, steps=1)
         first = time.monotonic() - begin
@@ -80,7 +80,7 @@ def main() -> None:
         calls = {name: [_seconds(call) for _ in range(11)] for name, call in repeated.items()}
     device = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
     print(
-        f"{device}, {flags.num_shards} replicas, batch {_BATCH}, {flags.channels} channels, {_LOOP} steps per loop, "
+        f"{device}, {flags.num_replicas} replicas, batch {_BATCH}, {flags.channels} channels, {_LOOP} steps per loop, "
         f"medians of {flags.rounds} rounds"
     )
     for name, values in speeds.items():
@@ -137,8 +137,10 @@ def _model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> 
     return TPUEstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss, v1.train.get_global_step()))
 
 
-def _estimator(folder: str, num_shards: int, channels: int) -> TPUEstimator:
-    config = RunConfig(TPUConfig(_LOOP, num_shards), model_dir=folder, save_checkpoints_secs=None, tf_random_seed=1)
+def _estimator(folder: str, num_replicas: int, channels: int) -> TPUEstimator:
+    config = RunConfig(
+        TPUConfig(_LOOP, num_replicas=num_replicas), model_dir=folder, save_checkpoints_secs=None, tf_random_seed=1
+    )
     return TPUEstimator(
         _model_fn,
         config=config,

@@ -51,7 +51,7 @@ def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
 
 def estimator(folder: Path, replicas: int, iterations: int) -> Any:
     """The program's estimator: it saves every 7 steps, or at the end of the loop after that."""
-    settings: dict[str, Any] = {"tpu_config": {"num_shards": replicas}, "save_summary_steps": 1}
+    settings: dict[str, Any] = {"tpu_config": {"num_replicas": replicas}, "save_summary_steps": 1}
     return make_estimator(folder, model_fn, 16, iterations, save_checkpoints_steps=7, **settings)
 
 

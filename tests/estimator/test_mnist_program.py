@@ -32,7 +32,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any]:
     return filename, found.target
 
 
-@pytest.mark.parametrize("num_shards", [1, 2])
+@pytest.mark.parametrize("num_shards", [1, 8])
 def test_it_trains_as_it_was_written(num_shards: int, digits: tuple[str, Any], tmp_path: Path) -> None:
     filename, labels = digits
     done = subprocess.run(

@@ -337,7 +337,7 @@ def test_a_model_that_changes_its_variables(tmp_path: Path) -> None:
         return make_model_fn()(features, labels, mode, {})
 
     with pytest.raises(ModelFnError, match=r"'b'.*same variables"):
-        make_estimator(tmp_path, model_fn, tpu_config={"num_shards": 2}).train(train_input_fn, steps=1)
+        make_estimator(tmp_path, model_fn, tpu_config={"num_replicas": 2}).train(train_input_fn, steps=1)
 
 
 def test_only_training_trains(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_two_replicas_do_as_one(tmp_path: Path) -> None:
     results = []
     for shards in (None, 2):
         folder = tmp_path / str(shards)
-        estimator = make_estimator(folder, save_checkpoints_steps=4, tpu_config={"num_shards": shards})
+        estimator = make_estimator(folder, save_checkpoints_steps=4, tpu_config={"num_replicas": shards})
         spec = EvalSpec(train_input_fn, steps=5, throttle_secs=0)
         results.append(train_and_evaluate(estimator, TrainSpec(train_input_fn, max_steps=10), spec)[0])
         assert evaluated_steps(folder) == [4, 8, 10]

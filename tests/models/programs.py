@@ -87,7 +87,7 @@ def estimator(
     return TPUEstimator(
         model_fn,
         config=RunConfig(
-            TPUConfig(iterations_per_loop=5, num_shards=replicas), tf_random_seed=1, model_dir=str(folder)
+            TPUConfig(iterations_per_loop=5, num_replicas=replicas), tf_random_seed=1, model_dir=str(folder)
         ),
         params=params,
         use_tpu=False,

@@ -46,7 +46,7 @@ class TPUEstimator(ModelDir):
     features or of (features, labels), batched, or their tensors, as v1 programs do. `params["batch_size"]` is the size given
     here for the mode, and absent where that is None; model_fn sees it too, and `params["use_tpu"]`.
 
-    On several replicas (a TPU, or TPUConfig's num_shards) batches are split among them: input_fn is called as the TPUConfig's
+    On several replicas (a TPU, or TPUConfig's num_replicas) batches are split among them: input_fn is called as the TPUConfig's
     input mode says, with that mode's part of the batch size in `params["batch_size"]`; model_fn is called with one replica's
     rows, and their number there. Both get a `params["context"]` with `num_replicas` and `num_hosts`, and for input_fn
     `current_host` and `current_input_fn_deployment()`. Shapes must be static. With the optimizer in a CrossShardOptimizer, and a
@@ -75,7 +75,7 @@ class TPUEstimator(ModelDir):
         TypeError: a value of another type.
         ValueError: a config of another type, a reserved key in params, a batch size that is not positive, no train_batch_size
             with use_tpu, a model_fn without `features` or with unknown arguments, model_dir unlike the RunConfig's.
-        UsageError: TensorFlow 2 behaviour is switched off, or its devices have started with too few for num_shards.
+        UsageError: TensorFlow 2 behaviour is switched off, or its devices have started with too few for num_replicas.
     """
 
     def __init__(
@@ -110,6 +110,11 @@ class TPUEstimator(ModelDir):
                 f"RunConfig(master={config.master!r}) names a TPU, and TPUEstimator(use_tpu=False) runs on this machine: leave one "
                 "out."
             )
+        if use_tpu and config.tpu_config.num_replicas is not None:
+            raise ValueError(
+                f"TPUConfig(num_replicas={config.tpu_config.num_replicas}) is for use_tpu=False: a TPU's replicas are its cores. "
+                "Omit it, or pass num_shards."
+            )
         if not tf.executing_eagerly():
             raise UsageError(
                 "TPUEstimator needs TensorFlow 2 behaviour: remove tf.compat.v1.disable_v2_behavior() and "
@@ -127,7 +132,7 @@ class TPUEstimator(ModelDir):
         self._spares: dict[int, list[Runtime]] = {}
         # Logical devices can be made now, but not after TensorFlow has started; a TPU is connected to when it is needed.
         self._rehearses = rehearse
-        local = None if use_tpu else local_topology(None if rehearse else config.tpu_config.num_shards)
+        local = None if use_tpu else local_topology(None if rehearse else config.tpu_config.num_replicas)
         self._runtime = Runtime(
             model_fn,
             folder,
@@ -169,8 +174,10 @@ class TPUEstimator(ModelDir):
     ) -> "TPUEstimator":
         """Train from the newest checkpoint of model_dir, or from the start.
 
-        Steps run in loops of the TPUConfig's `iterations_per_loop`, and with hooks one by one where there is no TPU. Checkpoints
-        are written at the start (where there is none), at the ends of loops when one is due, and at the end.
+        Steps run on the device in loops of the TPUConfig's `iterations_per_loop`. On a TPU, checkpoints, summaries and hooks come
+        at the ends of loops. With `use_tpu=False` they come at the very steps that were asked for: a loop ends there, and with
+        hooks after each step. Unless the RunConfig has no interval for them, checkpoints are written at the start (if there is
+        none) and at the end, too.
 
         Args:
             input_fn: gives the training data. Where it ends early, training stops there and saves. One that takes `start_step`, as

@@ -50,6 +50,8 @@ def test_bad_loop_time(text: str) -> None:
         ({"iterations_per_loop": None}, TypeError),
         ({"num_shards": 0}, ValueError),
         ({"num_shards": "1"}, TypeError),
+        ({"num_replicas": 0}, ValueError),
+        ({"num_replicas": True}, TypeError),
         ({"eval_training_input_configuration": 4}, ValueError),
         ({"per_host_input_for_training": 6}, ValueError),
     ],

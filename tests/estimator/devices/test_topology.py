@@ -13,7 +13,7 @@ MAKE = """
 import tensorflow as tf
 {before}
 from tpudata.estimator import RunConfig, TPUConfig, TPUEstimator
-TPUEstimator(lambda features: None, config=RunConfig(TPUConfig(num_shards=3), model_dir="unused"), use_tpu=False)
+TPUEstimator(lambda features: None, config=RunConfig(TPUConfig(num_replicas=3), model_dir="unused"), use_tpu=False)
 print(len(tf.config.list_logical_devices("CPU")))
 """
 
@@ -32,7 +32,7 @@ def test_the_constructor_makes_the_devices_before_tensorflow_starts() -> None:
 
 def test_it_says_what_to_do_where_tensorflow_has_started() -> None:
     error = run("tf.constant(1)").stderr
-    assert "UsageError: TPUConfig(num_shards=3) needs 3 logical CPU devices" in error
+    assert "UsageError: TPUConfig(num_replicas=3) needs 3 logical CPU devices" in error
     assert "Make the estimator before the first TensorFlow operation" in error
 
 
@@ -47,6 +47,6 @@ def test_devices_that_are_there_are_taken() -> None:
 
 
 def test_one_shard_is_one_device(tmp_path: Path) -> None:
-    estimator = make_estimator(tmp_path, tpu_config={"num_shards": 1})
+    estimator = make_estimator(tmp_path, tpu_config={"num_replicas": 1})
     estimator.train(finite_input_fn(37))
     assert estimator.get_variable_value("global_step") == 5

@@ -301,7 +301,7 @@ def test_exports_of_one_second_have_names_of_their_own(
 
 
 def test_trained_on_two_replicas(tmp_path: Path) -> None:
-    estimator = make_estimator(tmp_path / "model", tpu_config={"num_shards": 2})
+    estimator = make_estimator(tmp_path / "model", tpu_config={"num_replicas": 2})
     estimator.train(train_input_fn, max_steps=5)
     outputs = load(estimator.export_saved_model(str(tmp_path / "export"), raw))[DEFAULT](x=tf.constant(X))["outputs"]
     np.testing.assert_allclose(outputs, predicted(estimator), rtol=1e-6)
@@ -316,7 +316,7 @@ def test_trained_on_two_replicas(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", [None, *(mode for mode in InputPipelineConfig if mode.name != "SLICED")])
 def test_the_whole_way(mode: InputPipelineConfig | None, tmp_path: Path) -> None:
     """Training, evaluation, prediction and export, on one device and in each input mode on two replicas."""
-    tpu_config = {} if mode is None else {"num_shards": 2, "per_host_input_for_training": mode}
+    tpu_config = {} if mode is None else {"num_replicas": 2, "per_host_input_for_training": mode}
     estimator = make_estimator(tmp_path / "model", tpu_config=tpu_config).train(train_input_fn, max_steps=10)
     w, b = estimator.get_variable_value("linear/w"), estimator.get_variable_value("linear/b")
     outputs = (X @ w)[:, 0] + b

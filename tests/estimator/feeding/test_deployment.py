@@ -27,8 +27,8 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Let the replicas lie on several hosts, or be those of a TPU."""
 
     def pretend(num_hosts: int = 1, is_tpu: bool = False) -> None:
-        def topology(num_shards: int | None) -> topology_module.Topology:
-            return topology_module.Topology(topology_module.local_topology(num_shards).strategy, num_hosts, is_tpu)
+        def topology(num_replicas: int | None) -> topology_module.Topology:
+            return topology_module.Topology(topology_module.local_topology(num_replicas).strategy, num_hosts, is_tpu)
 
         monkeypatch.setattr(estimator_module, "local_topology", topology)
         monkeypatch.setattr(estimator_module, "tpu_topology", lambda _: topology(4))
@@ -69,7 +69,7 @@ def test_training(mode: Mode, calls: int, batch_size: int, model_batch_size: int
         return make_model_fn()(features, labels, mode, params)
 
     recorded = Calls(train_input_fn)
-    config = {"num_shards": 4, "per_host_input_for_training": mode}
+    config = {"num_replicas": 4, "per_host_input_for_training": mode}
     make_estimator(tmp_path, model_fn, batch_size=16, tpu_config=config).train(recorded, steps=2)
     assert [params["batch_size"] for params in recorded.params] == [batch_size] * calls
     assert set(seen) == {model_batch_size}
@@ -87,7 +87,7 @@ def test_training(mode: Mode, calls: int, batch_size: int, model_batch_size: int
 )
 def test_training_on_one_host(mode: Mode, calls: int, batch_size: int, tmp_path: Path) -> None:
     recorded = Calls(train_input_fn)
-    config = {"num_shards": 4, "per_host_input_for_training": mode}
+    config = {"num_replicas": 4, "per_host_input_for_training": mode}
     make_estimator(tmp_path, batch_size=16, tpu_config=config).train(recorded, steps=1)
     assert [params["batch_size"] for params in recorded.params] == [batch_size] * calls
     assert recorded.deployments == [(0, i, calls, 4 // calls) for i in range(calls)]
@@ -110,7 +110,7 @@ def test_evaluation_and_prediction(
 ) -> None:
     pretend(num_hosts=2)
     recorded = Calls(lambda params: train_input_fn(params).take(4))
-    estimator = make_estimator(tmp_path, batch_size=16, tpu_config={"num_shards": 4, **config})
+    estimator = make_estimator(tmp_path, batch_size=16, tpu_config={"num_replicas": 4, **config})
     list(getattr(estimator, what)(recorded))
     assert [params["batch_size"] for params in recorded.params] == [batch_size] * calls
     assert [deployment[1:] for deployment in recorded.deployments] == [(i, calls, replicas) for i in range(calls)]
@@ -145,7 +145,7 @@ def test_the_device_of_a_host_and_what_model_fn_is_not_told(pretend: Any, tmp_pa
             params["context"].current_input_fn_deployment()
         return make_model_fn()(features, labels, mode, params)
 
-    make_estimator(tmp_path, model_fn, batch_size=16, tpu_config={"num_shards": 4}).train(input_fn, steps=1)
+    make_estimator(tmp_path, model_fn, batch_size=16, tpu_config={"num_replicas": 4}).train(input_fn, steps=1)
     assert devices == [f"/job:localhost/replica:0/task:{host}/device:CPU:0" for host in range(2)]
 
 
@@ -155,15 +155,15 @@ def test_the_device_of_a_host_and_what_model_fn_is_not_told(pretend: Any, tmp_pa
 )
 def test_batch_sizes_that_cannot_be_split(what: str, name: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=rf"{name}=10\) cannot be split over 4 replicas"):
-        list(getattr(make_estimator(tmp_path, batch_size=10, tpu_config={"num_shards": 4}), what)(finite_input_fn(8)))
-    config = RunConfig(TPUConfig(num_shards=4), model_dir=str(tmp_path))
+        list(getattr(make_estimator(tmp_path, batch_size=10, tpu_config={"num_replicas": 4}), what)(finite_input_fn(8)))
+    config = RunConfig(TPUConfig(num_replicas=4), model_dir=str(tmp_path))
     estimator = TPUEstimator(make_model_fn(), config=config, use_tpu=False)
     with pytest.raises(ValueError, match=rf"{name}=None"):
         list(getattr(estimator, what)(finite_input_fn(8)))
 
 
 def test_a_broadcast_batch_need_not_be_split(tmp_path: Path) -> None:
-    tpu_config = {"num_shards": 4, "per_host_input_for_training": Mode.BROADCAST}
+    tpu_config = {"num_replicas": 4, "per_host_input_for_training": Mode.BROADCAST}
     estimator = make_estimator(tmp_path, batch_size=10, tpu_config=tpu_config)
     estimator.train(train_input_fn, steps=2)
     one = make_estimator(tmp_path / "one", batch_size=10).train(train_input_fn, steps=2)
@@ -179,7 +179,7 @@ def test_a_broadcast_batch_need_not_be_split(tmp_path: Path) -> None:
 
 
 def test_sliced_training(tmp_path: Path) -> None:
-    tpu_config = {"num_shards": 4, "per_host_input_for_training": Mode.SLICED}
+    tpu_config = {"num_replicas": 4, "per_host_input_for_training": Mode.SLICED}
     with pytest.raises(ValueError, match=r"SLICED.*is for evaluation and prediction"):
         make_estimator(tmp_path, tpu_config=tpu_config).train(train_input_fn, steps=1)
 

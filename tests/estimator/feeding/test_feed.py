@@ -107,7 +107,7 @@ def test_training_in_every_mode_is_training_on_the_global_batch(
         )
         return batches.unbatch().batch(params["batch_size"], drop_remainder=True)
 
-    tpu_config = {"num_shards": 4, "per_host_input_for_training": pipeline}
+    tpu_config = {"num_replicas": 4, "per_host_input_for_training": pipeline}
     several = make_estimator(tmp_path / "several", batch_size=16, tpu_config=tpu_config).train(input_fn, max_steps=10)
     for name, value in programs.variables(one).items():
         np.testing.assert_allclose(several.get_variable_value(name), value, rtol=1e-4, atol=1e-6, err_msg=name)
@@ -115,7 +115,7 @@ def test_training_in_every_mode_is_training_on_the_global_batch(
 
 def test_the_end_of_the_data_ends_training_after_a_whole_step(tmp_path: Path) -> None:
     for mode in (Mode.PER_HOST_V1, Mode.PER_HOST_V2):
-        tpu_config = {"num_shards": 4, "per_host_input_for_training": mode}
+        tpu_config = {"num_replicas": 4, "per_host_input_for_training": mode}
         estimator = make_estimator(tmp_path / mode.name, iterations=3, tpu_config=tpu_config)
         estimator.train(lambda params: train_input_fn(params).take(37 // params["batch_size"]), steps=100)
         assert estimator.get_variable_value("global_step") == 4
@@ -140,7 +140,7 @@ def test_make_input_fn_feeds_the_replicas(digits_dataset: Path, tmp_path: Path) 
     expected = one.evaluate(input_fn)
     predicted = [row["pixels"] for row in one.predict(input_fn)]
     for mode in (Mode.PER_HOST_V1, Mode.PER_HOST_V2):
-        tpu_config = {"num_shards": 4, "per_host_input_for_training": mode}
+        tpu_config = {"num_replicas": 4, "per_host_input_for_training": mode}
         several = make_estimator(tmp_path, model_fn, batch_size=32, tpu_config=tpu_config)
         assert several.evaluate(input_fn) == pytest.approx(expected, rel=1e-5)
         np.testing.assert_allclose([row["pixels"] for row in several.predict(input_fn)], predicted, rtol=1e-6)
@@ -171,7 +171,7 @@ def other_size(params: dict[str, Any]) -> Any:
 def test_shapes_that_replicas_cannot_take(
     what: str, input_fn: Callable[..., Any], message: str, tmp_path: Path
 ) -> None:
-    estimator = make_estimator(tmp_path, tpu_config={"num_shards": 2})
+    estimator = make_estimator(tmp_path, tpu_config={"num_replicas": 2})
     with pytest.raises(ValueError, match=message):
         getattr(estimator, what)(input_fn, steps=1)
 
@@ -181,13 +181,13 @@ def tensors(params: dict[str, Any]) -> Any:
 
 
 def test_per_host_v2_takes_datasets_alone(tmp_path: Path) -> None:
-    tpu_config = {"num_shards": 2, "per_host_input_for_training": Mode.PER_HOST_V2}
+    tpu_config = {"num_replicas": 2, "per_host_input_for_training": Mode.PER_HOST_V2}
     with pytest.raises(TypeError, match=r"tf\.data\.Dataset"):
         make_estimator(tmp_path, tpu_config=tpu_config).train(tensors, steps=1)
 
 
 def test_an_evaluation_whose_last_step_lacks_batches(tmp_path: Path) -> None:
-    tpu_config = {"num_shards": 4, "per_host_input_for_training": Mode.PER_HOST_V2}
+    tpu_config = {"num_replicas": 4, "per_host_input_for_training": Mode.PER_HOST_V2}
     estimator = make_estimator(tmp_path, tpu_config=tpu_config)
     with pytest.raises(tf.errors.InvalidArgumentError, match="ends within a step"):
         estimator.evaluate(lambda params: train_input_fn(params).take(5))
@@ -213,7 +213,7 @@ def test_batch_axis(shards: int, tmp_path: Path) -> None:
     estimator = TPUEstimator(
         model_fn,
         model_dir=str(tmp_path / "columns"),
-        config=RunConfig(TPUConfig(num_shards=shards)),
+        config=RunConfig(TPUConfig(num_replicas=shards)),
         use_tpu=False,
         train_batch_size=8,
         eval_batch_size=8,
@@ -267,7 +267,7 @@ def test_training_evaluating_and_predicting_with_nested_input(
             return TPUEstimatorSpec(mode, predictions={"rows": tf.nest.flatten(features)[-1]})
         return make_model_fn()(*unpack(features, labels), mode, {})
 
-    tpu_config = {"num_shards": 2, "per_host_input_for_training": mode}
+    tpu_config = {"num_replicas": 2, "per_host_input_for_training": mode}
     estimator = make_estimator(tmp_path, model_fn, tpu_config=tpu_config)
     estimator.train(input_fn)
     # A call for each core reads all rows, unless it tells the calls apart.

@@ -37,7 +37,7 @@ def queues(params: dict[str, Any]) -> Any:
 def test_they_train_and_evaluate_as_a_dataset_does(input_fn: Callable[..., Any], replicas: int, tmp_path: Path) -> None:
     found = []
     for name, function in (("tensors", input_fn), ("dataset", train_input_fn)):
-        settings: dict[str, Any] = {"tpu_config": {"num_shards": replicas}, "save_summary_steps": 1}
+        settings: dict[str, Any] = {"tpu_config": {"num_replicas": replicas}, "save_summary_steps": 1}
         estimator = make_estimator(tmp_path / name, iterations=2, **settings)
         estimator.train(function, steps=4).train(function, steps=2)  # each call begins with the first batch
         found.append((programs.losses(tmp_path / name), estimator.evaluate(function, steps=3)))
@@ -46,7 +46,7 @@ def test_they_train_and_evaluate_as_a_dataset_does(input_fn: Callable[..., Any],
 
 @pytest.mark.parametrize("mode", [Mode.PER_SHARD_V1, Mode.PER_HOST_V1, Mode.BROADCAST])
 def test_they_feed_several_replicas_in_every_mode(mode: Mode, tmp_path: Path) -> None:
-    tpu_config = {"num_shards": 2, "per_host_input_for_training": mode}
+    tpu_config = {"num_replicas": 2, "per_host_input_for_training": mode}
     for name, input_fn in (("tensors", one_shot), ("dataset", train_input_fn)):
         make_estimator(tmp_path / name, tpu_config=tpu_config).train(input_fn, steps=3)
     values = [programs.variables(make_estimator(tmp_path / name)) for name in ("tensors", "dataset")]

@@ -99,7 +99,7 @@ def test_tensorflow_is_left_as_it_is_meanwhile(replicas: int, tmp_path: Path) ->
         changed.extend(name for name, item in vars(gen_random_ops).items() if item is not before[name])
         return noisy_model_fn(LAYERS["v1"])(features, labels, mode)
 
-    make_estimator(tmp_path, model_fn, tpu_config={"num_shards": replicas}).train(train_input_fn, steps=1)
+    make_estimator(tmp_path, model_fn, tpu_config={"num_replicas": replicas}).train(train_input_fn, steps=1)
     assert not changed
 
 
@@ -131,7 +131,7 @@ def test_hooks_and_host_call_get_what_the_step_drew(replicas: int, tmp_path: Pat
         hooks = [Fetch([noise, loss])]
         return TPUEstimatorSpec(mode, loss=loss, train_op=train_op, host_call=host_call, training_hooks=hooks)
 
-    estimator = make_estimator(tmp_path, model_fn, tpu_config={"num_shards": replicas}, iterations=1)
+    estimator = make_estimator(tmp_path, model_fn, tpu_config={"num_replicas": replicas}, iterations=1)
     estimator.train(train_input_fn, steps=3)
     np.testing.assert_allclose(found, [0.0] * 3, atol=1e-5)
 
@@ -165,7 +165,7 @@ def test_training_that_goes_on_draws_what_comes_next(kind: str, replicas: int, t
 
     def losses(folder: str, *ends: int) -> list[float]:
         for end in ends:  # each time with an estimator, and thus kernels, of its own
-            settings: dict[str, Any] = {"tpu_config": {"num_shards": replicas}, "save_summary_steps": 1}
+            settings: dict[str, Any] = {"tpu_config": {"num_replicas": replicas}, "save_summary_steps": 1}
             estimator = make_estimator(tmp_path / folder, noisy_model_fn(LAYERS[kind]), iterations=2, **settings)
             estimator.train(input_fn, max_steps=end)
         return programs.losses(tmp_path / folder)

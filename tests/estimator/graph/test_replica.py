@@ -35,7 +35,7 @@ def trained(folder: Path, model_fn: Any, replicas: int, steps: int = STEPS, **co
         model_fn,
         iterations=1,
         save_summary_steps=1,
-        tpu_config={"num_shards": replicas},
+        tpu_config={"num_replicas": replicas},
         **config,
     )
     estimator.train(train_input_fn, max_steps=steps)
@@ -289,7 +289,7 @@ def test_replicas_draw_differently(kind: str, seed: int | None, tmp_path: Path) 
 def test_checkpoints_do_not_depend_on_the_number_of_replicas(tmp_path: Path) -> None:
     model_fn = make_model_fn(V1_OPTIMIZERS["adam"])
     plain = make_estimator(tmp_path / "one", model_fn)
-    mixed = [make_estimator(tmp_path / "mixed", model_fn, tpu_config={"num_shards": n}) for n in (1, 4, 2)]
+    mixed = [make_estimator(tmp_path / "mixed", model_fn, tpu_config={"num_replicas": n}) for n in (1, 4, 2)]
     for limit, estimator in zip((5, 10, 15), mixed, strict=True):
         plain.train(train_input_fn, max_steps=limit)
         estimator.train(train_input_fn, max_steps=limit)
@@ -301,7 +301,7 @@ def test_checkpoints_do_not_depend_on_the_number_of_replicas(tmp_path: Path) -> 
 
 def test_loops_on_several_replicas(tmp_path: Path) -> None:
     calls: list[str] = []
-    estimator = make_estimator(tmp_path, make_model_fn(calls=calls), iterations=7, tpu_config={"num_shards": 2})
+    estimator = make_estimator(tmp_path, make_model_fn(calls=calls), iterations=7, tpu_config={"num_replicas": 2})
     estimator.train(train_input_fn, max_steps=20)
     estimator.train(train_input_fn, steps=3)
     assert estimator.get_variable_value("global_step") == 23
@@ -310,7 +310,7 @@ def test_loops_on_several_replicas(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("iterations", [1, 4, 7, 100])  # divides 12 steps, does not, and is larger
 def test_loops_of_every_length_end_at_the_last_step(iterations: int, tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"tpu_config": {"num_shards": 2}, "save_summary_steps": 1}
+    settings: dict[str, Any] = {"tpu_config": {"num_replicas": 2}, "save_summary_steps": 1}
     estimator = make_estimator(tmp_path / "two", iterations=iterations, **settings)
     estimator.train(train_input_fn, steps=12).train(train_input_fn, max_steps=12)
     ends = [step for step, _ in programs.read_events(tmp_path / "two")]

@@ -56,7 +56,7 @@ def build(folder: Path, replicas: int = 1, summarize: Any = None, more: Any = No
     def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
         return spec_of(features, labels, mode, summarize, **(more or {}))
 
-    return make_estimator(folder, model_fn, tpu_config={"num_shards": replicas}, **config)
+    return make_estimator(folder, model_fn, tpu_config={"num_replicas": replicas}, **config)
 
 
 def v1_summaries(loss: Any, outputs: Any) -> None:
@@ -75,20 +75,20 @@ def test_v1_summaries(replicas: int, tmp_path: Path) -> None:
     for _ in range(2):
         estimator.train(train_input_fn, steps=3)
     found = values_of(tmp_path)
-    steps = [2, 5]
+    steps = [1, 3, 4, 6]
     assert sorted(found["mine/loss"]) == sorted(found["loss"]) == steps
     for step in steps:
         # Training begins anew with the data at step 3.
         assert found["mine/loss"][step] == pytest.approx(found["loss"][step], rel=1e-5)
         assert found["mine/outputs"][step].num == 8
         assert found["weights"][step].num == 3
-    assert found["mine/loss"][2] == pytest.approx(losses()[1], rel=1e-4)
-    # Of the variables, what they were before the loop of two steps.
-    assert found["weights"][2].sum == pytest.approx(programs.W0.sum(), abs=1e-6)
-    picture = found["picture/image/0" if "picture/image/0" in found else "picture/image"][2]
+    assert found["mine/loss"][3] == pytest.approx(losses()[2], rel=1e-4)
+    # Of the variables, what they were before the step.
+    assert found["weights"][1].sum == pytest.approx(programs.W0.sum(), abs=1e-6)
+    picture = found["picture/image/0" if "picture/image/0" in found else "picture/image"][1]
     assert (picture.height, picture.width) == (8 // replicas, 1)
     if replicas == 1:  # of strings, the first replica's
-        assert float(found["words"][2]) == pytest.approx(losses()[1], rel=1e-4)
+        assert float(found["words"][3]) == pytest.approx(losses()[2], rel=1e-4)
 
 
 def test_merged_summaries_of_a_scaffold(tmp_path: Path) -> None:
@@ -121,11 +121,11 @@ def test_tf_summary(replicas: int, tmp_path: Path) -> None:
         estimator.train(train_input_fn, steps=3)
     estimator.evaluate(lambda params: train_input_fn(params).take(2))
     found = values_of(tmp_path)
-    assert sorted(found["new/loss"]) == sorted(found["loss"]) == [2, 5]
-    assert found["new/outputs"][2].shape[1] == 3
+    assert sorted(found["new/loss"]) == sorted(found["loss"]) == [1, 3, 4, 6]
+    assert found["new/outputs"][1].shape[1] == 3
     if replicas == 1:  # of several, the first writes
-        assert found["new/loss"][2] == pytest.approx(losses()[1], rel=1e-4)
-        assert found["new/own_step"][10] == found["new/loss"][2]
+        assert found["new/loss"][3] == pytest.approx(losses()[2], rel=1e-4)
+        assert found["new/own_step"][20] == found["new/loss"][3]
     assert "new/loss" not in values_of(tmp_path / "eval")
 
 

@@ -35,7 +35,7 @@ def build(folder: Path, replicas: int = 1, hooks: Any = None, **config: Any) -> 
     def with_params(features: Any, labels: Any, mode: str) -> Any:
         return model_fn(features, labels, mode, {} if hooks is None else {"hooks": hooks})
 
-    tpu_config = {"num_shards": replicas}
+    tpu_config = {"num_replicas": replicas}
     return make_estimator(folder, with_params, tpu_config=tpu_config, save_summary_steps=1, **config)
 
 
@@ -508,7 +508,7 @@ def test_tensors_without_names_are_told_apart(replicas: int, tmp_path: Path) -> 
         made.append(Recorder([sums, rows, features["x"], labels, drawn, drawn + 1]))
         return TPUEstimatorSpec(mode, loss=loss, train_op=train_op, training_hooks=made[-1:])
 
-    make_estimator(tmp_path, unnamed, tpu_config={"num_shards": replicas}).train(train_input_fn, steps=3)
+    make_estimator(tmp_path, unnamed, tpu_config={"num_replicas": replicas}).train(train_input_fn, steps=3)
     for step, (sums, rows, x, labels, drawn, more) in enumerate(made[0].results):
         expected = X[step * 8 : step * 8 + 8]
         np.testing.assert_array_equal(x, expected)

@@ -45,7 +45,7 @@ def saves(*steps: int) -> list[Any]:
 @REPLICAS
 def test_listeners_see_every_checkpoint(replicas: int, tmp_path: Path) -> None:
     listener = Listener(tmp_path)
-    estimator = make_estimator(tmp_path, iterations=2, save_checkpoints_steps=4, tpu_config={"num_shards": replicas})
+    estimator = make_estimator(tmp_path, iterations=2, save_checkpoints_steps=4, tpu_config={"num_replicas": replicas})
     assert estimator.train(train_input_fn, steps=10, saving_listeners=[listener]) is estimator
     assert listener.calls == ["begin", *saves(0, 4, 8, 10), ("end", 10, True)]
     # That which training starts from is told of again.

@@ -58,7 +58,7 @@ def averaged(steps: int) -> tuple[Any, Any]:
 @REPLICAS
 def test_ema_with_train_and_evaluate(replicas: int, tmp_path: Path) -> None:
     estimator = make_estimator(
-        tmp_path, ema_model_fn, tpu_config={"num_shards": replicas}, save_checkpoints_steps=4, iterations=4
+        tmp_path, ema_model_fn, tpu_config={"num_replicas": replicas}, save_checkpoints_steps=4, iterations=4
     )
 
     def whole(params: dict[str, Any]) -> Any:
@@ -134,7 +134,7 @@ def test_first_values_of_a_scaffold(replicas: int, tmp_path: Path) -> None:
         return v1.trainable_variables()[0].assign(np.full([3, 1], 2.0, np.float32))
 
     model_fn = with_scaffold(init_op=init_op, init_fn=init_fn)
-    estimator = make_estimator(tmp_path, model_fn, tpu_config={"num_shards": replicas})
+    estimator = make_estimator(tmp_path, model_fn, tpu_config={"num_replicas": replicas})
     for _ in range(2):
         estimator.train(train_input_fn, steps=1)
         np.testing.assert_array_equal(estimator.get_variable_value("linear/w"), np.full([3, 1], 2.0))

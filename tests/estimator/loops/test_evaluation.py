@@ -131,7 +131,7 @@ def test_steps_cut_the_pass_and_may_exceed_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_evaluation_steps_do_not_depend_on_iterations_per_loop(replicas: int, tmp_path: Path) -> None:
     results = [
-        make_estimator(tmp_path / name, iterations=iterations, tpu_config={"num_shards": shards}).evaluate(
+        make_estimator(tmp_path / name, iterations=iterations, tpu_config={"num_replicas": shards}).evaluate(
             train_input_fn, steps=3
         )
         for name, iterations, shards in (("a", 1, replicas), ("b", 100, replicas), ("c", 1, 1))
@@ -365,7 +365,7 @@ def test_no_metrics(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("rows", "batch"), [(40, 8), (37, 8), (5, 16)])
 def test_replicas_equal_a_plain_loop(rows: int, batch: int, tmp_path: Path) -> None:
-    estimator = make_estimator(tmp_path, batch_size=batch, tpu_config={"num_shards": 4})
+    estimator = make_estimator(tmp_path, batch_size=batch, tpu_config={"num_replicas": 4})
     estimator.train(train_input_fn, steps=3)
     for _ in range(2):
         result = estimator.evaluate(padded_input_fn(rows))
@@ -406,7 +406,7 @@ def with_all_metrics(kind: str) -> Callable[..., Any]:
 @pytest.mark.parametrize("kind", ["list", "dict", "EstimatorSpec"])
 def test_metrics_on_replicas(kind: str, tmp_path: Path) -> None:
     one = make_estimator(tmp_path, with_all_metrics(kind))
-    several = make_estimator(tmp_path, with_all_metrics(kind), tpu_config={"num_shards": 4})
+    several = make_estimator(tmp_path, with_all_metrics(kind), tpu_config={"num_replicas": 4})
     for rows in (37, 40):
         expected = one.evaluate(padded_input_fn(rows))
         assert expected["rows"] == 1
@@ -423,7 +423,7 @@ def test_metric_fn_sees_the_rows_of_all_replicas(tmp_path: Path) -> None:
 
     model_fn = eval_model_fn(metrics, lambda *tensors: tensors)
     one = make_estimator(tmp_path, model_fn).evaluate(finite_input_fn(40))
-    several = make_estimator(tmp_path, model_fn, tpu_config={"num_shards": 4}).evaluate(padded_input_fn(40))
+    several = make_estimator(tmp_path, model_fn, tpu_config={"num_replicas": 4}).evaluate(padded_input_fn(40))
     assert several == pytest.approx(one, rel=1e-5)
     assert shapes == [(None,), (8,)]
 
@@ -434,7 +434,7 @@ def test_replicas_join_no_scalars(tmp_path: Path) -> None:
         return TPUEstimatorSpec(mode, loss=loss, eval_metrics=(lambda loss: {"mse": v1.metrics.mean(loss)}, [loss]))
 
     with pytest.raises(ValueError, match=r"is a scalar.*reshape it to \[1\]"):
-        make_estimator(tmp_path, model_fn, tpu_config={"num_shards": 2}).evaluate(padded_input_fn(8))
+        make_estimator(tmp_path, model_fn, tpu_config={"num_replicas": 2}).evaluate(padded_input_fn(8))
 
 
 @pytest.mark.parametrize("shards", [1, 4])
@@ -450,7 +450,7 @@ def test_a_local_variable_of_the_program_s_own(shards: int, tmp_path: Path) -> N
         w = v1.trainable_variables()[0]
         return EstimatorSpec(mode, loss=loss, eval_metric_ops={"rows": (rows + w[0, 0], update)})
 
-    estimator = make_estimator(tmp_path, model_fn, tpu_config={"num_shards": shards})
+    estimator = make_estimator(tmp_path, model_fn, tpu_config={"num_replicas": shards})
     for rows in (37, 20):
         assert estimator.evaluate(padded_input_fn(rows))["rows"] == pytest.approx(100 + rows + programs.W0[0, 0])
 

@@ -132,9 +132,9 @@ def test_training_in_between_does_not_change_a_prediction_under_way(tmp_path: Pa
 
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_predictions_in_several_threads(replicas: int, tmp_path: Path) -> None:
-    estimator = make_estimator(tmp_path, tpu_config={"num_shards": replicas}).train(train_input_fn, steps=3)
+    estimator = make_estimator(tmp_path, tpu_config={"num_replicas": replicas}).train(train_input_fn, steps=3)
     expected = [row["outputs"] for row in estimator.predict(finite_input_fn(40))]
-    fresh = make_estimator(tmp_path, tpu_config={"num_shards": replicas})
+    fresh = make_estimator(tmp_path, tpu_config={"num_replicas": replicas})
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda _: [row["outputs"] for row in fresh.predict(finite_input_fn(40))], range(24)))
     for rows in found:
@@ -205,7 +205,7 @@ def test_an_unbatched_dataset(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", InputPipelineConfig)
 @pytest.mark.parametrize(("rows", "batch"), [(19, 8), (24, 16), (1, 8), (0, 8)])
 def test_n_rows_of_several_replicas(rows: int, batch: int, mode: InputPipelineConfig, tmp_path: Path) -> None:
-    tpu_config = {"num_shards": 4, "per_host_input_for_training": mode}
+    tpu_config = {"num_replicas": 4, "per_host_input_for_training": mode}
     estimator = make_estimator(tmp_path, batch_size=batch, tpu_config=tpu_config)
     found = list(estimator.predict(finite_input_fn(rows)))
     assert len(found) == rows
@@ -219,7 +219,7 @@ def test_whole_batches_and_weights_on_several_replicas(tmp_path: Path) -> None:
         weights = (np.arange(40) % 5 != 1).astype(np.float32)
         return tf.data.Dataset.from_tensor_slices({"x": X, "weights": weights}).batch(16)
 
-    estimator = make_estimator(tmp_path, batch_size=16, tpu_config={"num_shards": 4})
+    estimator = make_estimator(tmp_path, batch_size=16, tpu_config={"num_replicas": 4})
     batches = list(estimator.predict(input_fn, yield_single_examples=False))
     assert [len(batch["inputs"]) for batch in batches] == [13, 12, 7]
     np.testing.assert_array_equal(np.concatenate([batch["inputs"] for batch in batches]), X[np.arange(40) % 5 != 1])
@@ -234,7 +234,7 @@ def test_programs_that_make_their_train_op_in_all_modes(tmp_path: Path) -> None:
         train_op = optimizer.minimize(loss, global_step=programs.v1.train.get_global_step())
         return TPUEstimatorSpec(mode, predictions={"outputs": outputs}, loss=loss, train_op=train_op)
 
-    estimator = make_estimator(tmp_path, model_fn, tpu_config={"num_shards": 2})
+    estimator = make_estimator(tmp_path, model_fn, tpu_config={"num_replicas": 2})
     estimator.train(programs.train_input_fn, steps=2)
     before = programs.variables(estimator)
     expected = (X @ before["linear/w"])[:, 0] + before["linear/b"]
@@ -252,6 +252,6 @@ def test_random_predictions_differ_between_replicas(tmp_path: Path) -> None:
     def model_fn(features: Any, mode: str) -> TPUEstimatorSpec:
         return TPUEstimatorSpec(mode, predictions={"noise": tf.random.uniform(tf.shape(features["x"])[:1])})
 
-    estimator = make_estimator(tmp_path, model_fn, tpu_config={"num_shards": 4})
+    estimator = make_estimator(tmp_path, model_fn, tpu_config={"num_replicas": 4})
     noise = [float(row["noise"]) for row in estimator.predict(features_only(8))]
     assert len(set(noise)) == 8

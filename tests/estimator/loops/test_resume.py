@@ -78,7 +78,7 @@ def test_input_fn_is_told_the_step_that_training_goes_on_from(tmp_path: Path) ->
         def __call__(self, params: dict[str, Any], start_step: int = 1) -> Any:
             return input_fn(params, "object", start_step)
 
-    estimator = make_estimator(tmp_path, tpu_config={"num_shards": 2, "per_host_input_for_training": False})
+    estimator = make_estimator(tmp_path, tpu_config={"num_replicas": 2, "per_host_input_for_training": False})
     estimator.train(input_fn, steps=3).train(input_fn, steps=2)
     estimator.evaluate(input_fn, steps=1)
     next(estimator.predict(input_fn))

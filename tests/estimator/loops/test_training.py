@@ -8,9 +8,12 @@ import pytest
 import tensorflow as tf
 
 from tests.estimator import programs
+from tests.estimator.feeding.test_deployment import pretend as pretend
+from tests.estimator.feeding.test_deployment import tpu_estimator
 from tests.estimator.programs import X, Y, make_estimator, make_model_fn, train_input_fn, v1
-from tpudata.estimator import CrossShardOptimizer, ModeKeys, NonFiniteError, TPUEstimatorSpec
+from tpudata.estimator import CrossShardOptimizer, ModeKeys, NonFiniteError, RunConfig, TPUConfig, TPUEstimatorSpec
 from tpudata.estimator.loops.pace import LoopSize
+from tpudata.estimator.tracing.train_program import TrainProgram
 
 OPTIMIZERS: dict[str, Callable[[], Any]] = {
     "sgd": lambda: v1.train.GradientDescentOptimizer(
@@ -71,12 +74,57 @@ def test_the_loop_size_changes_nothing(tmp_path: Path) -> None:
     assert estimator.get_variable_value("global_step") == 13
 
 
+def saved_steps(folder: Path) -> list[int]:
+    return sorted(int(path.name.split("-")[1].split(".")[0]) for path in folder.glob("model.ckpt-*.index"))
+
+
+@pytest.mark.parametrize("iterations", [1, 4, 1000, "1h"])
+def test_everything_comes_at_the_step_that_was_asked_for(
+    iterations: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings: dict[str, Any] = {
+        "save_checkpoints_steps": 5,
+        "save_summary_steps": 3,
+        "log_step_count_steps": 7,
+        "keep_checkpoint_max": 0,
+    }
+    with caplog.at_level(logging.INFO, logger="tpudata"):
+        estimator = make_estimator(tmp_path, iterations=iterations, **settings).train(train_input_fn, max_steps=17)
+    expected, _ = session_loop(lambda: v1.train.GradientDescentOptimizer(0.1), 17, 8)
+    assert saved_steps(tmp_path) == [0, 5, 10, 15, 17]
+    events = [(step, values["loss"]) for step, values in programs.read_events(tmp_path) if "loss" in values]
+    assert [step for step, _ in events] == [1, 4, 7, 10, 13, 16]
+    np.testing.assert_allclose([loss for _, loss in events], expected[::3], rtol=2e-5)
+    logged = [record.getMessage() for record in caplog.records if record.getMessage().startswith("step ")]
+    assert [line.split(":")[0] for line in logged] == ["step 1", "step 8", "step 15", "step 17"]
+    estimator.train(train_input_fn, steps=7)
+    assert saved_steps(tmp_path) == [0, 5, 10, 15, 17, 22, 24]
+
+
+def test_every_loss_is_written_without_shorter_loops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = []
+    run = TrainProgram.run
+
+    def noted(program: TrainProgram, iteration: Any, limit: int, record: bool = False) -> Any:
+        sizes.append(limit)
+        return run(program, iteration, limit, record)
+
+    monkeypatch.setattr(TrainProgram, "run", noted)
+    estimator = make_estimator(tmp_path, iterations=20, save_summary_steps=1, log_step_count_steps=None)
+    estimator.train(train_input_fn, steps=50)
+    expected, _ = session_loop(lambda: v1.train.GradientDescentOptimizer(0.1), 50, 8)
+    assert loop_ends(tmp_path) == list(range(1, 51))
+    np.testing.assert_allclose(programs.losses(tmp_path), expected, rtol=2e-5, atol=1e-6)
+    assert sizes == [20, 20, 10]
+
+
 def loop_ends(folder: Path) -> list[int]:
     return [step for step, _ in programs.read_events(folder)]
 
 
-def test_loops_end_where_the_original_ends_them(tmp_path: Path) -> None:
-    estimator = make_estimator(tmp_path, save_summary_steps=1)
+def test_loops_of_a_tpu_end_where_the_original_ends_them(pretend: Any, tmp_path: Path) -> None:
+    pretend(is_tpu=True)
+    estimator = tpu_estimator(tmp_path, config=RunConfig(TPUConfig(4), save_summary_steps=1, log_step_count_steps=None))
     estimator.train(train_input_fn, steps=3)
     assert loop_ends(tmp_path) == [3]
     estimator.train(train_input_fn, steps=10)
@@ -195,7 +243,7 @@ def test_nan_in_the_input_stops_at_its_step(replicas: int, with_hooks: bool, tmp
         return tf.data.Dataset.from_tensor_slices(({"x": x}, Y)).repeat().batch(8, drop_remainder=True)
 
     hooks = [v1.train.SessionRunHook()] if with_hooks else None
-    estimator = make_estimator(tmp_path, iterations=100, tpu_config={"num_shards": replicas})
+    estimator = make_estimator(tmp_path, iterations=100, tpu_config={"num_replicas": replicas})
     with pytest.raises(NonFiniteError, match=r"step 4: the loss is nan.*'linear/.*model\.ckpt-0") as caught:
         estimator.train(input_fn, hooks=hooks, steps=20)
     assert isinstance(caught.value, v1.train.NanLossDuringTrainingError)
@@ -218,23 +266,38 @@ def test_a_variable_that_is_not_finite_is_named(replicas: int, tmp_path: Path) -
             train_op = optimizer.minimize(loss, global_step=step)
         return TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
-    tpu_config = {"num_shards": replicas}
+    tpu_config = {"num_replicas": replicas}
     estimator = make_estimator(tmp_path, model_fn, save_checkpoints_steps=4, tpu_config=tpu_config)
     with pytest.raises(NonFiniteError, match=r"step 8: the variable 'other' holds NaN or Inf.*model\.ckpt-4"):
         estimator.train(train_input_fn, steps=20)
     assert estimator.latest_checkpoint() == str(tmp_path / "model.ckpt-4")
 
 
-def test_checkpoints_by_steps_at_loop_ends(tmp_path: Path) -> None:
+def test_checkpoints_by_steps(tmp_path: Path) -> None:
     make_estimator(tmp_path, save_checkpoints_steps=6, keep_checkpoint_max=None).train(train_input_fn, steps=21)
-    steps = sorted(int(path.name.split("-")[1].split(".")[0]) for path in tmp_path.glob("model.ckpt-*.index"))
-    assert steps == [0, 8, 16, 21]
+    assert saved_steps(tmp_path) == [0, 6, 12, 18, 21]
 
 
 def test_checkpoints_by_seconds(tmp_path: Path) -> None:
     make_estimator(tmp_path, save_checkpoints_secs=1e-9, keep_checkpoint_max=0).train(train_input_fn, steps=9)
-    steps = sorted(int(path.name.split("-")[1].split(".")[0]) for path in tmp_path.glob("model.ckpt-*.index"))
-    assert steps == [0, 4, 8, 9]
+    assert saved_steps(tmp_path) == [0, 1, 5, 6, 7, 8, 9]  # the second loop's time is not known
+
+
+def test_without_an_interval_nothing_is_saved(tmp_path: Path) -> None:
+    """As in the original: the next call begins anew."""
+    estimator = make_estimator(tmp_path, save_checkpoints_secs=None, save_summary_steps=1)
+    for _ in range(2):
+        estimator.train(train_input_fn, steps=3)
+        assert estimator.evaluate(programs.finite_input_fn(8))["global_step"] == 0
+    assert [step for step, _ in programs.read_events(tmp_path)] == [1, 2, 3] * 2
+    assert saved_steps(tmp_path) == []
+    assert estimator.latest_checkpoint() is None
+    listener = v1.train.CheckpointSaverListener()
+    with pytest.raises(ValueError, match=r"^RunConfig\(save_checkpoints_steps=None, save_checkpoints_secs=None\)"):
+        estimator.train(train_input_fn, steps=3, saving_listeners=[listener])
+    saver = v1.train.CheckpointSaverHook(str(tmp_path), save_steps=2)
+    estimator.train(train_input_fn, steps=3, saving_listeners=[listener], hooks=[saver])
+    assert saved_steps(tmp_path) == [0, 2, 3]
 
 
 def test_train_op_must_count(tmp_path: Path) -> None:
@@ -266,12 +329,14 @@ def test_log_and_summaries(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> 
     with caplog.at_level(logging.INFO, logger="tpudata"):
         make_estimator(tmp_path, log_step_count_steps=4, save_summary_steps=8).train(train_input_fn, steps=24)
     lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("step ")]
-    assert [line.split(":")[0] for line in lines] == ["step 4", "step 8", "step 12", "step 16", "step 20", "step 24"]
+    assert [line.split(":")[0] for line in lines] == [f"step {step}" for step in (1, 5, 9, 13, 17, 21, 24)]
     assert "global_step/sec" not in lines[0]  # that loop compiled
-    assert all("global_step/sec" in line and "examples/sec" in line for line in lines[1:])
+    assert all("global_step/sec" in line and "examples/sec" in line for line in lines[1:-1])
     events = programs.read_events(tmp_path)
-    assert [step for step, _ in events] == [12, 20]
-    for _, values in events:
+    assert [step for step, values in events if "loss" in values] == [1, 9, 17]
+    rates = [values for _, values in events if "loss" not in values]
+    assert len(rates) == 5
+    for values in rates:
         assert values["examples/sec"] == pytest.approx(8 * values["global_step/sec"])
 
 
@@ -284,25 +349,24 @@ def test_examples_per_second_without_a_batch_size(tmp_path: Path) -> None:
 
     estimator = TPUEstimator(make_model_fn(), model_dir=str(tmp_path), use_tpu=False)
     estimator.train(input_fn, steps=300)
-    for _, values in programs.read_events(tmp_path):
-        assert values["examples/sec"] == pytest.approx(4 * values["global_step/sec"])
-    assert programs.read_events(tmp_path)
+    rates = [values for _, values in programs.read_events(tmp_path) if "loss" not in values]
+    assert [values["examples/sec"] for values in rates] == pytest.approx([4 * v["global_step/sec"] for v in rates])
+    assert len(rates) == 2
 
 
 def test_a_loop_by_time_fits_its_size() -> None:
-    from tpudata.estimator import TPUConfig
 
     size = LoopSize(TPUConfig("10s"))
-    assert size.next(None) == 1
+    assert size.next(0, ()) == 1
     size.measure(1, 60.0)  # compiling
-    assert size.next(None) == 1
+    assert size.next(1, (None,)) == 1
     size.measure(1, 0.5)
-    assert size.next(None) == 10  # towards 20, but not more than ten times what was measured
+    assert size.next(2, ()) == 10  # towards 20, but not more than ten times what was measured
     size.measure(10, 5.0)
-    assert size.next(None) == 20
-    assert size.next(7) == 7
+    assert size.next(12, ()) == 20
+    assert size.next(12, (19, None, 30)) == 7
     size.measure(20, 1000.0)
-    assert size.next(None) == 1
+    assert size.next(32, ()) == 1
 
 
 def test_training_by_time_gives_the_exact_number_of_steps(tmp_path: Path) -> None:
@@ -318,7 +382,7 @@ def test_the_last_loss_is_kept_and_logged_in_a_short_run_too(tmp_path: Path, cap
         estimator.train(train_input_fn, max_steps=6)
     lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("step ")]
     losses, _ = session_loop(lambda: v1.train.GradientDescentOptimizer(0.1), 6, 8)
-    assert lines == [f"step 6: loss = {programs.losses(tmp_path)[-1]:.6g}"]
+    assert lines == [f"step {step}: loss = {programs.losses(tmp_path)[step - 1]:.6g}" for step in (1, 6)]
     assert estimator.last_loss == pytest.approx(losses[-1], rel=1e-5)
     before = estimator.last_loss
     estimator.train(train_input_fn, max_steps=6)

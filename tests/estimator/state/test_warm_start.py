@@ -14,11 +14,11 @@ def momentum() -> Any:
 
 
 def estimator(
-    model_dir: Path, warm_start_from: Any = None, model_fn: Any = None, num_shards: int | None = None
+    model_dir: Path, warm_start_from: Any = None, model_fn: Any = None, num_replicas: int | None = None
 ) -> TPUEstimator:
     return TPUEstimator(
         model_fn or make_model_fn(momentum),
-        config=RunConfig(TPUConfig(num_shards=num_shards), model_dir=str(model_dir), tf_random_seed=1),
+        config=RunConfig(TPUConfig(num_replicas=num_replicas), model_dir=str(model_dir), tf_random_seed=1),
         use_tpu=False,
         train_batch_size=8,
         eval_batch_size=8,
@@ -102,7 +102,7 @@ def test_against_the_v1_function(before: Any, tmp_path: Path) -> None:
 
 def test_on_two_replicas(before: Any, tmp_path: Path) -> None:
     folder, values = before
-    two = estimator(tmp_path / "two", str(folder), num_shards=2)
+    two = estimator(tmp_path / "two", str(folder), num_replicas=2)
     two.train(train_input_fn, steps=3)
     np.testing.assert_array_equal(first_values(tmp_path / "two")["linear/w"], values["linear/w"])
     one = estimator(tmp_path / "one", str(folder)).train(train_input_fn, steps=3)

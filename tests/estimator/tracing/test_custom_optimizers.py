@@ -264,7 +264,7 @@ def test_step_by_step_loss_scaling(tmp_path: Path) -> None:
 def test_any_optimizer_of_the_program_equals_one_written_by_hand(tmp_path: Path) -> None:
     """The oracle for the rule itself: NumPy, with the gradients of the whole batch."""
     model_fn = model_fn_of("weight decay")
-    estimator = make_estimator(tmp_path, model_fn, iterations=5, tpu_config={"num_shards": 4})
+    estimator = make_estimator(tmp_path, model_fn, iterations=5, tpu_config={"num_replicas": 4})
     estimator.train(train_input_fn, max_steps=STEPS)
     w, b = programs.W0.astype(np.float64), np.zeros(1)
     moments = [[np.zeros_like(item), np.zeros_like(item)] for item in (w, b)]

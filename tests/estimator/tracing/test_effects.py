@@ -162,7 +162,7 @@ def test_equals_the_original(name: str, cases: Any, checkpoint: str, tmp_path: P
 @pytest.mark.parametrize("name", ORIGINAL)
 def test_two_replicas_equal_the_original(name: str, cases: Any, checkpoint: str, tmp_path: Path) -> None:
     calls: list[str] = []
-    config = {"iterations_per_loop": 3, "num_shards": 2}
+    config = {"iterations_per_loop": 3, "num_replicas": 2}
     found = cases.run(built(tmp_path, cases, name, checkpoint, calls, every=6, **config), calls)
     if name in cases.ONE_REPLICA:
         assert found["error"] in ("ModelFnValueError", "RuntimeError")
@@ -185,7 +185,7 @@ def test_warns_of_updates_that_do_not_run(
     name: str, count: int, replicas: int, cases: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, logger="tpudata"):
-        built(tmp_path, cases, name, "", [], num_shards=replicas).train(cases.input_fn, steps=2)
+        built(tmp_path, cases, name, "", [], num_replicas=replicas).train(cases.input_fn, steps=2)
     assert sum("UPDATE_OPS" in record.getMessage() for record in caplog.records) == count
 
 
@@ -199,7 +199,7 @@ def test_a_summary_runs_what_it_depends_on_when_it_is_written(cases: Any, tmp_pa
 
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_a_failed_assertion_that_the_loss_waits_for_ends_training(replicas: int, cases: Any, tmp_path: Path) -> None:
-    found = cases.run(built(tmp_path, cases, "assertion_before_loss", "", [], num_shards=replicas), [])
+    found = cases.run(built(tmp_path, cases, "assertion_before_loss", "", [], num_replicas=replicas), [])
     assert found["error"] == "InvalidArgumentError"
 
 
@@ -227,7 +227,7 @@ def test_keras_layers_and_optimizers_run_their_updates(package: str, replicas: i
     def raw(variable: Any) -> Any:
         return variable.value if package == "keras" else variable
 
-    config = RunConfig(TPUConfig(num_shards=replicas), model_dir=str(tmp_path))
+    config = RunConfig(TPUConfig(num_replicas=replicas), model_dir=str(tmp_path))
     estimator = TPUEstimator(model_fn, config=config, use_tpu=False, train_batch_size=4)
     estimator.train(cases.input_fn, steps=4)
     kernel, velocity = 1.0, 0.0
@@ -256,7 +256,7 @@ def spec_of(mode: str, w: Any, **more: Any) -> TPUEstimatorSpec:
 
 
 def trained(folder: Path, model_fn: Any, replicas: int) -> Any:
-    config = {"num_shards": replicas}
+    config = {"num_replicas": replicas}
     return make_estimator(folder, model_fn, iterations=2, tpu_config=config).train(input_fn, steps=FEW)
 
 
@@ -354,7 +354,7 @@ def test_an_operation_runs_in_the_steps_that_a_hook_asks_for_it(replicas: int, t
         tf.group(counter.assign_add(1.0 + 0 * features["x"][0, 0]), name="count")
         return spec_of(mode, v1.get_variable("w", initializer=[1.0]))
 
-    estimator = make_estimator(tmp_path, model_fn, tpu_config={"num_shards": replicas})
+    estimator = make_estimator(tmp_path, model_fn, tpu_config={"num_replicas": replicas})
     estimator.train(input_fn, steps=FEW, hooks=[Asking()])
     assert estimator.get_variable_value("counter") == 3
     estimator.train(input_fn, steps=FEW)

@@ -61,14 +61,15 @@ class TPUConfig:
         iterations_per_loop: training steps in one call of the compiled loop, or a time such as "30s", "5m" or "1h":
             then the number of steps is fitted to the measured step time. Checkpoints, summaries and logs happen
             between loops.
-        num_shards: number of model replicas. On a TPU it is checked against the cores that are there; None takes them all.
-            Without a TPU, so many GPUs, or else logical devices of the CPU, stand for its cores, and batches are split by its
-            rules; None or 1 is one device.
+        num_shards: number of model replicas on a TPU, checked against its cores; None takes them all. Ignored with
+            `use_tpu=False`, as in the original.
         per_host_input_for_training: an InputPipelineConfig; False and True mean PER_SHARD_V1 and PER_HOST_V1.
         eval_training_input_configuration: PER_HOST_V1: evaluation and prediction are fed as training is; or SLICED.
+        num_replicas: with `use_tpu=False`, that many GPUs, or else logical CPU devices, stand for a TPU's cores, and batches
+            are split by its rules; None or 1 is one device. The original has no counterpart.
 
     Raises:
-        TypeError: `iterations_per_loop` or `num_shards` is of another type.
+        TypeError: `iterations_per_loop`, `num_shards` or `num_replicas` is of another type.
         ValueError: a value outside the allowed ones.
     """
 
@@ -78,13 +79,15 @@ class TPUConfig:
     _: dataclasses.KW_ONLY
     per_host_input_for_training: bool | int | InputPipelineConfig = True
     eval_training_input_configuration: int | InputPipelineConfig = InputPipelineConfig.PER_HOST_V1
+    num_replicas: int | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.iterations_per_loop, str):
             _parse_duration(self.iterations_per_loop)
         else:
             _require_positive_int("TPUConfig", "iterations_per_loop", self.iterations_per_loop)
-        _require_positive_int("TPUConfig", "num_shards", self.num_shards, or_none=True)
+        for name in ("num_shards", "num_replicas"):
+            _require_positive_int("TPUConfig", name, getattr(self, name), or_none=True)
         mode = self.per_host_input_for_training
         if isinstance(mode, bool):
             mode = InputPipelineConfig.PER_HOST_V1 if mode else InputPipelineConfig.PER_SHARD_V1
@@ -135,7 +138,7 @@ class RunConfig:
         tf_random_seed: seed of initial values and random ops; None draws one at random.
         save_summary_steps: steps between TensorBoard summaries, or None for none.
         save_checkpoints_steps, save_checkpoints_secs: at most one of them; by default every 600 seconds. None in both
-            leaves the checkpoints at the start and at the end of each training.
+            writes no checkpoint, as in the original: what is trained is gone when `train` returns.
         session_config: a `tf.compat.v1.ConfigProto`; its fields with a counterpart in TensorFlow 2 are applied.
         keep_checkpoint_max: how many checkpoints to keep; None or 0 keeps all.
         log_step_count_steps: steps between log lines, or None for none.

@@ -41,8 +41,8 @@ class Topology:
         return self.is_tpu or self.num_replicas > 1
 
 
-def local_topology(num_shards: int | None) -> Topology:
-    """Return this machine's devices for `num_shards` replicas.
+def local_topology(num_replicas: int | None) -> Topology:
+    """Return this machine's devices for `num_replicas` replicas.
 
     One replica is TensorFlow's default device. Several take that many GPUs, or else logical devices of the CPU, which must be
     made before TensorFlow starts its devices.
@@ -50,17 +50,17 @@ def local_topology(num_shards: int | None) -> Topology:
     Raises:
         UsageError: TensorFlow's devices have started with fewer logical CPU devices than replicas.
     """
-    if num_shards is None or num_shards == 1:
+    if num_replicas is None or num_replicas == 1:
         return Topology(tf.distribute.get_strategy())
     gpus = len(tf.config.list_physical_devices("GPU"))
-    if gpus >= num_shards:
-        return Topology(tf.distribute.MirroredStrategy([f"GPU:{i}" for i in range(num_shards)]))
+    if gpus >= num_replicas:
+        return Topology(tf.distribute.MirroredStrategy([f"GPU:{i}" for i in range(num_replicas)]))
     if gpus:
-        _log.warning("num_shards=%d, but there are only %d GPUs: using the CPU.", num_shards, gpus)
-    _make_cpu_devices(num_shards)
+        _log.warning("num_replicas=%d, but there are only %d GPUs: using the CPU.", num_replicas, gpus)
+    _make_cpu_devices(num_replicas)
     # Its own choice for CPUs, collective operations, waits for ever where there are fewer threads than replicas.
     reduction = tf.distribute.ReductionToOneDevice()
-    return Topology(tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(num_shards)], reduction))
+    return Topology(tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(num_replicas)], reduction))
 
 
 def _make_cpu_devices(number: int) -> None:
@@ -72,7 +72,7 @@ def _make_cpu_devices(number: int) -> None:
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * number)
     except RuntimeError as error:
         raise UsageError(
-            f"TPUConfig(num_shards={number}) needs {number} logical CPU devices, and TensorFlow has already started with "
+            f"TPUConfig(num_replicas={number}) needs {number} logical CPU devices, and TensorFlow has already started with "
             f"{len(made)}. Make the estimator before the first TensorFlow operation, or begin the program with "
             "tf.config.set_logical_device_configuration(tf.config.list_physical_devices('CPU')[0], "
             f"[tf.config.LogicalDeviceConfiguration()] * {number})."

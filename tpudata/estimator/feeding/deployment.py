@@ -132,7 +132,7 @@ class Deployment:
     Attributes:
         mode: a value of ModeKeys.
         topology: the replicas and hosts.
-        config: its num_shards and its input modes.
+        config: its num_shards (of a TPU) and its input modes.
         global_batch_size: rows of a step, or None.
 
     Raises:
@@ -149,10 +149,10 @@ class Deployment:
         replicas = self.topology.num_replicas
         if not self.topology.is_sharded:
             return
-        if self.config.num_shards is not None and self.config.num_shards != replicas:
+        if self.topology.is_tpu and self.config.num_shards not in (None, replicas):
             raise ValueError(
-                f"TPUConfig(num_shards={self.config.num_shards}), but the TPU system has {replicas} replicas: leave num_shards "
-                "out, or name the TPU that has as many."
+                f"TPUConfig(num_shards={self.config.num_shards}), but the TPU system has {replicas} replicas. Omit num_shards, or "
+                "name a TPU with as many cores."
             )
         check_batch_size(self.mode, self.topology, self.config, self.global_batch_size)
         if self.pipeline is InputPipelineConfig.SLICED and self.mode == ModeKeys.TRAIN:

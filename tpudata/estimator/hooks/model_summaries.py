@@ -41,6 +41,11 @@ class ModelSummaries:
             self._request = Request(session, plan(self._tensors, session.timing), {})
 
     @property
+    def wanted(self) -> bool:
+        """Whether model_fn makes any."""
+        return self._request is not None or self.uses_tf_summary
+
+    @property
     def step(self) -> tuple[Any, ...]:
         """The tensors of the scratch graph that the step must give."""
         return () if self._request is None else self._request.step

@@ -1,6 +1,7 @@
 """How many steps a loop of the device takes, and what is due between two loops."""
 
 import time
+from collections.abc import Iterable
 
 from tpudata.estimator.api.config import TPUConfig
 
@@ -18,16 +19,18 @@ class LoopSize:
         self._seconds = config.loop_seconds
         self._steps = 1 if self._seconds is not None else int(config.iterations_per_loop)
         self._measured = False
+        self.step_seconds = 0.0
 
-    def next(self, remaining: int | None) -> int:
-        """Return min(steps per loop, `remaining`); None: no limit."""
-        return min(self._steps, _MAX_LOOP if remaining is None else remaining)
+    def next(self, step: int, ends: Iterable[int | None]) -> int:
+        """Return the number of steps of a loop that begins at `step` and passes none of `ends`; None among them is no end."""
+        limits = [end - step for end in ends if end is not None]
+        return max(1, min([self._steps, _MAX_LOOP, *limits]))
 
     def measure(self, steps: int, seconds: float) -> None:
-        """Fit the size to a loop that took `seconds` for `steps` steps; the first one, which compiles, is left out."""
-        if self._seconds is None:
-            return
+        """Fit the size to a loop that took `seconds` for `steps` steps; the first one, which compiles, does not count."""
         if self._measured and steps:
+            self.step_seconds = seconds / steps
+        if self._measured and steps and self._seconds is not None:
             fitted = int(self._seconds * steps / max(seconds, 1e-6))
             # One loop of odd length must not throw the next far off.
             self._steps = max(1, min(fitted, 10 * steps, _MAX_LOOP))
@@ -35,23 +38,41 @@ class LoopSize:
 
 
 class Cadence:
-    """Says at a loop's end whether something that happens every so many steps (or seconds) is due."""
+    """The steps at which something is due that happens every so many steps or seconds.
 
-    def __init__(self, step: int, steps: int | None = None, seconds: float | None = None) -> None:
+    Args:
+        step: that training begins at.
+        steps: from one to the next; None: `seconds` counts.
+        seconds: from one to the next; None in both: never.
+        at_first: whether the first step is due, too, as for the original's summaries.
+    """
+
+    def __init__(
+        self, step: int, steps: int | None = None, seconds: float | None = None, *, at_first: bool = False
+    ) -> None:
         self._steps = steps
         self._seconds = seconds
         self.restart(step)
+        self._next = None if steps is None else step + (1 if at_first else steps)
 
     def restart(self, step: int) -> None:
         """Count from here."""
         self._step = step
         self._time = time.monotonic()
+        self._next = None if self._steps is None else step + self._steps
 
     def due(self, step: int) -> bool:
         """Whether the interval has passed."""
-        if self._steps is not None:
-            return step - self._step >= self._steps
+        if self._next is not None:
+            return step >= self._next
         return self._seconds is not None and time.monotonic() - self._time >= self._seconds
+
+    def next_step(self, step: int, step_seconds: float) -> int | None:
+        """Return the next step that is due, estimated by the time of a step where seconds count; None: not known."""
+        if self._seconds is None or not step_seconds:
+            return self._next
+        left = self._seconds - (time.monotonic() - self._time)
+        return step + max(1, int(min(left / step_seconds, _MAX_LOOP)))
 
     def steps_per_second(self, step: int) -> float:
         """Return the speed since the last restart."""

@@ -110,12 +110,22 @@ class _Run:
         start_step = None if start is None else start.step()
         keep_max = config.keep_checkpoint_max
         self._saving: Saving | None = None
-        if not hand_over(hooks, session, listeners, runtime.model_dir, keep_max, start_step or 0, self._tell):
+        hook_saves = hand_over(hooks, session, listeners, runtime.model_dir, keep_max, start_step or 0, self._tell)
+        has_interval = config.save_checkpoints_steps is not None or config.save_checkpoints_secs is not None
+        self._saves = hook_saves or has_interval
+        if not self._saves:
+            if listeners or after_save is not None:
+                raise ValueError(
+                    "RunConfig(save_checkpoints_steps=None, save_checkpoints_secs=None) saves nothing, so saving_listeners and "
+                    "train_and_evaluate would wait for ever. Set one of them, or pass a CheckpointSaverHook."
+                )
+        elif not hook_saves:
             self._saving = Saving(
                 runtime.model_dir, program.variables, keep_max, session, listeners, scaffold.saver, start_step
             )
-        # Without a TPU, hooks see every step.
-        self._loop = LoopSize(TPUConfig(1) if hooks and not runtime.topology.is_tpu else config.tpu_config)
+        # Without a TPU, hooks see every step, and loops end at all steps that anything is due at.
+        self._is_exact = not runtime.topology.is_tpu
+        self._loop = LoopSize(TPUConfig(1) if hooks and self._is_exact else config.tpu_config)
 
     def train(self, iteration: Iteration, steps: int | None, max_steps: int | None) -> float | None:
         """Run loops until a limit (None: until the data ends), save at the start, when due, and at the end.
@@ -128,14 +138,14 @@ class _Run:
         last_loss = None
         while (last is None or self.step < last) and not self._termination.requested:
             begin = time.monotonic()
-            size = self._loop.next(None if last is None else last - self.step)
+            size = self._loop.next(self.step, (last, *self._ends()))
             asked = self._monitor.before_run()
-            done, has_data, loss, fetched = self._run_loop(iteration, size, asked)
-            self._loop.measure(done, time.monotonic() - begin)
+            losses, has_data, fetched = self._run_loop(iteration, size, asked)
+            self._loop.measure(len(losses), time.monotonic() - begin)
             stop = False
-            if done:
-                last_loss = loss
-                self._progress.report(self.step, loss, fetched)
+            if losses:
+                last_loss = losses[-1]
+                self._progress.report(self.step, losses, fetched)
                 if self._save_cadence.due(self.step):
                     stop = self._save()
                 self._monitor.after_run(fetched)
@@ -152,7 +162,8 @@ class _Run:
             self._saving.end(self.step)
         self._monitor.end()
         if self._termination.requested:
-            _log.warning("SIGTERM: training stopped at step %d, which is saved. Run again to carry on.", self.step)
+            saved = ", which is saved. Run again to carry on" if self._saves else "; no checkpoint was asked for"
+            _log.warning("SIGTERM: training stopped at step %d%s.", self.step, saved)
         return last_loss
 
     def _begin(self) -> None:
@@ -167,13 +178,21 @@ class _Run:
         self._save_cadence = Cadence(
             self.step, config.save_checkpoints_steps, seconds if isinstance(seconds, int | float) else None
         )
-        self._progress = Progress(self.events, self._model_summaries, config, self._examples, self.step)
+        self._progress = Progress(
+            self.events, self._model_summaries, config, self._examples, self.step, every_step=self._is_exact
+        )
         self._save(at_start=True)
         self._monitor.after_create_session()
 
+    def _ends(self) -> tuple[int | None, ...]:
+        if not self._is_exact:
+            return ()
+        return self._save_cadence.next_step(self.step, self._loop.step_seconds), *self._progress.ends(self.step)
+
     def _run_loop(
         self, iteration: Iteration, size: int, asked: Sequence[Any]
-    ) -> tuple[int, bool, float, dict[str, Any]]:
+    ) -> tuple[list[float], bool, dict[str, Any]]:
+        """Return the losses of the steps that were done, whether the data go on, and what the last step gave, by name."""
         summaries, wanted = self._model_summaries, tensor_names(asked)
         is_due = self._progress.summarises(self.step + size)
         # The step gives the rest in any case, so that it is built once.
@@ -185,15 +204,15 @@ class _Run:
         self._runtime.store.mark(list(self._program.variables), None)
         before = self.step
         *results, fetched = self._program.run(iteration, size, is_due and summaries.uses_tf_summary)
-        step, done, has_data, loss, finite = (item.numpy() for item in results)
+        step, done, has_data, losses, finite = (item.numpy() for item in results)
         self.step = int(step)
         if done and self.step == before:
             raise ModelFnValueError(
                 "train_op did not change the global step: pass global_step=tf.compat.v1.train.get_global_step() to "
                 "the optimizer's minimize or apply_gradients."
             )
-        self._require_finite(float(loss), finite)
-        return int(done), bool(has_data), float(loss), {name: fetched[name].numpy() for name in wanted}
+        self._require_finite(float(losses[-1]) if done else 0.0, finite)
+        return losses.tolist(), bool(has_data), {name: fetched[name].numpy() for name in wanted}
 
     def _require_finite(self, loss: float, finite: Any) -> None:
         loss_is_finite = loss - loss == 0.0

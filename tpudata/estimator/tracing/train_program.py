@@ -149,9 +149,9 @@ class TrainProgram(Program):
             record: whether the last of them writes what model_fn gives to `tf.summary`.
 
         Returns:
-            The global step (int64), the number of steps done (int32), whether there was data for all of them (bool), the last
-            loss (float32), a bool [len(checked)] that tells of each trainable variable whether all its values are finite, and by
-            name the tensors to fetch, of the last step.
+            The global step (int64), the number of steps done (int32), whether there was data for all of them (bool), the losses
+            of the steps done (float32 [steps]), a bool [len(checked)]: whether all values of each trainable variable are finite,
+            and by name the tensors to fetch, of the last step.
         """
         loop = self._loop(iteration)
         *results, fetched = loop(*iteration.tensors, tf.constant(limit), tf.constant(record))
@@ -167,29 +167,39 @@ class TrainProgram(Program):
             loss = self._strategy.reduce(tf.distribute.ReduceOp.MEAN, loss, axis=None)
             return self._call_host(host, loss), *map(self._joined, fetched)
 
-        def wanted(done: Any, has_data: Any, loss: Any, *fetched: Any) -> Any:
-            del fetched
+        def wanted(done: Any, has_data: Any, losses: Any, loss: Any, *fetched: Any) -> Any:
+            del losses, fetched
             return (done < limit) & has_data & tf.math.is_finite(loss)
 
-        def body(done: Any, has_data: Any, *last: Any) -> tuple[Any, ...]:
+        def next_step(element: Any, record_now: Any, losses: Any) -> tuple[Any, ...]:
+            loss, *fetched = distributed_step(element, record_now)
+            return tf.raw_ops.TensorListPushBack(input_handle=losses, tensor=loss), loss, *fetched
+
+        def body(done: Any, has_data: Any, losses: Any, *last: Any) -> tuple[Any, ...]:
             element = iterator.get_next_as_optional()
             has_data = element.has_value()
             record_now = record & tf.equal(done + 1, limit)
-            last = tf.cond(has_data, lambda: distributed_step(element.get_value(), record_now), lambda: last)
-            return done + tf.cast(has_data, tf.int32), has_data, *last
+            results = tf.cond(
+                has_data, lambda: next_step(element.get_value(), record_now, losses), lambda: (losses, *last)
+            )
+            return done + tf.cast(has_data, tf.int32), has_data, *results
 
         tensors = [self.blueprint.graph.get_tensor_by_name(name) for name in names]
         specs = [self._joined_spec(tf.TensorSpec(item.shape, item.dtype)) for item in tensors]
         scalar = tf.TensorShape([])
-        done, has_data, loss, *fetched = tf.while_loop(
+        no_shape = tf.constant([], tf.int32)
+        # A list grows in place: 1.3 us a step.
+        losses = tf.raw_ops.EmptyTensorList(element_shape=no_shape, max_num_elements=-1, element_dtype=tf.float32)
+        done, has_data, losses, _, *fetched = tf.while_loop(
             wanted,
             body,
-            (tf.constant(0), tf.constant(True), tf.constant(0.0), *map(_empty, specs)),
-            shape_invariants=(scalar, scalar, scalar, *(spec.shape for spec in specs)),
+            (tf.constant(0), tf.constant(True), losses, tf.constant(0.0), *map(_empty, specs)),
+            shape_invariants=(scalar, scalar, scalar, scalar, *(spec.shape for spec in specs)),
         )
+        losses = tf.raw_ops.TensorListStack(input_handle=losses, element_shape=no_shape, element_dtype=tf.float32)
         finite = [tf.reduce_all(tf.math.is_finite(self.variables[name])) for name in self.checked]
         all_finite = tf.stack(finite) if finite else tf.ones([0], tf.bool)
-        return self.variables["global_step"].read_value(), done, has_data, loss, all_finite, fetched
+        return self.variables["global_step"].read_value(), done, has_data, losses, all_finite, fetched
 
     def _copied_step(self) -> Callable[..., Any]:
         """Return a step that computes what the scratch graph needs for the spec, on one replica."""
