@@ -1,6 +1,9 @@
 import collections
 import copy
 import inspect
+import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ from tests.estimator.programs import X, Y, finite_input_fn, make_estimator, make
 from tpudata.errors import TpudataError, UsageError
 from tpudata.estimator import (
     CrossShardOptimizer,
+    Estimator,
     EstimatorSpec,
     EvalSpec,
     ModeKeys,
@@ -23,6 +27,7 @@ from tpudata.estimator import (
     TPUEstimator,
     TPUEstimatorSpec,
     TrainSpec,
+    WarmStartSettings,
 )
 
 # Arguments of the original, in their order (tensorflow_estimator 2.15), as far as they matter here.
@@ -30,13 +35,27 @@ ORIGINAL_ORDER: dict[Callable[..., Any], list[str]] = {
     TPUEstimator.__init__: [
         *("self", "model_fn", "model_dir", "config", "params", "use_tpu", "train_batch_size", "eval_batch_size"),
         *("predict_batch_size", "batch_axis", "eval_on_tpu", "export_to_tpu", "export_to_cpu", "warm_start_from"),
+        *("embedding_config_spec", "export_saved_model_api_version"),
     ],
     TPUEstimator.train: ["self", "input_fn", "hooks", "steps", "max_steps", "saving_listeners"],
     TPUEstimator.evaluate: ["self", "input_fn", "steps", "hooks", "checkpoint_path", "name"],
     TPUEstimator.predict: ["self", "input_fn", "predict_keys", "hooks", "checkpoint_path", "yield_single_examples"],
     TPUConfig.__init__: [
         *("self", "iterations_per_loop", "num_shards", "num_cores_per_replica", "per_host_input_for_training"),
+        *("tpu_job_name", "initial_infeed_sleep_secs", "input_partition_dims", "eval_training_input_configuration"),
+        *("experimental_host_call_every_n_steps", "experimental_allow_per_host_v2_parallel_get_next"),
+        "experimental_feed_hook",
     ],
+    WarmStartSettings.__init__: [
+        *(
+            "self",
+            "ckpt_to_initialize_from",
+            "vars_to_warm_start",
+            "var_name_to_vocab_info",
+            "var_name_to_prev_var_name",
+        )
+    ],
+    Estimator.__init__: ["self", "model_fn", "model_dir", "config", "params", "warm_start_from"],
     RunConfig.__init__: ["self", "tpu_config", "evaluation_master", "master", "cluster"],
     TPUEstimatorSpec.__init__: [
         *("self", "mode", "predictions", "loss", "train_op", "eval_metrics", "export_outputs", "scaffold_fn"),
@@ -55,7 +74,8 @@ ORIGINAL_ORDER: dict[Callable[..., Any], list[str]] = {
 def test_public_names() -> None:
     assert tpudata.estimator.__all__ == sorted(tpudata.estimator.__all__)
     for name in tpudata.estimator.__all__:
-        assert getattr(tpudata.estimator, name).__doc__
+        # TensorFlow's hooks have their own.
+        assert getattr(tpudata.estimator, name).__doc__ or hasattr(v1.train, name)
 
 
 @pytest.mark.parametrize("function", ORIGINAL_ORDER, ids=lambda function: function.__qualname__)
@@ -78,6 +98,10 @@ def test_what_may_go_by_position_means_what_it_meant_in_the_original(function: C
         ({"train_batch_size": "8"}, TypeError, "train_batch_size"),
         ({"train_batch_size": True}, TypeError, "train_batch_size"),
         ({"use_tpu": True}, ValueError, "train_batch_size"),
+        ({"export_to_cpu": False}, ValueError, "leaves nothing to export"),
+        ({"export_to_tpu": 1}, TypeError, "export_to_tpu"),
+        ({"embedding_config_spec": object()}, ValueError, "embedding_config_spec"),
+        ({"export_saved_model_api_version": 2}, ValueError, "export_saved_model_api_version"),
         ({"config": RunConfig(master="grpc://10.0.0.1:8470")}, ValueError, "names a TPU"),
         ({"batch_axis": 0}, TypeError, "batch_axis"),
         ({"batch_axis": (0, 1.0)}, TypeError, "batch_axis"),
@@ -144,6 +168,58 @@ def test_session_config(tmp_path: Path) -> None:
     ):
         with pytest.raises(error, match="session_config"):
             TPUEstimator(make_model_fn(), config=RunConfig(session_config=bad), use_tpu=False)
+
+
+# The session of tensorflow/tpu's ResNet and of BERT's GPU forks, in a process of its own: it changes what all of it uses.
+SESSION = """
+import json
+import tensorflow as tf
+from tpudata.estimator import RunConfig, TPUEstimator
+v1 = tf.compat.v1
+proto = v1.ConfigProto(isolate_session_state=True, device_count={"GPU": 1}, intra_op_parallelism_threads=3)
+proto.gpu_options.allow_growth = True
+rewrite = proto.graph_options.rewrite_options
+rewrite.disable_meta_optimizer = True
+rewrite.layout_optimizer = 2
+rewrite.constant_folding = 1
+proto.graph_options.optimizer_options.global_jit_level = v1.OptimizerOptions.ON_1
+TPUEstimator(lambda features: None, config=RunConfig(session_config=proto, model_dir="unused"), use_tpu=False)
+print(json.dumps([
+    tf.config.optimizer.get_experimental_options(), str(tf.config.optimizer.get_jit()),
+    tf.config.threading.get_intra_op_parallelism_threads(),
+]))
+"""
+
+
+def test_a_session_config_with_graph_options() -> None:
+    done = subprocess.run([sys.executable, "-c", SESSION], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    options, jit, threads = json.loads(done.stdout)
+    assert options["disable_meta_optimizer"] is True
+    assert (options["layout_optimizer"], options["constant_folding"]) == (False, True)
+    assert (jit, threads) == ("autoclustering", 3)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("gpu_options.per_process_gpu_memory_fraction", 0.5),
+        ("graph_options.place_pruned_graph", True),
+        ("graph_options.optimizer_options.opt_level", -1),
+        ("graph_options.rewrite_options.memory_optimization", 3),
+        ("use_per_session_threads", True),
+    ],
+)
+def test_a_field_without_counterpart(path: str, value: Any, tmp_path: Path) -> None:
+    proto = v1.ConfigProto()
+    *folders, name = path.split(".")
+    place: Any = proto
+    for folder in folders:
+        place = getattr(place, folder)
+    setattr(place, name, value)
+    config = RunConfig(session_config=proto, model_dir=str(tmp_path))
+    with pytest.raises(ValueError, match=rf"^RunConfig\(session_config=...\): the field '{path}' has no counterpart"):
+        TPUEstimator(make_model_fn(), config=config, use_tpu=False)
 
 
 def test_what_the_functions_are_given(tmp_path: Path) -> None:

@@ -4,8 +4,7 @@ from tpudata._tensorflow import require_tensorflow
 
 require_tensorflow("tpudata.estimator")
 
-from tpudata.estimator import export  # noqa: E402
-from tpudata.estimator.api.config import InputPipelineConfig, RunConfig, TPUConfig  # noqa: E402
+from tpudata.estimator import export, inputs, tpu  # noqa: E402
 from tpudata.estimator.api.errors import (  # noqa: E402
     CheckpointError,
     ModelFnError,
@@ -15,30 +14,73 @@ from tpudata.estimator.api.errors import (  # noqa: E402
 )
 from tpudata.estimator.api.findings import Finding  # noqa: E402
 from tpudata.estimator.api.mode_keys import ModeKeys  # noqa: E402
+from tpudata.estimator.api.run_config import RunConfig  # noqa: E402
 from tpudata.estimator.api.spec import EstimatorSpec, TPUEstimatorSpec  # noqa: E402
+from tpudata.estimator.api.tpu_config import InputPipelineConfig, TPUConfig  # noqa: E402
 from tpudata.estimator.devices.tpu_system import tpu_system  # noqa: E402
+from tpudata.estimator.estimator import Estimator, load_global_step  # noqa: E402
 from tpudata.estimator.export.exporters import BestExporter, Exporter, FinalExporter, LatestExporter  # noqa: E402
+from tpudata.estimator.hooks.names import (  # noqa: E402
+    CheckpointSaverHook,
+    CheckpointSaverListener,
+    FeedFnHook,
+    FinalOpsHook,
+    GlobalStepWaiterHook,
+    LoggingTensorHook,
+    NanLossDuringTrainingError,
+    NanTensorHook,
+    ProfilerHook,
+    SecondOrStepTimer,
+    SessionRunArgs,
+    SessionRunContext,
+    SessionRunHook,
+    SessionRunValues,
+    StepCounterHook,
+    StopAtStepHook,
+    SummarySaverHook,
+)
 from tpudata.estimator.state.warm_start import WarmStartSettings  # noqa: E402
 from tpudata.estimator.tpu_estimator import TPUEstimator  # noqa: E402
 from tpudata.estimator.tracing.optimizer import CrossShardOptimizer  # noqa: E402
 from tpudata.estimator.train_and_evaluate import EvalSpec, TrainSpec, train_and_evaluate  # noqa: E402
 
+# The name that programs import from the original's estimator.py.
+_load_global_step_from_checkpoint_dir = load_global_step
+
 __all__ = [
     "BestExporter",
     "CheckpointError",
+    "CheckpointSaverHook",
+    "CheckpointSaverListener",
     "CrossShardOptimizer",
+    "Estimator",
     "EstimatorSpec",
     "EvalSpec",
     "Exporter",
+    "FeedFnHook",
     "FinalExporter",
+    "FinalOpsHook",
     "Finding",
+    "GlobalStepWaiterHook",
     "InputPipelineConfig",
     "LatestExporter",
+    "LoggingTensorHook",
     "ModeKeys",
     "ModelFnError",
+    "NanLossDuringTrainingError",
+    "NanTensorHook",
     "NonFiniteError",
+    "ProfilerHook",
     "RehearsalError",
     "RunConfig",
+    "SecondOrStepTimer",
+    "SessionRunArgs",
+    "SessionRunContext",
+    "SessionRunHook",
+    "SessionRunValues",
+    "StepCounterHook",
+    "StopAtStepHook",
+    "SummarySaverHook",
     "TPUConfig",
     "TPUConnectionError",
     "TPUEstimator",
@@ -46,6 +88,8 @@ __all__ = [
     "TrainSpec",
     "WarmStartSettings",
     "export",
+    "inputs",
+    "tpu",
     "tpu_system",
     "train_and_evaluate",
 ]

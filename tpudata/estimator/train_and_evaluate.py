@@ -10,16 +10,17 @@ import tensorflow as tf
 
 from tpudata.estimator.api.hook_lists import check_hooks, check_listeners
 from tpudata.estimator.api.mode_keys import ModeKeys
+from tpudata.estimator.api.named_tuple import NamedTuple
 from tpudata.estimator.api.steps import require_steps
+from tpudata.estimator.base_estimator import BaseEstimator
 from tpudata.estimator.export.exporters import Exporter
 from tpudata.estimator.state.checkpoints import Checkpoint, latest
-from tpudata.estimator.tpu_estimator import TPUEstimator
 
 _log = logging.getLogger("tpudata")
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainSpec:
+class TrainSpec(NamedTuple):
     """The training of a train_and_evaluate.
 
     Attributes:
@@ -46,7 +47,7 @@ class TrainSpec:
 
 
 @dataclasses.dataclass(frozen=True)
-class EvalSpec:
+class EvalSpec(NamedTuple):
     """The evaluations of a train_and_evaluate.
 
     Attributes:
@@ -112,7 +113,7 @@ def _exporters(given: Any) -> tuple[Exporter, ...]:
 
 
 def train_and_evaluate(
-    estimator: TPUEstimator, train_spec: TrainSpec, eval_spec: EvalSpec
+    estimator: BaseEstimator, train_spec: TrainSpec, eval_spec: EvalSpec
 ) -> tuple[dict[str, Any] | None, list[Any] | None]:
     """Train, and evaluate and export on the way.
 
@@ -133,12 +134,13 @@ def train_and_evaluate(
         ValueError: what train, evaluate and export_saved_model raise.
     """
     for name, value, kind in (
-        ("estimator", estimator, TPUEstimator),
+        ("estimator", estimator, BaseEstimator),
         ("train_spec", train_spec, TrainSpec),
         ("eval_spec", eval_spec, EvalSpec),
     ):
         if not isinstance(value, kind):
-            raise TypeError(f"train_and_evaluate({name}=...) must be a {kind.__name__}, got {type(value).__name__}.")
+            expected = "TPUEstimator or an Estimator" if kind is BaseEstimator else kind.__name__
+            raise TypeError(f"train_and_evaluate({name}=...) must be a {expected}, got {type(value).__name__}.")
     if estimator._rehearses:
         modes = {ModeKeys.TRAIN: train_spec.input_fn, ModeKeys.EVAL: eval_spec.input_fn}
         return estimator._rehearse_call(modes, has_limit=train_spec.max_steps is not None), []
@@ -158,7 +160,7 @@ def train_and_evaluate(
 class _Evaluator:
     """Evaluates and exports the newest checkpoint."""
 
-    def __init__(self, estimator: TPUEstimator, spec: EvalSpec, max_steps: int | None) -> None:
+    def __init__(self, estimator: BaseEstimator, spec: EvalSpec, max_steps: int | None) -> None:
         self.metrics: dict[str, Any] | None = None
         self.exports: list[Any] | None = None
         self._estimator = estimator

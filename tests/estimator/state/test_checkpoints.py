@@ -1,5 +1,7 @@
 import functools
+import os
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -274,3 +276,20 @@ def test_summaries_that_cannot_be_written(what: str, tmp_path: Path, monkeypatch
         call = functools.partial(make_estimator(tmp_path, save_summary_steps=1).train, train_input_fn, max_steps=4)
     with pytest.raises(StorageError, match=f"the summaries in {tmp_path}.* could not be written: .*[Nn]o"):
         call()
+
+
+def test_one_checkpoint_in_some_hours_is_kept_in_addition(tmp_path: Path) -> None:
+    """As by v1's Saver, whose clock is the time of the files."""
+    estimator = make_estimator(tmp_path, keep_checkpoint_max=1, keep_checkpoint_every_n_hours=1)
+    estimator.train(train_input_fn, steps=1)
+    assert steps_in(tmp_path) == [1]
+    later = time.time() + 2 * 3600
+    os.utime(tmp_path / "model.ckpt-1.index", (later, later))
+    estimator.train(train_input_fn, steps=1)
+    assert steps_in(tmp_path) == [1, 2]
+    estimator.train(train_input_fn, steps=1)
+    assert steps_in(tmp_path) == [1, 3]
+
+
+def steps_in(folder: Path) -> list[int]:
+    return sorted(int(path.name.split("-")[1].split(".")[0]) for path in folder.glob("model.ckpt-*.index"))

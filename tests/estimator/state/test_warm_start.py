@@ -13,6 +13,13 @@ def momentum() -> Any:
     return v1.train.MomentumOptimizer(0.05, 0.9)
 
 
+def test_vocabularies_are_not_remapped() -> None:
+    assert WarmStartSettings("a", ".*", None, {"a": "b"}).var_name_to_prev_var_name == {"a": "b"}
+    assert WarmStartSettings("a", ".*", {}).var_name_to_vocab_info == {}
+    with pytest.raises(ValueError, match=r"^WarmStartSettings\(var_name_to_vocab_info=...\) is not supported"):
+        WarmStartSettings("a", ".*", {"embedding": object()})
+
+
 def estimator(
     model_dir: Path, warm_start_from: Any = None, model_fn: Any = None, num_replicas: int | None = None
 ) -> TPUEstimator:

@@ -1,8 +1,31 @@
 """The fields of a v1 session's ConfigProto that still mean something without a session."""
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
+
+_APPLIED = (
+    "allow_soft_placement, log_device_placement, intra_op_parallelism_threads, inter_op_parallelism_threads, device_count, "
+    "gpu_options (allow_growth, visible_device_list), graph_options (rewrite_options, optimizer_options.global_jit_level) and "
+    "isolate_session_state"
+)
+# Fields of a RewriterConfig that are no toggles.
+_REWRITE_VALUES = {"disable_meta_optimizer": bool, "disable_model_pruning": bool, "min_graph_nodes": int}
+_TOGGLE_NAMES = frozenset(
+    {
+        *("layout_optimizer", "constant_folding", "shape_optimization", "remapping", "arithmetic_optimization"),
+        *("dependency_optimization", "loop_optimization", "function_optimization", "debug_stripper"),
+        *(
+            "scoped_allocator_optimization",
+            "pin_to_host_optimization",
+            "implementation_selector",
+            "auto_mixed_precision",
+        ),
+    }
+)
+_TOGGLE_OFF = 2
 
 
 def apply_session_config(config: Any) -> None:
@@ -28,22 +51,96 @@ def apply_session_config(config: Any) -> None:
         elif field.name == "log_device_placement":
             tf.debugging.set_log_device_placement(value)
         elif field.name == "intra_op_parallelism_threads":
-            _set_threads(field.name, value, tf.config.threading.set_intra_op_parallelism_threads)
+            _before_start(
+                f"{field.name}={value}", functools.partial(tf.config.threading.set_intra_op_parallelism_threads, value)
+            )
         elif field.name == "inter_op_parallelism_threads":
-            _set_threads(field.name, value, tf.config.threading.set_inter_op_parallelism_threads)
-        else:
-            raise ValueError(
-                f"RunConfig(session_config=...): the field {field.name!r} has no counterpart outside a v1 session. "
-                "Remove it; allow_soft_placement, log_device_placement, intra_op_parallelism_threads and "
-                "inter_op_parallelism_threads are applied."
+            _before_start(
+                f"{field.name}={value}", functools.partial(tf.config.threading.set_inter_op_parallelism_threads, value)
+            )
+        elif field.name == "device_count":
+            _apply_device_count(value)
+        elif field.name == "gpu_options":
+            _apply_gpu_options(value)
+        elif field.name == "graph_options":
+            _apply_graph_options(value)
+        elif field.name != "isolate_session_state":  # No session shares any.
+            raise _no_counterpart(field.name)
+
+
+def _no_counterpart(name: str) -> ValueError:
+    return ValueError(
+        f"RunConfig(session_config=...): the field {name!r} has no counterpart outside a v1 session. Remove it; {_APPLIED} are "
+        "applied."
+    )
+
+
+def _apply_device_count(counts: Any) -> None:
+    for kind, count in counts.items():
+        devices = tf.config.list_physical_devices(kind)
+        if kind == "CPU" and count != 1:
+            raise _no_counterpart(f"device_count[{kind!r}]")
+        if count < len(devices):
+            _before_start(
+                f"device_count[{kind!r}]={count}",
+                functools.partial(tf.config.set_visible_devices, devices[:count], kind),
             )
 
 
-def _set_threads(name: str, value: int, setter: Any) -> None:
+def _apply_gpu_options(options: Any) -> None:
+    gpus = tf.config.list_physical_devices("GPU")
+    for field, value in options.ListFields():
+        if field.name == "allow_growth":
+            for gpu in gpus:
+                _before_start(
+                    "gpu_options.allow_growth", functools.partial(tf.config.experimental.set_memory_growth, gpu, value)
+                )
+        elif field.name == "visible_device_list":
+            numbers = [item.strip() for item in value.split(",")]
+            if gpus and not all(item.isdigit() and int(item) < len(gpus) for item in numbers):
+                raise ValueError(
+                    f"RunConfig(session_config=...): gpu_options.visible_device_list={value!r} names GPUs that are not there (got "
+                    f"{len(gpus)})."
+                )
+            if gpus:
+                chosen = [gpus[int(item)] for item in numbers]
+                _before_start(
+                    "gpu_options.visible_device_list", functools.partial(tf.config.set_visible_devices, chosen, "GPU")
+                )
+        else:
+            raise _no_counterpart(f"gpu_options.{field.name}")
+
+
+def _apply_graph_options(options: Any) -> None:
+    for field, value in options.ListFields():
+        if field.name == "rewrite_options":
+            tf.config.optimizer.set_experimental_options(_rewrite_options(value))
+        elif field.name == "optimizer_options":
+            for inner, level in value.ListFields():
+                if inner.name != "global_jit_level":
+                    raise _no_counterpart(f"graph_options.optimizer_options.{inner.name}")
+                tf.config.optimizer.set_jit("autoclustering" if level > 0 else False)
+        else:
+            raise _no_counterpart(f"graph_options.{field.name}")
+
+
+def _rewrite_options(options: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for field, value in options.ListFields():
+        if field.name in _REWRITE_VALUES:
+            found[field.name] = _REWRITE_VALUES[field.name](value)
+        elif field.name in _TOGGLE_NAMES:
+            found[field.name] = value != _TOGGLE_OFF
+        else:
+            raise _no_counterpart(f"graph_options.rewrite_options.{field.name}")
+    return found
+
+
+def _before_start(what: str, apply: Callable[[], Any]) -> None:
     try:
-        setter(value)
+        apply()
     except RuntimeError as error:
         raise ValueError(
-            f"RunConfig(session_config=...): {name}={value} comes too late, TensorFlow has already started its "
+            f"RunConfig(session_config=...): {what} comes too late, TensorFlow has already started its "
             "devices. Make the estimator before the first TensorFlow operation, or remove the field."
         ) from error

@@ -11,6 +11,7 @@ from tpudata.estimator.api.errors import ModelFnTypeError, ModelFnValueError
 from tpudata.estimator.api.export_outputs import ExportOutput, check_export_outputs
 from tpudata.estimator.api.hook_lists import check_hooks
 from tpudata.estimator.api.mode_keys import MODES, ModeKeys
+from tpudata.estimator.api.named_tuple import NamedTuple
 from tpudata.tables import counted
 
 RESERVED_METRICS = ("loss", "global_step")
@@ -47,7 +48,7 @@ def _check_common(spec: "TPUEstimatorSpec | EstimatorSpec") -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class TPUEstimatorSpec:
+class TPUEstimatorSpec(NamedTuple):
     """What a model_fn returns, on every device.
 
     Attributes:
@@ -99,9 +100,36 @@ class TPUEstimatorSpec:
         if self.host_call is not None:
             _check_host_function("host_call", "host_fn", self.host_call, is_used=self.mode != ModeKeys.PREDICT)
 
+    def as_estimator_spec(self) -> "EstimatorSpec":
+        """Return the EstimatorSpec of the same model, for a plain Estimator; call it in model_fn.
+
+        metric_fn, host_fn and scaffold_fn are called here; a hook runs host_fn's operations with each step.
+
+        Raises:
+            TypeError, ValueError: what metric_fn or scaffold_fn returned is of another type.
+        """
+        metrics = None if self.eval_metrics is None else _call_host_function(self.eval_metrics)
+        hooks: tuple[Any, ...] = ()
+        if self.host_call is not None:
+            hooks = (FetchHook(_call_host_function(self.host_call)),)
+        of_modes = (tuple(item or ()) for item in (self.training_hooks, self.evaluation_hooks, self.prediction_hooks))
+        training_hooks, evaluation_hooks, prediction_hooks = of_modes
+        return EstimatorSpec(
+            mode=self.mode,
+            predictions=self.predictions,
+            loss=self.loss,
+            train_op=self.train_op,
+            eval_metric_ops=metrics,
+            export_outputs=self.export_outputs,
+            training_hooks=(*training_hooks, *hooks),
+            scaffold=None if self.scaffold_fn is None else self.scaffold_fn(),
+            evaluation_hooks=(*evaluation_hooks, *hooks),
+            prediction_hooks=prediction_hooks,
+        )
+
 
 @dataclasses.dataclass(frozen=True)
-class EstimatorSpec:
+class EstimatorSpec(NamedTuple):
     """What a model_fn of the plain Estimator returns; accepted where `use_tpu=False`.
 
     Attributes:
@@ -180,6 +208,27 @@ def _check_host_function(field: str, function_name: str, pair: Any, *, is_used: 
     except TypeError as error:
         given = sorted(tensors) if isinstance(tensors, Mapping) else counted(len(tensors), "tensor")
         raise ModelFnValueError(f"{owner}: {function_name}{signature} does not take {given}: {error}.") from None
+
+
+def _call_host_function(pair: tuple[Callable[..., Any], Sequence[Any] | Mapping[str, Any]]) -> Any:
+    function, tensors = pair
+    return function(**tensors) if isinstance(tensors, Mapping) else function(*tensors)
+
+
+class FetchHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # TensorFlow is untyped
+    """Runs operations with each step.
+
+    Args:
+        fetches: a nested structure of operations and tensors, or None.
+    """
+
+    def __init__(self, fetches: Any) -> None:
+        self._fetches = [item for item in tf.nest.flatten(fetches) if item is not None]
+
+    def before_run(self, run_context: Any) -> Any:
+        """Ask for the operations."""
+        del run_context
+        return tf.compat.v1.train.SessionRunArgs(self._fetches)
 
 
 def check_metrics(metrics: Any, where: str) -> None:

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tpudata.estimator.export.serving_input import ServingInputReceiver
 
 if TYPE_CHECKING:
-    from tpudata.estimator.tpu_estimator import TPUEstimator
+    from tpudata.estimator.base_estimator import BaseEstimator
 
 _log = logging.getLogger("tpudata")
 _COMPARE_FN_ARGUMENTS = {"best_eval_result", "current_eval_result"}
@@ -32,7 +32,7 @@ class Exporter(abc.ABC):
     @abc.abstractmethod
     def export(
         self,
-        estimator: "TPUEstimator",
+        estimator: "BaseEstimator",
         export_path: str,
         checkpoint_path: str,
         eval_result: Mapping[str, Any],
@@ -78,7 +78,7 @@ class _SavedModelExporter(Exporter):
         """Name of its folder under `model_dir/export`."""
         return self._name
 
-    def _export(self, estimator: "TPUEstimator", export_path: str, checkpoint_path: str) -> bytes:
+    def _export(self, estimator: "BaseEstimator", export_path: str, checkpoint_path: str) -> bytes:
         exported = estimator.export_saved_model(
             export_path, self._serving_input_receiver_fn, self._assets_extra, self._as_text, checkpoint_path
         )
@@ -101,7 +101,7 @@ class LatestExporter(_SavedModelExporter):
 
     Args:
         name: of the exporter, and of its folder under `model_dir/export`.
-        serving_input_receiver_fn, assets_extra, as_text: as in `TPUEstimator.export_saved_model`.
+        serving_input_receiver_fn, assets_extra, as_text: as in `BaseEstimator.export_saved_model`.
         exports_to_keep: how many; None: all.
 
     Raises:
@@ -120,7 +120,7 @@ class LatestExporter(_SavedModelExporter):
 
     def export(
         self,
-        estimator: "TPUEstimator",
+        estimator: "BaseEstimator",
         export_path: str,
         checkpoint_path: str,
         eval_result: Mapping[str, Any],
@@ -136,7 +136,7 @@ class FinalExporter(_SavedModelExporter):
 
     Args:
         name: of the exporter, and of its folder under `model_dir/export`.
-        serving_input_receiver_fn, assets_extra, as_text: as in `TPUEstimator.export_saved_model`.
+        serving_input_receiver_fn, assets_extra, as_text: as in `BaseEstimator.export_saved_model`.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class FinalExporter(_SavedModelExporter):
 
     def export(
         self,
-        estimator: "TPUEstimator",
+        estimator: "BaseEstimator",
         export_path: str,
         checkpoint_path: str,
         eval_result: Mapping[str, Any],
@@ -170,7 +170,7 @@ class BestExporter(_SavedModelExporter):
 
     Args:
         name: of the exporter, and of its folder under `model_dir/export`.
-        serving_input_receiver_fn, assets_extra, as_text: as in `TPUEstimator.export_saved_model`.
+        serving_input_receiver_fn, assets_extra, as_text: as in `BaseEstimator.export_saved_model`.
         event_file_pattern: where in model_dir the event files of earlier evaluations lie, in which the best result so far is
             looked up where there are exports of it. For an evaluation with a name: "eval_NAME/*.tfevents.*". None: a new run
             begins without a best result.
@@ -207,7 +207,7 @@ class BestExporter(_SavedModelExporter):
 
     def export(
         self,
-        estimator: "TPUEstimator",
+        estimator: "BaseEstimator",
         export_path: str,
         checkpoint_path: str,
         eval_result: Mapping[str, Any],

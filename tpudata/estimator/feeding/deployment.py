@@ -5,9 +5,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.estimator.api.config import InputPipelineConfig, TPUConfig
 from tpudata.estimator.api.errors import BatchSizeError
 from tpudata.estimator.api.mode_keys import ModeKeys
+from tpudata.estimator.api.tpu_config import InputPipelineConfig, TPUConfig
 from tpudata.estimator.devices.topology import Topology
 
 _BATCH_SIZE_NAMES = {

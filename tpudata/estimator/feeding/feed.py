@@ -11,8 +11,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.estimator.api.config import InputPipelineConfig
 from tpudata.estimator.api.mode_keys import ModeKeys
+from tpudata.estimator.api.tpu_config import InputPipelineConfig
 from tpudata.estimator.feeding.deployment import Call, Deployment
 from tpudata.estimator.feeding.iteration import Iteration
 from tpudata.estimator.feeding.row_masks import with_row_masks

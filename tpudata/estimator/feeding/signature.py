@@ -65,6 +65,7 @@ def call_input_fn(
     start_step: int = 0,
     *,
     datasets_alone: bool = False,
+    needs_params: bool = True,
 ) -> Any:
     """Call input_fn and check its result.
 
@@ -75,7 +76,8 @@ def call_input_fn(
         config: the RunConfig.
         input_context: tells which of several calls this is.
         start_step: how many steps are done already.
-        datasets_alone: whether tensors are refused.
+        datasets_alone: whether tensors are rejected.
+        needs_params: whether input_fn has to take `params`.
 
     Returns:
         The `tf.data.Dataset` that input_fn returned, or one of the tensors that it returned.
@@ -87,13 +89,13 @@ def call_input_fn(
     if not callable(input_fn):
         raise TypeError(f"input_fn must be callable, got {type(input_fn).__name__}.")
     names = _argument_names(input_fn)
-    if "params" not in names:
+    if needs_params and "params" not in names:
         raise ValueError(f"input_fn must take an argument named params, got {names}: it holds the batch_size.")
     given = {"config": config, "mode": mode, "input_context": input_context, "start_step": start_step}
     given = {name: value for name, value in given.items() if name in names}
 
     def call() -> Any:
-        return input_fn(params=dict(params), **given)
+        return input_fn(**given, **({"params": dict(params)} if "params" in names else {}))
 
     dataset = _called(call)
     if not datasets_alone and (dataset is None or are_tensors(dataset)):

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tpudata.errors import StorageError
 from tpudata.estimator.fetching.hook_session import HookSession
 from tpudata.estimator.state import checkpoints
-from tpudata.estimator.state.checkpoints import Checkpoint
+from tpudata.estimator.state.checkpoints import Checkpoint, Retention
 
 _train = tf.compat.v1.train
 AfterSave: TypeAlias = Callable[[Checkpoint], None]
@@ -20,7 +20,7 @@ class Saving:
     Args:
         model_dir: the folder.
         variables: what a checkpoint holds, by name.
-        keep_max: how many checkpoints to keep; None or 0 keeps all.
+        retention: which checkpoints to keep.
         session: of the run, for the listeners.
         listeners: `tf.compat.v1.train.CheckpointSaverListener`s.
         saver: a `tf.compat.v1.train.Saver` that writes in our place, or None.
@@ -31,7 +31,7 @@ class Saving:
         self,
         model_dir: str,
         variables: Mapping[str, Any],
-        keep_max: int | None,
+        retention: Retention,
         session: HookSession,
         listeners: Sequence[Any],
         saver: Any,
@@ -39,7 +39,7 @@ class Saving:
     ) -> None:
         self._model_dir = model_dir
         self._variables = variables
-        self._keep_max = keep_max
+        self._retention = retention
         self._session = session
         self._listeners = tuple(listeners)
         self._saver = saver
@@ -87,7 +87,7 @@ class Saving:
 
     def _write(self, step: int) -> Checkpoint:
         if self._saver is None:
-            return checkpoints.save(self._model_dir, step, self._variables, self._keep_max)
+            return checkpoints.save(self._model_dir, step, self._variables, self._retention)
         base = tf.io.gfile.join(self._model_dir, "model.ckpt")
         try:
             tf.io.gfile.makedirs(self._model_dir)
@@ -121,7 +121,7 @@ def hand_over(
     session: HookSession,
     listeners: Sequence[Any],
     model_dir: str,
-    keep_max: int | None,
+    retention: Retention,
     start: int,
     after_save: AfterSave,
 ) -> bool:
@@ -141,6 +141,10 @@ def hand_over(
     with session.adding():
         if not tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.SAVERS):
             # What such a hook takes where it was given no other.
-            saver = _train.Saver(max_to_keep=keep_max, save_relative_paths=True)
+            saver = _train.Saver(
+                max_to_keep=retention.keep_max,
+                keep_checkpoint_every_n_hours=retention.every_hours,
+                save_relative_paths=True,
+            )
             tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.SAVERS, saver)
     return True

@@ -9,8 +9,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.estimator.api.config import InputPipelineConfig, RunConfig
 from tpudata.estimator.api.mode_keys import ModeKeys
+from tpudata.estimator.api.run_config import RunConfig
+from tpudata.estimator.api.tpu_config import InputPipelineConfig
 from tpudata.estimator.devices.topology import Topology
 from tpudata.estimator.feeding.deployment import Call, Deployment
 from tpudata.estimator.feeding.feed import Feed, make_feed
@@ -40,6 +41,7 @@ class Runtime:
         batch_sizes: the global batch size by mode, or None.
         find_topology: returns what the steps run on; it is called when that is needed, as it may have to connect to it.
         warm_start: where first values come from, or None.
+        is_plain: whether model_fn and input_fn get the user's params alone, and input_fn need not take any: of an Estimator.
         batch_axis: of each tensor of (features, labels), the axis along which its rows lie; None: 0.
         in_use: held while training or an evaluation has the programs and the variables.
         trains: whether that is training, which keeps predictions under way from the variables.
@@ -54,6 +56,7 @@ class Runtime:
     find_topology: Callable[[], Topology]
     warm_start: WarmStartSettings | None = None
     batch_axis: Sequence[int] | None = None
+    is_plain: bool = False
 
     def __post_init__(self) -> None:
         self._programs: list[tuple[str, Any, Program]] = []
@@ -102,6 +105,7 @@ class Runtime:
             call.input_context(call.replicas if per_replica else 1),
             start_step,
             datasets_alone=per_replica and self.topology.is_sharded,
+            needs_params=not self.is_plain,
         )
 
     def program(self, mode: str, element_spec: Any) -> Any:
@@ -136,6 +140,8 @@ class Runtime:
 
     def call_model(self, features: Any, labels: Any, mode: str) -> Any:
         """Call model_fn."""
-        params = {**self._params(self.deployment(mode)), "use_tpu": self.topology.is_tpu}
+        params = self._params(self.deployment(mode))
+        if not self.is_plain:
+            params["use_tpu"] = self.topology.is_tpu
         call = tf.autograph.experimental.do_not_convert(call_model_fn)
         return call(self.model_fn, features, labels, mode, params, self.config)

@@ -6,11 +6,11 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from tpudata.estimator.api.config import TPUConfig
 from tpudata.estimator.api.errors import ModelFnValueError, NonFiniteError
 from tpudata.estimator.api.hook_lists import check_hooks, check_listeners
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.api.steps import check_steps
+from tpudata.estimator.api.tpu_config import TPUConfig
 from tpudata.estimator.feeding.iteration import Iteration
 from tpudata.estimator.feeding.signature import leaves
 from tpudata.estimator.hooks.events import EventWriter
@@ -108,9 +108,9 @@ class _Run:
         self._loader = ScaffoldLoader(program, runtime.store, session, scaffold)
         self._model_summaries = ModelSummaries(program, session, scaffold, wants_summaries)
         start_step = None if start is None else start.step()
-        keep_max = config.keep_checkpoint_max
+        retention = checkpoints.Retention(config.keep_checkpoint_max, config.keep_checkpoint_every_n_hours)
         self._saving: Saving | None = None
-        hook_saves = hand_over(hooks, session, listeners, runtime.model_dir, keep_max, start_step or 0, self._tell)
+        hook_saves = hand_over(hooks, session, listeners, runtime.model_dir, retention, start_step or 0, self._tell)
         has_interval = config.save_checkpoints_steps is not None or config.save_checkpoints_secs is not None
         self._saves = hook_saves or has_interval
         if not self._saves:
@@ -121,7 +121,7 @@ class _Run:
                 )
         elif not hook_saves:
             self._saving = Saving(
-                runtime.model_dir, program.variables, keep_max, session, listeners, scaffold.saver, start_step
+                runtime.model_dir, program.variables, retention, session, listeners, scaffold.saver, start_step
             )
         # Without a TPU, hooks see every step, and loops end at all steps that anything is due at.
         self._is_exact = not runtime.topology.is_tpu
@@ -134,6 +134,8 @@ class _Run:
             The loss of the last step, or None where there was no data for one.
         """
         self._begin()
+        if not self._is_exact and self._runtime.config.tpu_config.initial_infeed_sleep_secs:
+            time.sleep(self._runtime.config.tpu_config.initial_infeed_sleep_secs)
         last = self.step + steps if steps is not None else max_steps
         last_loss = None
         while (last is None or self.step < last) and not self._termination.requested:

@@ -8,8 +8,10 @@
 import dataclasses
 import hashlib
 import logging
+import math
+import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -175,8 +177,39 @@ def known(model_dir: str) -> list[str]:
     return [item if "://" in item else str(tf.io.gfile.join(model_dir, item)) for item in [*others, newest]]
 
 
-def save(model_dir: str, step: int, variables: Mapping[str, Any], keep_max: int | None) -> Checkpoint:
-    """Write `model.ckpt-STEP`, make it the newest and delete the oldest beyond `keep_max`.
+class Retention:
+    """Which checkpoints of a training are kept, as v1's Saver keeps them.
+
+    Args:
+        keep_max: how many; None or 0: all.
+        every_hours: one in so many hours is kept in addition.
+    """
+
+    def __init__(self, keep_max: int | None, every_hours: float) -> None:
+        self.keep_max = keep_max
+        self.every_hours = every_hours
+        self._next_time = time.time() + every_hours * 3600
+
+    def surplus(self, paths: Sequence[str]) -> Sequence[str]:
+        """Return those of `paths`, the oldest first, that one more checkpoint makes too many."""
+        return paths[: max(0, len(paths) + 1 - self.keep_max)] if self.keep_max else ()
+
+    def is_kept(self, model_dir: str, path: str) -> bool:
+        """Whether a surplus checkpoint stays because it is the one of its hours; it counts from now on."""
+        if math.isinf(self._next_time):
+            return False
+        try:
+            written = tf.io.gfile.stat(tf.io.gfile.join(model_dir, f"{path}.index")).mtime_nsec / 1e9
+        except tf.errors.OpError:
+            return False
+        if written <= self._next_time:
+            return False
+        self._next_time += self.every_hours * 3600
+        return True
+
+
+def save(model_dir: str, step: int, variables: Mapping[str, Any], retention: Retention) -> Checkpoint:
+    """Write `model.ckpt-STEP`, make it the newest and delete old ones.
 
     A checkpoint counts only once the state file names it, which is replaced in one piece.
 
@@ -184,7 +217,7 @@ def save(model_dir: str, step: int, variables: Mapping[str, Any], keep_max: int 
         model_dir: folder, local or gs://; made where it is missing.
         step: the global step.
         variables: by name.
-        keep_max: how many to keep; None or 0 keeps all.
+        retention: which to keep.
 
     Returns:
         The checkpoint.
@@ -197,7 +230,7 @@ def save(model_dir: str, step: int, variables: Mapping[str, Any], keep_max: int 
     tensors = [variable.read_value() for variable in variables.values()]
     kept = [path for path in (_relative(model_dir, path) for path in known(model_dir)) if path != base]
     last = tf.io.gfile.join(model_dir, kept[-1]) if kept else "none"
-    surplus = kept[: max(0, len(kept) + 1 - keep_max)] if keep_max else []
+    surplus = retention.surplus(kept)
     try:
         tf.io.gfile.makedirs(model_dir)
         with tf.device("CPU:0"):
@@ -214,7 +247,8 @@ def save(model_dir: str, step: int, variables: Mapping[str, Any], keep_max: int 
             " once there is room and permission, and training carries on from it."
         ) from error
     for path in surplus:
-        _delete(model_dir, path)
+        if not retention.is_kept(model_dir, path):
+            _delete(model_dir, path)
     return Checkpoint.open(prefix)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.estimator.api.errors import CheckpointError
+from tpudata.estimator.api.named_tuple import NamedTuple
 from tpudata.estimator.state.checkpoints import Checkpoint, latest, read_tensor
 from tpudata.estimator.state.variables import VariableInfo
 from tpudata.nearest import nearest_name
@@ -19,7 +20,7 @@ _SAVED_MODEL_VARIABLES = ("variables", "variables")
 
 
 @dataclasses.dataclass(frozen=True)
-class WarmStartSettings:
+class WarmStartSettings(NamedTuple):
     """Which variables start from the values of a checkpoint, where model_dir holds none of its own.
 
     Attributes:
@@ -28,6 +29,7 @@ class WarmStartSettings:
         vars_to_warm_start: which variables. A string is a regular expression, tried at the start of the names of the trainable
             variables. A list of strings is tried in the same way, on all variables: batch norm's averages and the optimizer's
             among them. As in `tf.compat.v1.get_collection`, the names end in ":0". None: no variable.
+        var_name_to_vocab_info: None or empty: vocabularies are not remapped.
         var_name_to_prev_var_name: the name in the checkpoint by the variable's name, where they differ.
 
     Raises:
@@ -37,8 +39,7 @@ class WarmStartSettings:
 
     ckpt_to_initialize_from: str
     vars_to_warm_start: str | Sequence[str] | None = ".*"
-    # The original has var_name_to_vocab_info in between.
-    _: dataclasses.KW_ONLY
+    var_name_to_vocab_info: Mapping[str, Any] | None = None
     var_name_to_prev_var_name: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
@@ -55,6 +56,11 @@ class WarmStartSettings:
             raise TypeError(
                 "WarmStartSettings(vars_to_warm_start=...) must be a regular expression, a list of them or None, got "
                 f"{type(given).__name__}."
+            )
+        if self.var_name_to_vocab_info:
+            raise ValueError(
+                "WarmStartSettings(var_name_to_vocab_info=...) is not supported: vocabularies are not remapped, got "
+                f"{sorted(self.var_name_to_vocab_info)}. Omit it, and remap the embedding in the checkpoint."
             )
         for pattern in self._patterns():
             _check_pattern(pattern)

@@ -14,11 +14,11 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_ops
 
-from tpudata.estimator.api.config import InputPipelineConfig
 from tpudata.estimator.api.errors import ModelFnError
 from tpudata.estimator.api.findings import Finding
 from tpudata.estimator.api.mode_keys import MODES, ModeKeys
 from tpudata.estimator.api.spec import EstimatorSpec, TPUEstimatorSpec
+from tpudata.estimator.api.tpu_config import InputPipelineConfig
 from tpudata.estimator.devices.topology import Topology
 from tpudata.estimator.feeding.deployment import check_batch_size
 from tpudata.estimator.graph.keras_state import fresh_keras_state

@@ -166,6 +166,24 @@ def _dense(gradient: Any) -> Any:
     return tf.convert_to_tensor(gradient) if isinstance(gradient, tf.IndexedSlices) else gradient
 
 
+def reject_other_cross_shard(blueprint: Blueprint) -> None:
+    """Check that model_fn does not use TensorFlow's own CrossShardOptimizer.
+
+    Raises:
+        ModelFnValueError: it does. Outside of the original's TPU system that one sums gradients and forgets their mean, and on a
+            CPU its operation has no kernel.
+    """
+    for operation in blueprint.graph.get_operations():
+        # Models may sum over cores themselves, so what made the operation decides.
+        if operation.type == "CrossReplicaSum" and any(
+            "tpu_optimizer" in frame.filename for frame in operation.traceback
+        ):
+            raise ModelFnValueError(
+                "model_fn uses the CrossShardOptimizer of TensorFlow (tf.compat.v1.tpu), which needs the original TPUEstimator. "
+                "Use tpudata.estimator.CrossShardOptimizer, on every device."
+            )
+
+
 def require_cross_shard(blueprint: Blueprint) -> None:
     """Check that every optimizer of a model for several replicas is wrapped in CrossShardOptimizer.
 

@@ -28,7 +28,7 @@ from tpudata.estimator.tracing.effects import (
     summary_writes,
     unused_updates,
 )
-from tpudata.estimator.tracing.optimizer import require_cross_shard
+from tpudata.estimator.tracing.optimizer import reject_other_cross_shard, require_cross_shard
 from tpudata.estimator.tracing.program import Program, joined_shape
 from tpudata.estimator.tracing.traced_step import Traced, build_needed, first_values
 
@@ -43,6 +43,7 @@ class TrainProgram(Program):
         self._summary_writer: Any = None
         self._built_for: tuple[str, ...] | None = None
         super().__init__(*args, **kwargs)
+        reject_other_cross_shard(self.blueprint)
         if self._topology.is_sharded:
             require_cross_shard(self.blueprint)
         self._by_key = {info.key: (info, self.variables[info.name]) for info in self.saved} | self.local.by_key

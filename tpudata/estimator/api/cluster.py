@@ -1,0 +1,120 @@
+"""The task of this process in a cluster, as TF_CONFIG describes it."""
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+_ROLES_WITH_MODEL = ("chief", "master", "worker")
+_WHERE = "TF_CONFIG in the environment"
+
+
+@dataclasses.dataclass(frozen=True)
+class ClusterTask:
+    """One task of a cluster.
+
+    Attributes:
+        cluster: the addresses by the name of a job; empty without a cluster, and for an evaluator, which stands outside.
+        task_type: the job of this process: "chief", "worker", "evaluator", ...
+        task_id: its number within the job.
+        service: what TF_CONFIG has under "service".
+    """
+
+    cluster: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    task_type: str = "worker"
+    task_id: int = 0
+    service: Mapping[str, Any] | None = None
+
+    @classmethod
+    def from_environment(cls) -> "ClusterTask":
+        """Read TF_CONFIG; without it, this is the only task.
+
+        Raises:
+            ValueError: TF_CONFIG is not as TensorFlow has it.
+        """
+        text = os.environ.get("TF_CONFIG", "")
+        if not text.strip():
+            return cls()
+        try:
+            found = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{_WHERE} is not JSON: {error}. Unset it, or fix it.") from None
+        if not isinstance(found, Mapping):
+            raise ValueError(f"{_WHERE}: got {text!r} (expected a JSON object). Unset it, or fix it.")
+        cluster = _cluster(found.get("cluster", {}))
+        task = found.get("task") or {}
+        if not isinstance(task, Mapping):
+            raise ValueError(f"{_WHERE}: got the task {task!r} (expected an object with type and index).")
+        kind, index = task.get("type", "worker"), _index(task.get("index", 0))
+        if kind == "evaluator":
+            return cls({}, kind, index, found.get("service"))
+        if not cluster and kind != "worker":
+            raise ValueError(
+                f"{_WHERE} has the task type {kind!r} (expected worker, as it has no cluster). Add the cluster."
+            )
+        if cluster and "type" not in task:
+            raise ValueError(
+                f"{_WHERE} has a cluster, but no task type (expected one of {', '.join(cluster)}). Add it."
+            )
+        if cluster and index >= len(cluster.get(kind, ())):
+            raise ValueError(
+                f"{_WHERE}: the cluster has no task {kind} {index} (it has "
+                f"{', '.join(f'{name}: {len(tasks)}' for name, tasks in cluster.items())}). Fix the task or the cluster."
+            )
+        return cls(cluster, kind, index, found.get("service"))
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this task writes what the cluster writes once."""
+        if self.task_type == "evaluator":
+            return False
+        chief = next((name for name in ("chief", "master") if name in self.cluster), "worker")
+        return self.task_type == chief and self.task_id == 0
+
+    @property
+    def num_workers(self) -> int:
+        """Tasks that train, the chief among them; 1 without a cluster, and 0 for an evaluator."""
+        if self.task_type == "evaluator":
+            return 0
+        return sum(len(self.cluster.get(name, ())) for name in _ROLES_WITH_MODEL) or 1
+
+    @property
+    def num_parameter_servers(self) -> int:
+        """Parameter servers."""
+        return len(self.cluster.get("ps", ()))
+
+    @property
+    def global_id(self) -> int | None:
+        """The number of this task among all: chief, workers, parameter servers; None of an evaluator."""
+        if self.task_type == "evaluator":
+            return None
+        jobs = [name for name in ("chief", "master", "worker") if name in self.cluster]
+        jobs += sorted(name for name in self.cluster if name not in (*jobs, "ps", "evaluator"))
+        jobs += [name for name in ("ps",) if name in self.cluster]
+        before = jobs[: jobs.index(self.task_type)] if self.task_type in jobs else []
+        return sum(len(self.cluster[name]) for name in before) + self.task_id
+
+
+def _cluster(given: Any) -> dict[str, tuple[str, ...]]:
+    if not isinstance(given, Mapping):
+        raise ValueError(f"{_WHERE}: got the cluster {given!r} (expected an object from job to addresses).")
+    found = {}
+    for job, tasks in given.items():
+        if isinstance(tasks, Mapping):  # ClusterSpec's sparse form
+            tasks = [tasks[key] for key in sorted(tasks, key=int)]
+        if not isinstance(tasks, list) or not all(isinstance(item, str) for item in tasks):
+            raise ValueError(f"{_WHERE}: got {tasks!r} for the job {job!r} (expected a list of HOST:PORT).")
+        if tasks:
+            found[str(job)] = tuple(tasks)
+    return found
+
+
+def _index(given: Any) -> int:
+    try:
+        index = int(given)
+    except (TypeError, ValueError):
+        index = -1
+    if index < 0 or isinstance(given, bool | float):
+        raise ValueError(f"{_WHERE}: got the task index {given!r} (expected a whole number from 0).")
+    return index

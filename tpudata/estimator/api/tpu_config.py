@@ -1,0 +1,153 @@
+"""TPUConfig: how steps run on the device. Frozen, and checked when it is made."""
+
+import dataclasses
+import enum
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tpudata.estimator.api.named_tuple import NamedTuple
+from tpudata.estimator.api.numbers import require_positive_int
+
+_SECONDS_PER_UNIT = {"s": 1, "m": 60, "h": 3600}
+
+
+class InputPipelineConfig(enum.IntEnum):
+    """How input_fn is called where several replicas are fed: of R replicas on H hosts, and a global batch of B rows.
+
+    One device calls it once in every mode, for B rows.
+
+    Attributes:
+        PER_SHARD_V1: once for each replica, B / R rows; in evaluation and prediction as PER_HOST_V1.
+        PER_HOST_V1: once for each host, B / H rows, which are split over its replicas.
+        PER_HOST_V2: once for each host, B / R rows: each of its replicas takes the next batch.
+        BROADCAST: once, B rows, which every replica gets whole.
+        SLICED: once, B rows, which are split over all replicas; for evaluation and prediction.
+    """
+
+    PER_SHARD_V1 = 1
+    PER_HOST_V1 = 2
+    PER_HOST_V2 = 3
+    BROADCAST = 4
+    SLICED = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class TPUConfig(NamedTuple):
+    """How steps are run on the device.
+
+    Attributes:
+        iterations_per_loop: training steps in one call of the compiled loop, or a time such as "30s", "5m" or "1h":
+            then the number of steps is fitted to the measured step time. On a TPU, checkpoints, summaries and logs come
+            between loops; with `use_tpu=False` loops end where they are due.
+        num_shards: number of model replicas on a TPU, checked against its cores; None takes them all. Ignored with
+            `use_tpu=False`, as in the original.
+        num_cores_per_replica, computation_shape: None or 1 (of each axis): a replica has one core.
+        per_host_input_for_training: an InputPipelineConfig; False and True mean PER_SHARD_V1 and PER_HOST_V1.
+        tpu_job_name: None or "worker", the name that TPU systems are connected to under.
+        initial_infeed_sleep_secs: seconds that training on a TPU waits before its first batch.
+        input_partition_dims: None: a replica gets whole rows.
+        eval_training_input_configuration: PER_HOST_V1: evaluation and prediction are fed as training is; or SLICED.
+        experimental_host_call_every_n_steps: 1: host_call runs at each step.
+        experimental_allow_per_host_v2_parallel_get_next: a bool. Batches come in the dataset's order in any case.
+        experimental_feed_hook: None.
+        num_replicas: with `use_tpu=False`, that many GPUs, or else logical CPU devices, stand for a TPU's cores, and batches
+            are split by its rules; None or 1 is one device. The original has no counterpart.
+
+    Values that only a TPU would reject, such as 2 for num_cores_per_replica, are an error of a TPUEstimator with `use_tpu=True`.
+
+    Raises:
+        TypeError: a number is of another type.
+        ValueError: a value outside the allowed ones.
+    """
+
+    iterations_per_loop: int | str = 2
+    num_shards: int | None = None
+    num_cores_per_replica: int | None = None
+    per_host_input_for_training: bool | int | InputPipelineConfig = True
+    tpu_job_name: str | None = None
+    initial_infeed_sleep_secs: int | float | None = None
+    input_partition_dims: Sequence[Any] | Mapping[str, Any] | None = None
+    eval_training_input_configuration: int | InputPipelineConfig = InputPipelineConfig.PER_HOST_V1
+    experimental_host_call_every_n_steps: int = 1
+    experimental_allow_per_host_v2_parallel_get_next: bool = False
+    experimental_feed_hook: Callable[..., Any] | None = None
+    _: dataclasses.KW_ONLY
+    computation_shape: Sequence[int] | None = None
+    num_replicas: int | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.iterations_per_loop, str):
+            _parse_duration(self.iterations_per_loop)
+        else:
+            require_positive_int("TPUConfig", "iterations_per_loop", self.iterations_per_loop)
+        for name in ("num_shards", "num_cores_per_replica", "num_replicas"):
+            require_positive_int("TPUConfig", name, getattr(self, name), or_none=True)
+        require_positive_int(
+            "TPUConfig", "experimental_host_call_every_n_steps", self.experimental_host_call_every_n_steps
+        )
+        seconds: object = self.initial_infeed_sleep_secs
+        if seconds is not None:
+            if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+                raise TypeError(f"TPUConfig(initial_infeed_sleep_secs=...) must be a number or None, got {seconds!r}.")
+            if not 0 <= seconds < math.inf:
+                raise ValueError(f"TPUConfig(initial_infeed_sleep_secs=...) must not be negative, got {seconds!r}.")
+        mode = self.per_host_input_for_training
+        if isinstance(mode, bool):
+            mode = InputPipelineConfig.PER_HOST_V1 if mode else InputPipelineConfig.PER_SHARD_V1
+        try:
+            object.__setattr__(self, "per_host_input_for_training", InputPipelineConfig(mode))
+        except ValueError:
+            allowed = ", ".join(item.name for item in InputPipelineConfig)
+            raise ValueError(
+                f"TPUConfig(per_host_input_for_training=...) must be a bool or one of {allowed}, got {mode!r}."
+            ) from None
+        allowed_modes = (InputPipelineConfig.PER_HOST_V1, InputPipelineConfig.SLICED)
+        if self.eval_training_input_configuration not in allowed_modes:
+            raise ValueError(
+                "TPUConfig(eval_training_input_configuration=...) must be PER_HOST_V1 or SLICED, got "
+                f"{self.eval_training_input_configuration!r}."
+            )
+        mode = InputPipelineConfig(self.eval_training_input_configuration)
+        object.__setattr__(self, "eval_training_input_configuration", mode)
+
+    def check_for_tpu(self) -> None:
+        """Check what holds on a TPU alone.
+
+        Raises:
+            ValueError: a value that has no counterpart there.
+        """
+        shape = self.computation_shape or ()
+        checks = (
+            ("num_cores_per_replica", self.num_cores_per_replica in (None, 1), "a replica has one core. Omit it"),
+            ("computation_shape", all(size == 1 for size in shape), "a replica has one core. Omit it"),
+            ("input_partition_dims", self.input_partition_dims is None, "a replica gets whole rows. Omit it"),
+            ("tpu_job_name", self.tpu_job_name in (None, "worker"), 'the job is named "worker". Omit it'),
+            (
+                "experimental_host_call_every_n_steps",
+                self.experimental_host_call_every_n_steps == 1,
+                "host_call runs at each step. Omit it, and skip steps in host_fn",
+            ),
+            ("experimental_feed_hook", self.experimental_feed_hook is None, "there is no infeed. Omit it"),
+            ("num_replicas", self.num_replicas is None, "a TPU's replicas are its cores. Pass num_shards"),
+        )
+        for name, fits, reason in checks:
+            if not fits:
+                raise ValueError(
+                    f"TPUConfig({name}={getattr(self, name)!r}) is not supported with use_tpu=True: {reason}."
+                )
+
+    @property
+    def loop_seconds(self) -> int | None:
+        """Seconds that a loop should take where iterations_per_loop is a time, else None."""
+        return _parse_duration(self.iterations_per_loop) if isinstance(self.iterations_per_loop, str) else None
+
+
+def _parse_duration(text: str) -> int:
+    match = re.fullmatch(r"([0-9]+)([smh])", text)
+    if match is None or int(match[1]) == 0:
+        raise ValueError(
+            f'TPUConfig(iterations_per_loop={text!r}): must be a positive int or a time such as "30s", "5m" or "1h".'
+        )
+    return int(match[1]) * _SECONDS_PER_UNIT[match[2]]

@@ -1,0 +1,80 @@
+"""Estimator: the plain one of TensorFlow 1, for programs that are not written for TPUs."""
+
+import logging
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.estimator.api.arguments import check_plain_config, copied_params, found_model_dir, require_eager
+from tpudata.estimator.api.mode_keys import MODES
+from tpudata.estimator.api.run_config import RunConfig
+from tpudata.estimator.api.session_config import apply_session_config
+from tpudata.estimator.base_estimator import BaseEstimator
+from tpudata.estimator.devices.topology import local_topology
+from tpudata.estimator.feeding.signature import check_model_fn
+from tpudata.estimator.loops.runtime import Runtime
+from tpudata.estimator.state.warm_start import WarmStartSettings, warm_start_settings
+
+_log = logging.getLogger("tpudata")
+
+
+class Estimator(BaseEstimator):
+    """Trains, evaluates and applies a model that a model_fn describes, on one device of this machine.
+
+    model_fn takes `features` and any of `labels`, `mode`, `params`, `config` and returns an EstimatorSpec. input_fn takes any of
+    `params`, `config`, `mode`, `input_context` and `start_step`, or nothing, and returns a `tf.data.Dataset` of features or of
+    (features, labels), batched, or their tensors. Both get `params` as they are given here. All else is as in TPUEstimator with
+    `use_tpu=False`: training runs in loops of the TPUConfig's `iterations_per_loop`.
+
+    Args:
+        model_fn: as above.
+        model_dir: folder of checkpoints and event files, local or gs://; by default the RunConfig's, else a new temporary one.
+        config: a RunConfig.
+        params: a dict for model_fn and input_fn, who each get a copy.
+        warm_start_from: as in TPUEstimator.
+
+    Raises:
+        TypeError: a value of another type.
+        ValueError: a config of another type or with a TPU or several replicas, a model_fn without `features` or with unknown
+            arguments, model_dir unlike the RunConfig's.
+        UsageError: TensorFlow 2 behaviour is switched off.
+    """
+
+    def __init__(
+        self,
+        model_fn: Callable[..., Any],
+        model_dir: str | os.PathLike[str] | None = None,
+        config: RunConfig | None = None,
+        params: Mapping[str, Any] | None = None,
+        warm_start_from: str | WarmStartSettings | None = None,
+    ) -> None:
+        check_model_fn(model_fn)
+        config = check_plain_config(config)
+        require_eager("Estimator")
+        warm_start = warm_start_settings(warm_start_from)
+        folder = found_model_dir(None if model_dir is None else os.fspath(model_dir), config, "Estimator")
+        apply_session_config(config.session_config)
+        super().__init__(
+            Runtime(
+                model_fn,
+                folder,
+                config.replace(model_dir=folder),
+                copied_params(params, "Estimator"),
+                dict.fromkeys(MODES),
+                find_topology=lambda: local_topology(None),
+                warm_start=warm_start,
+                is_plain=True,
+            )
+        )
+
+
+def load_global_step(checkpoint_dir: str) -> int:
+    """Return the global step of the newest checkpoint in a folder; 0 if there is none, or none that can be read."""
+    try:
+        reader = tf.train.load_checkpoint(checkpoint_dir)
+        return int(reader.get_tensor(tf.compat.v1.GraphKeys.GLOBAL_STEP))
+    except (ValueError, tf.errors.OpError) as error:
+        _log.info("There is no global step in %s: %s", checkpoint_dir, str(error).partition("\n")[0])
+        return 0

@@ -1,0 +1,81 @@
+"""input_fns from arrays in memory, as `tf.compat.v1.estimator.inputs` names them."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+__all__ = ["numpy_input_fn"]
+
+
+def numpy_input_fn(
+    x: Any,
+    y: Any = None,
+    batch_size: int = 128,
+    num_epochs: int | None = 1,
+    shuffle: bool | None = None,
+    queue_capacity: int = 1000,
+    num_threads: int = 1,
+) -> Callable[..., Any]:
+    """Return an input_fn over arrays.
+
+    Epochs follow each other without a cut: a batch may hold rows of two of them, and the last one may be shorter.
+
+    Args:
+        x: an array [rows, ...], or a dict of such.
+        y: labels: None, an array [rows, ...], or a dict of such.
+        batch_size: rows of a batch.
+        num_epochs: how often each row comes; None: without end.
+        shuffle: whether rows come in a random order; required, as in the original.
+        queue_capacity: rows that a shuffle draws from.
+        num_threads: a positive int; the order of rows does not depend on it.
+
+    Returns:
+        A function without arguments that returns a `tf.data.Dataset` of features, or of (features, labels): an input_fn of an
+        Estimator. For a TPUEstimator, write `lambda params: numpy_input_fn(..., batch_size=params["batch_size"])()`.
+
+    Raises:
+        TypeError: a value of another type.
+        ValueError: shuffle is not given, there are no rows, or arrays of different lengths.
+    """
+    if not isinstance(shuffle, bool):
+        raise ValueError(f"numpy_input_fn(shuffle=...) must be True or False, got {shuffle!r}. Pass one of them.")
+    for name, value in (("batch_size", batch_size), ("queue_capacity", queue_capacity), ("num_threads", num_threads)):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise TypeError(f"numpy_input_fn({name}=...) must be a positive int, got {value!r}.")
+        if value < 1:
+            raise ValueError(f"numpy_input_fn({name}=...) must be positive, got {value}.")
+    features = _arrays("x", x)
+    labels = None if y is None else _arrays("y", y)
+    lengths = {name: len(array) for name, array in _named("x", features) + _named("y", labels)}
+    if not lengths or len(set(lengths.values())) > 1 or 0 in lengths.values():
+        raise ValueError(f"numpy_input_fn: arrays need the same number of rows, at least one, got {lengths}.")
+    elements = features if labels is None else (features, labels)
+    buffer = max(queue_capacity, batch_size)
+
+    def input_fn() -> Any:
+        dataset = tf.data.Dataset.from_tensor_slices(elements)
+        if shuffle:
+            dataset = dataset.shuffle(min(buffer, next(iter(lengths.values()))))
+        return dataset.repeat(num_epochs).batch(batch_size)
+
+    return input_fn
+
+
+def _arrays(name: str, given: Any) -> Any:
+    if isinstance(given, Mapping):
+        if not given:
+            raise ValueError(f"numpy_input_fn({name}=...) is an empty dict. Give it an array.")
+        return {key: np.asarray(value) for key, value in given.items()}
+    if given is None:
+        raise TypeError(f"numpy_input_fn({name}=...) must be an array or a dict of arrays, got None.")
+    return np.asarray(given)
+
+
+def _named(name: str, arrays: Any) -> list[tuple[str, Any]]:
+    if arrays is None:
+        return []
+    return (
+        [(f"{name}[{key!r}]", value) for key, value in arrays.items()] if isinstance(arrays, dict) else [(name, arrays)]
+    )

@@ -1,0 +1,16 @@
+"""The names of `tf.compat.v1.estimator.tpu` and `tf.contrib.tpu`, for programs that change their imports alone."""
+
+from tpudata.estimator.api.run_config import RunConfig
+from tpudata.estimator.api.spec import TPUEstimatorSpec
+from tpudata.estimator.api.tpu_config import InputPipelineConfig, TPUConfig
+from tpudata.estimator.tpu_estimator import TPUEstimator
+from tpudata.estimator.tracing.optimizer import CrossShardOptimizer
+
+__all__ = [
+    "CrossShardOptimizer",
+    "InputPipelineConfig",
+    "RunConfig",
+    "TPUConfig",
+    "TPUEstimator",
+    "TPUEstimatorSpec",
+]
