@@ -9,12 +9,13 @@ from _oracle_model import BATCH, FLAT, LABELS, base, dense, finite, input_fn, me
 
 
 def error(call):
-    """The nearest type of Python's or TensorFlow's that the call raises."""
+    """The nearest type of Python's or TensorFlow's that the call raises; of several bases of an error of ours, each."""
     try:
         call()
     except Exception as raised:
-        kinds = (kind for kind in type(raised).__mro__ if kind.__module__.split(".")[0] in ("builtins", "tensorflow"))
-        return next(kinds).__name__
+        found = [kind for kind in type(raised).__mro__ if kind.__module__.split(".")[0] in ("builtins", "tensorflow")]
+        nearest = [kind for kind in found if not any(issubclass(other, kind) and other is not kind for other in found)]
+        return " and ".join(kind.__name__ for kind in nearest)
     return "none"
 
 
@@ -50,6 +51,11 @@ def errors(folder):
     def train(model_fn=good, input_fn=input_fn, **limits):
         return make(model_fn=model_fn, model_dir=str(folder / "train")).train(input_fn, **(limits or {"steps": 1}))
 
+    def spec_of_mode(mode):
+        return lambda features, labels, params: tpu.TPUEstimatorSpec(
+            mode, predictions={"logits": dense(features, False)}
+        )
+
     def evaluate(model_fn):
         return make(model_fn=model_fn, model_dir=str(folder / "eval")).evaluate(finite(BATCH))
 
@@ -78,6 +84,54 @@ def errors(folder):
         "iterations_per_loop 0": lambda: tpu.TPUConfig(iterations_per_loop=0),
         "iterations_per_loop '3x'": lambda: tpu.TPUConfig(iterations_per_loop="3x"),
         "num_shards 0": lambda: tpu.TPUConfig(num_shards=0),
+        "num_cores_per_replica 3": lambda: tpu.TPUConfig(num_cores_per_replica=3),
+        "input_partition_dims without cores": lambda: tpu.TPUConfig(input_partition_dims=[[1, 2]]),
+        "an input mode that is not there": lambda: tpu.TPUConfig(per_host_input_for_training=7),
+        "eval_training_input_configuration BROADCAST": lambda: tpu.TPUConfig(eval_training_input_configuration=4),
+        "a negative initial_infeed_sleep_secs": lambda: tpu.TPUConfig(initial_infeed_sleep_secs=-1),
+        "a tpu_config of another type": lambda: tpu.RunConfig(tpu_config=3),
+        "a session_config of another type": lambda: make(config=tpu.RunConfig(session_config=3)),
+        "an empty model_dir": lambda: tpu.RunConfig(model_dir=""),
+        "save_checkpoints_steps -1": lambda: tpu.RunConfig(save_checkpoints_steps=-1),
+        "save_checkpoints_secs -1": lambda: tpu.RunConfig(save_checkpoints_secs=-1),
+        "save_summary_steps -1": lambda: tpu.RunConfig(save_summary_steps=-1),
+        "keep_checkpoint_max -1": lambda: tpu.RunConfig(keep_checkpoint_max=-1),
+        "keep_checkpoint_every_n_hours 0": lambda: tpu.RunConfig(keep_checkpoint_every_n_hours=0),
+        "log_step_count_steps 0": lambda: tpu.RunConfig(log_step_count_steps=0),
+        "tf_random_seed 1.5": lambda: tpu.RunConfig(tf_random_seed=1.5),
+        "an unknown argument of RunConfig": lambda: tpu.RunConfig(other=1),
+        "RunConfig.replace of an unknown field": lambda: tpu.RunConfig().replace(other=1),
+        "_replace of an unknown field": lambda: tpu.TPUConfig()._replace(other=1),
+        "device_fn with other arguments": lambda: tpu.RunConfig(device_fn=lambda other: None),
+        "protocol of another kind": lambda: tpu.RunConfig(protocol="other"),
+        "listeners and no checkpoints": lambda: make(
+            model_dir=str(folder / "unsaved"), config=tpu.RunConfig(save_checkpoints_secs=None)
+        ).train(input_fn, steps=1, saving_listeners=[tf.train.CheckpointSaverListener()]),
+        "steps 1.5": lambda: train(steps=1.5),
+        "steps and max_steps of a TrainSpec": lambda: base.TrainSpec(input_fn, max_steps=1.5),
+        "evaluate steps 1.5": lambda: make().evaluate(input_fn, steps=1.5),
+        "input_fn returns a number": lambda: train(input_fn=lambda params: 3),
+        "input_fn returns three parts": lambda: train(
+            input_fn=lambda params: input_fn(params).map(lambda x, y: (x, y, y))
+        ),
+        "a spec for another mode": lambda: train(spec_of_mode("infer")),
+        "a mode that is not there": lambda: tpu.TPUEstimatorSpec("other"),
+        "predictions of another size": lambda: predict(
+            lambda features, mode, params: tpu.TPUEstimatorSpec(
+                mode, predictions={"a": features["flat"][:3], "b": features["flat"]}
+            )
+        ),
+        "export_outputs of another type": lambda: predict(
+            lambda features, mode, params: tpu.TPUEstimatorSpec(
+                mode, predictions={"a": features["flat"]}, export_outputs={"a": features["flat"]}
+            )
+        ),
+        "get_variable_value of an unknown name": lambda: train().get_variable_value("other"),
+        "get_variable_names without a checkpoint": lambda: make().get_variable_names(),
+        "an evaluation hook of another type": lambda: make().evaluate(input_fn, steps=1, hooks=[3]),
+        "a prediction hook of another type": lambda: predict(good, hooks=[3]),
+        "predict at a checkpoint that is not there": lambda: predict(good, checkpoint_path="nowhere"),
+        "predict without a checkpoint": lambda: predict(good),
         "steps and max_steps": lambda: train(steps=1, max_steps=1),
         "steps 0": lambda: train(steps=0),
         "max_steps -1": lambda: train(max_steps=-1),

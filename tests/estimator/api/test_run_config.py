@@ -72,6 +72,8 @@ def test_bad_loop_time(text: str) -> None:
         ({"num_replicas": 0}, ValueError),
         ({"num_replicas": True}, TypeError),
         ({"num_cores_per_replica": 0}, ValueError),
+        ({"num_cores_per_replica": 3}, ValueError),
+        ({"input_partition_dims": [[1, 2]]}, ValueError),
         ({"initial_infeed_sleep_secs": -1}, ValueError),
         ({"initial_infeed_sleep_secs": "1"}, TypeError),
         ({"experimental_host_call_every_n_steps": 0}, ValueError),
@@ -148,7 +150,7 @@ HARMLESS: dict[str, Any] = {
     [
         {"num_cores_per_replica": 2},
         {"computation_shape": [1, 2]},
-        {"input_partition_dims": [[1, 2], None]},
+        {"input_partition_dims": [[1, 2], None], "num_cores_per_replica": 1},
         {"tpu_job_name": "other"},
         {"experimental_host_call_every_n_steps": 2},
         {"experimental_feed_hook": print},

@@ -27,6 +27,23 @@ class CheckpointError(TpudataError, ValueError):
     """A checkpoint is not there, cannot be read, or does not fit the model."""
 
 
+class CheckpointNotFoundError(CheckpointError, tf.errors.NotFoundError):  # type: ignore[misc]  # TensorFlow is untyped
+    """A checkpoint, or a variable of it, is not there.
+
+    It is a NotFoundError, too: programs that evaluate each checkpoint as it appears catch that of one which was deleted meanwhile.
+    """
+
+    def __init__(self, message: str) -> None:
+        tf.errors.NotFoundError.__init__(self, None, None, message)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.message,)
+
+
+class ArgumentTypeError(TypeError, ValueError):
+    """An argument of another type, for which the original raised a ValueError."""
+
+
 class ModelFnError(TpudataError):
     """model_fn does not take what an estimator gives, or returns what it cannot use.
 
@@ -40,6 +57,10 @@ class ModelFnTypeError(ModelFnError, TypeError):
 
 class ModelFnValueError(ModelFnError, ValueError):
     """The ModelFnError for a value outside the allowed ones."""
+
+
+class HostFunctionError(ModelFnValueError, RuntimeError):
+    """metric_fn or host_fn does not take the tensors that it is given; in the original a RuntimeError."""
 
 
 class BatchSizeError(UsageError, ValueError):

@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.estimator.api.cluster import ClusterTask
+from tpudata.estimator.api.errors import ArgumentTypeError
 from tpudata.estimator.api.numbers import require_positive_int
 from tpudata.estimator.api.tpu_config import TPUConfig
 
@@ -121,7 +122,9 @@ class RunConfig:
             require_positive_int("RunConfig", "keep_checkpoint_max", self.keep_checkpoint_max, or_none=True)
         seed: object = self.tf_random_seed
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, Integral)):
-            raise TypeError(f"RunConfig(tf_random_seed=...) must be an int or None, got {self.tf_random_seed!r}.")
+            raise ArgumentTypeError(
+                f"RunConfig(tf_random_seed=...) must be an int or None, got {self.tf_random_seed!r}."
+            )
         hours: object = self.keep_checkpoint_every_n_hours
         if isinstance(hours, bool) or not isinstance(hours, int | float):
             raise TypeError(f"RunConfig(keep_checkpoint_every_n_hours=...) must be a number, got {hours!r}.")

@@ -6,6 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.estimator.api.errors import ArgumentTypeError
+
 _APPLIED = (
     "allow_soft_placement, log_device_placement, intra_op_parallelism_threads, inter_op_parallelism_threads, device_count, "
     "gpu_options (allow_growth, visible_device_list), graph_options (rewrite_options, optimizer_options.global_jit_level) and "
@@ -42,7 +44,7 @@ def apply_session_config(config: Any) -> None:
     if config is None:
         return
     if not isinstance(config, tf.compat.v1.ConfigProto):
-        raise TypeError(
+        raise ArgumentTypeError(
             f"RunConfig(session_config=...) must be a tf.compat.v1.ConfigProto, got {type(config).__name__}."
         )
     for field, value in config.ListFields():

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.estimator.api.errors import ModelFnTypeError, ModelFnValueError
+from tpudata.estimator.api.errors import HostFunctionError, ModelFnTypeError, ModelFnValueError
 from tpudata.estimator.api.export_outputs import ExportOutput, check_export_outputs
 from tpudata.estimator.api.hook_lists import check_hooks
 from tpudata.estimator.api.mode_keys import MODES, ModeKeys
@@ -53,7 +53,7 @@ class TPUEstimatorSpec(NamedTuple):
 
     Attributes:
         mode: a value of ModeKeys.
-        predictions: dict from name to tensor [batch, ...]; required in PREDICT.
+        predictions: dict from name to tensor [batch, ...], or one such tensor; required in PREDICT.
         loss: floating scalar; required in TRAIN and EVAL.
         train_op: the operation (or tensor) that does one step and adds 1 to the global step; required in TRAIN.
         eval_metrics: (metric_fn, tensors) with a list or tuple of tensors, given to metric_fn by position, or a dict,
@@ -73,7 +73,7 @@ class TPUEstimatorSpec(NamedTuple):
     """
 
     mode: str
-    predictions: Mapping[str, Any] | None = None
+    predictions: Any = None
     loss: Any = None
     train_op: Any = None
     eval_metrics: tuple[Callable[..., Mapping[str, Any]], Sequence[Any] | Mapping[str, Any]] | None = None
@@ -89,11 +89,6 @@ class TPUEstimatorSpec(NamedTuple):
         if self.scaffold_fn is not None and not callable(self.scaffold_fn):
             raise ModelFnTypeError(
                 f"TPUEstimatorSpec(scaffold_fn=...) must be callable, got {type(self.scaffold_fn).__name__}."
-            )
-        if self.predictions is not None and not isinstance(self.predictions, Mapping):
-            raise ModelFnTypeError(
-                "TPUEstimatorSpec(predictions=...) must be a dict from name to tensor, got "
-                f"{type(self.predictions).__name__}."
             )
         if self.eval_metrics is not None:
             _check_host_function("eval_metrics", "metric_fn", self.eval_metrics, is_used=self.mode == ModeKeys.EVAL)
@@ -207,7 +202,7 @@ def _check_host_function(field: str, function_name: str, pair: Any, *, is_used: 
             signature.bind(*tensors)
     except TypeError as error:
         given = sorted(tensors) if isinstance(tensors, Mapping) else counted(len(tensors), "tensor")
-        raise ModelFnValueError(f"{owner}: {function_name}{signature} does not take {given}: {error}.") from None
+        raise HostFunctionError(f"{owner}: {function_name}{signature} does not take {given}: {error}.") from None
 
 
 def _call_host_function(pair: tuple[Callable[..., Any], Sequence[Any] | Mapping[str, Any]]) -> Any:

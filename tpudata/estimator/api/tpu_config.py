@@ -87,6 +87,11 @@ class TPUConfig(NamedTuple):
         require_positive_int(
             "TPUConfig", "experimental_host_call_every_n_steps", self.experimental_host_call_every_n_steps
         )
+        cores = self.num_cores_per_replica
+        if cores is not None and cores & (cores - 1):
+            raise ValueError(f"TPUConfig(num_cores_per_replica=...) must be a power of 2, got {cores}.")
+        if self.input_partition_dims is not None and cores is None:
+            raise ValueError("TPUConfig(input_partition_dims=...) needs num_cores_per_replica. Pass it.")
         seconds: object = self.initial_infeed_sleep_secs
         if seconds is not None:
             if isinstance(seconds, bool) or not isinstance(seconds, int | float):

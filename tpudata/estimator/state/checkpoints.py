@@ -18,7 +18,7 @@ import tensorflow as tf
 from google.protobuf import text_format
 
 from tpudata.errors import StorageError
-from tpudata.estimator.api.errors import CheckpointError, reason
+from tpudata.estimator.api.errors import CheckpointError, CheckpointNotFoundError, reason
 from tpudata.nearest import nearest_name
 
 _log = logging.getLogger("tpudata")
@@ -53,7 +53,7 @@ class Checkpoint:
             with tf.io.gfile.GFile(f"{prefix}.index", "rb") as file:
                 return cls(prefix, hashlib.blake2b(file.read(), digest_size=16).digest())
         except tf.errors.NotFoundError:
-            raise CheckpointError(
+            raise CheckpointNotFoundError(
                 f"There is no checkpoint at {prefix}: {prefix}.index does not exist. Give a path as "
                 "tf.train.latest_checkpoint returns it."
             ) from None
@@ -91,7 +91,7 @@ class Checkpoint:
             if name not in shapes:
                 near = nearest_name(name, shapes)
                 hint = f" The nearest name that it has is {near!r}." if near else ""
-                raise CheckpointError(
+                raise CheckpointNotFoundError(
                     f"{self.prefix} lacks the variable {name!r} that model_fn makes.{hint} It was written by another "
                     f"model. {_MEND}"
                 )

@@ -4,7 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.estimator.api.errors import CheckpointError
+from tpudata.estimator.api.errors import CheckpointError, CheckpointNotFoundError
 from tpudata.estimator.state import checkpoints
 
 
@@ -49,7 +49,7 @@ class ModelDir:
         newest = self._newest()
         reader = newest.reader()
         if not reader.has_tensor(name):
-            raise CheckpointError(f"{newest.prefix} has no variable {name!r}: see get_variable_names().")
+            raise CheckpointNotFoundError(f"{newest.prefix} has no variable {name!r}: see get_variable_names().")
         return checkpoints.read_tensor(reader, newest.prefix, name)
 
     def _newest(self) -> checkpoints.Checkpoint:

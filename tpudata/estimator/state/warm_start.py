@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.estimator.api.errors import CheckpointError
+from tpudata.estimator.api.errors import CheckpointError, CheckpointNotFoundError
 from tpudata.estimator.api.named_tuple import NamedTuple
 from tpudata.estimator.state.checkpoints import Checkpoint, latest, read_tensor
 from tpudata.estimator.state.variables import VariableInfo
@@ -158,7 +158,7 @@ def warm_values(
         if previous not in shapes:
             near = nearest_name(previous, shapes)
             hint = f" The nearest name that it has is {near!r}." if near else ""
-            raise CheckpointError(
+            raise CheckpointNotFoundError(
                 f"Warm start: {checkpoint.prefix} lacks the variable {previous!r}.{hint} Choose other variables with "
                 "vars_to_warm_start, or give the name that it has there in var_name_to_prev_var_name."
             )
