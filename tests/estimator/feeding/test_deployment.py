@@ -242,7 +242,7 @@ def test_evaluation_beside_the_replicas(tmp_path: Path) -> None:
         seen.append((mode, params["batch_size"]))
         return make_model_fn()(features, labels, mode, params)
 
-    config = RunConfig(TPUConfig(num_shards=4))
+    config = RunConfig(TPUConfig(num_replicas=4))
     estimator = tpu_estimator(tmp_path, model_fn, use_tpu=False, config=config, eval_on_tpu=False, eval_batch_size=10)
     estimator.train(train_input_fn, max_steps=3)
     result = estimator.evaluate(finite_input_fn(37))
