@@ -97,7 +97,8 @@ def _library_folders() -> tuple[str, ...]:
     """Return the folders of code that is not the program's; `<` begins what has no file."""
     found = [importlib.util.find_spec(name) for name in _LIBRARIES]
     files = [spec.origin for spec in found if spec is not None and spec.origin is not None]
-    return tuple(f"{Path(file).parent}{os.sep}" for file in [*files, __file__])
+    folders = [*(Path(file).parent for file in files), Path(__file__).parents[1]]
+    return tuple(f"{folder}{os.sep}" for folder in folders)
 
 
 def look_at_operations(graph: Graph, find: Find) -> set[Any]:
