@@ -105,9 +105,9 @@ def test_every_loss_is_written_without_shorter_loops(tmp_path: Path, monkeypatch
     sizes = []
     run = TrainProgram.run
 
-    def noted(program: TrainProgram, iteration: Any, limit: int, record: bool = False) -> Any:
+    def noted(program: TrainProgram, iteration: Any, limit: int, record: bool = False, **options: Any) -> Any:
         sizes.append(limit)
-        return run(program, iteration, limit, record)
+        return run(program, iteration, limit, record, **options)
 
     monkeypatch.setattr(TrainProgram, "run", noted)
     estimator = make_estimator(tmp_path, iterations=20, save_summary_steps=1, log_step_count_steps=None)

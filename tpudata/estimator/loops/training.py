@@ -125,7 +125,8 @@ class _Run:
             )
         # Without a TPU, hooks see every step, and loops end at all steps that anything is due at.
         self._is_exact = not runtime.topology.is_tpu
-        self._loop = LoopSize(TPUConfig(1) if hooks and self._is_exact else config.tpu_config)
+        self._is_step = bool(hooks) and self._is_exact
+        self._loop = LoopSize(TPUConfig(1) if self._is_step else config.tpu_config)
 
     def train(self, iteration: Iteration, steps: int | None, max_steps: int | None) -> float | None:
         """Run loops until a limit (None: until the data ends), save at the start, when due, and at the end.
@@ -205,7 +206,8 @@ class _Run:
             wanted |= {item.name for item in summaries.step}
         self._runtime.store.mark(list(self._program.variables), None)
         before = self.step
-        *results, fetched = self._program.run(iteration, size, is_due and summaries.uses_tf_summary)
+        record = is_due and summaries.uses_tf_summary
+        *results, fetched = self._program.run(iteration, size, record, is_step=self._is_step)
         step, done, has_data, losses, finite = (item.numpy() for item in results)
         self.step = int(step)
         if done and self.step == before:

@@ -123,22 +123,22 @@ class TrainProgram(Program):
         with tf.device("CPU:0"):
             tf.function(lambda: replay((), handles_on_replica(self._by_name)), autograph=False)()
 
-    def _loop(self, iteration: Iteration) -> Callable[..., Any]:
-        """Return the loop over such an iterator; it is traced at the first call."""
+    def _loop(self, iteration: Iteration, is_step: bool) -> Callable[..., Any]:
+        """Return the loop over such an iterator, or its single step; it is traced at the first call."""
         # To compare specs at each loop would take its time.
         if self._newest is None or self._newest[0] is not iteration:
             spec = iteration.spec
-            key = spec, self._effects
+            key = spec, self._effects, is_step
             if key not in self._loops:
                 arguments = [*iteration.tensors, tf.constant(0), tf.constant(False)]
                 signature = [tf.TensorSpec(item.shape, item.dtype) for item in arguments]
-                run = functools.partial(self._run, self._fetched, spec)
+                run = functools.partial(self._run, self._fetched, spec, is_step)
                 compiled = tf.function(run, input_signature=signature, autograph=False)
                 self._loops[key] = compiled.get_concrete_function()
             self._newest = iteration, self._loops[key]
         return self._newest[1]
 
-    def run(self, iteration: Iteration, limit: int, record: bool = False) -> tuple[Any, ...]:
+    def run(self, iteration: Iteration, limit: int, record: bool = False, *, is_step: bool = False) -> tuple[Any, ...]:
         """Run up to `limit` steps; stop before the end of the data and after a loss that is not finite.
 
         The data's end is asked for, not run into: an error in the middle of the loop would leave the last step
@@ -148,17 +148,18 @@ class TrainProgram(Program):
             iteration: over (features, labels) or features.
             limit: how many.
             record: whether the last of them writes what model_fn gives to `tf.summary`.
+            is_step: whether all calls of a run are of one step: without a loop around it, a call takes 0.29 ms instead of 0.31.
 
         Returns:
             The global step (int64), the number of steps done (int32), whether there was data for all of them (bool), the losses
             of the steps done (float32 [steps]), a bool [len(checked)]: whether all values of each trainable variable are finite,
             and by name the tensors to fetch, of the last step.
         """
-        loop = self._loop(iteration)
+        loop = self._loop(iteration, is_step)
         *results, fetched = loop(*iteration.tensors, tf.constant(limit), tf.constant(record))
         return *results, dict(zip(self._fetched, fetched, strict=True))
 
-    def _run(self, names: tuple[str, ...], spec: Any, *arguments: Any) -> tuple[Any, ...]:
+    def _run(self, names: tuple[str, ...], spec: Any, is_step: bool, *arguments: Any) -> tuple[Any, ...]:
         *parts, limit, record = arguments
         iterator = iterator_of(spec, parts)
         step = self._copied_step() if self._is_copied else self._traced_step(names)
@@ -187,6 +188,16 @@ class TrainProgram(Program):
 
         tensors = [self.blueprint.graph.get_tensor_by_name(name) for name in names]
         specs = [self._joined_spec(tf.TensorSpec(item.shape, item.dtype)) for item in tensors]
+        if is_step:
+            element = iterator.get_next_as_optional()
+            has_data = element.has_value()
+            loss, *fetched = tf.cond(
+                has_data,
+                lambda: distributed_step(element.get_value(), record),
+                lambda: (tf.constant(0.0), *map(_empty, specs)),
+            )
+            done = tf.cast(has_data, tf.int32)
+            return *self._after(done, has_data, tf.reshape(loss, [1])[:done]), fetched
         scalar = tf.TensorShape([])
         no_shape = tf.constant([], tf.int32)
         # A list grows in place: 1.3 us a step.
@@ -198,9 +209,13 @@ class TrainProgram(Program):
             shape_invariants=(scalar, scalar, scalar, scalar, *(spec.shape for spec in specs)),
         )
         losses = tf.raw_ops.TensorListStack(input_handle=losses, element_shape=no_shape, element_dtype=tf.float32)
+        return *self._after(done, has_data, losses), fetched
+
+    def _after(self, done: Any, has_data: Any, losses: Any) -> tuple[Any, ...]:
+        """Return what `run` does but the fetched tensors."""
         finite = [tf.reduce_all(tf.math.is_finite(self.variables[name])) for name in self.checked]
         all_finite = tf.stack(finite) if finite else tf.ones([0], tf.bool)
-        return self.variables["global_step"].read_value(), done, has_data, losses, all_finite, fetched
+        return self.variables["global_step"].read_value(), done, has_data, losses, all_finite
 
     def _copied_step(self) -> Callable[..., Any]:
         """Return a step that computes what the scratch graph needs for the spec, on one replica."""
