@@ -26,6 +26,7 @@ COMMANDS = {
     "index": "write the index that NVIDIA DALI and the tfrecord package read",
     "bench": "measure how fast a dataset is fed, stage by stage, and what limits it",
     "train": "train, evaluate, predict with or export a model on a dataset",
+    "migrate": "rewrite programs for the original TPUEstimator: names of TensorFlow 1",
     "doctor": "look at versions, devices, a TPU and gs://, and rehearse a model",
 }
 

@@ -4,7 +4,7 @@ from tpudata._tensorflow import require_tensorflow
 
 require_tensorflow("tpudata.estimator")
 
-from tpudata.estimator import export, inputs, tpu  # noqa: E402
+from tpudata.estimator import contrib, export, inputs, tpu  # noqa: E402
 from tpudata.estimator.api.errors import (  # noqa: E402
     CheckpointError,
     ModelFnError,
@@ -87,6 +87,7 @@ __all__ = [
     "TPUEstimatorSpec",
     "TrainSpec",
     "WarmStartSettings",
+    "contrib",
     "export",
     "inputs",
     "tpu",

@@ -1,0 +1,135 @@
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tpudata.cli import main
+
+OLD = """import tensorflow as tf
+
+config = tf.contrib.tpu.TPUConfig(8)
+hparams = tf.contrib.training.HParams()
+"""
+NEW = """import tensorflow.compat.v1 as tf
+from tpudata import estimator as tpudata_estimator
+
+config = tpudata_estimator.tpu.TPUConfig(8)
+hparams = tf.contrib.training.HParams()
+"""
+
+
+def test_rewrites_in_place_and_lists_what_is_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, link = tmp_path / "main.py", tmp_path / "link.py"
+    path.write_text(OLD)
+    path.chmod(0o755)
+    link.symlink_to(path)
+    assert main(["migrate", str(link)]) == 1
+    assert path.read_text() == NEW
+    assert link.is_symlink()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o755
+    out, err = capsys.readouterr()
+    assert err == f"{link}: 2 places rewritten, 1 left to do\n"
+    fix = "Use a dict, or your own dataclass."
+    assert out == f"{link}:5: tf.contrib.training.HParams has no counterpart. {fix}\n"
+    assert sorted(tmp_path.iterdir()) == [link, path]
+
+
+def test_diff_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "main.py"
+    path.write_text(OLD)
+    assert main(["migrate", str(path), "--diff"]) == 1
+    assert path.read_text() == OLD
+    out = capsys.readouterr().out
+    assert "-import tensorflow as tf\n+import tensorflow.compat.v1 as tf\n" in out
+    assert out.splitlines()[-1].startswith(f"{path}:4: tf.contrib.training.HParams")
+    # What is printed is a patch.
+    patch = out[: out.index(f"{path}:4")]
+    done = subprocess.run(["patch", str(path)], input=patch, capture_output=True, text=True, check=False)
+    assert (done.returncode, path.read_text()) == (0, NEW), done.stderr
+
+
+def test_line_ends_and_a_program_that_is_done(tmp_path: Path) -> None:
+    path = tmp_path / "main.py"
+    path.write_bytes(b"import tensorflow as tf\r\nx = tf.placeholder(tf.float32)\r\n")
+    assert main(["migrate", str(path)]) == 0
+    new = b"import tensorflow.compat.v1 as tf\r\nx = tf.placeholder(tf.float32)\r\n"
+    assert path.read_bytes() == new
+    before = path.stat().st_mtime_ns
+    assert main(["migrate", str(path)]) == 0
+    assert path.stat().st_mtime_ns == before
+
+
+def test_one_bad_file_and_none_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good, bad = tmp_path / "good.py", tmp_path / "bad.py"
+    good.write_text(OLD)
+    for content, message in (
+        (b"print 'x'\n", "bad.py:1: not a program in Python 3"),
+        (b"x = '\xff'\n", "bad.py: not text in UTF-8 (got byte 0xff at 5). Convert it."),
+    ):
+        bad.write_bytes(content)
+        assert main(["migrate", str(good), str(bad)]) == 1
+        assert message in capsys.readouterr().err
+    bad.unlink()
+    assert main(["migrate", str(good), str(bad)]) == 1
+    assert "bad.py: cannot be read: No such file or directory" in capsys.readouterr().err
+    assert good.read_text() == OLD
+
+
+# A program of the time, in the style of tensorflow/tpu's: all that is changed is what the command changes.
+PROGRAM = """
+import sys
+import numpy as np
+import tensorflow as tf
+from tensorflow.contrib import summary
+from tensorflow.contrib.tpu.python.tpu import tpu_config, tpu_estimator
+from tensorflow.python.estimator import estimator
+
+def host_call_fn(gs, loss):
+    gs = gs[0]
+    with summary.create_file_writer(sys.argv[1]).as_default():
+        with summary.record_summaries_every_n_global_steps(2, global_step=gs):
+            summary.scalar("host_loss", loss[0], step=gs)
+    return summary.all_summary_ops()
+
+def model_fn(features, labels, mode, params):
+    net = tf.contrib.layers.layer_norm(features, begin_norm_axis=-1, begin_params_axis=-1, scope="norm")
+    w = tf.get_variable("w", [3, 2], initializer=tf.contrib.layers.xavier_initializer())
+    loss = tf.losses.sparse_softmax_cross_entropy(labels, tf.matmul(net, w))
+    optimizer = tf.train.AdamOptimizer(0.01)
+    if params["use_tpu"]:
+        optimizer = tf.contrib.tpu.CrossShardOptimizer(optimizer)
+    gs = tf.train.get_global_step()
+    return tpu_estimator.TPUEstimatorSpec(
+        mode=mode, loss=loss, train_op=optimizer.minimize(loss, global_step=gs),
+        host_call=(host_call_fn, [tf.reshape(gs, [1]), tf.reshape(loss, [1])]))
+
+def input_fn(params):
+    random = np.random.RandomState(0)
+    data = tf.data.Dataset.from_tensor_slices(
+        (random.rand(64, 3).astype(np.float32), random.randint(0, 2, 64).astype(np.int32))).repeat()
+    return data.apply(tf.contrib.data.batch_and_drop_remainder(params["batch_size"]))
+
+config = tpu_config.RunConfig(
+    model_dir=sys.argv[1], save_checkpoints_steps=4,
+    session_config=tf.ConfigProto(allow_soft_placement=True),
+    tpu_config=tpu_config.TPUConfig(iterations_per_loop=100, num_shards=8,
+        per_host_input_for_training=tpu_config.InputPipelineConfig.PER_HOST_V2))
+est = tpu_estimator.TPUEstimator(model_fn, use_tpu=False, config=config, train_batch_size=16)
+est.train(input_fn, max_steps=10)
+print(estimator._load_global_step_from_checkpoint_dir(sys.argv[1]), sorted(est.get_variable_names())[-3:])
+"""
+
+
+def test_a_migrated_program_runs(tmp_path: Path) -> None:
+    path = tmp_path / "main.py"
+    path.write_text(PROGRAM)
+    assert main(["migrate", str(path)]) == 0
+    done = subprocess.run(
+        [sys.executable, str(path), str(tmp_path / "model")], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "10 ['w', 'w/Adam', 'w/Adam_1']"
+    steps = sorted(int(item.name.split("-")[1].split(".")[0]) for item in (tmp_path / "model").glob("*.index"))
+    assert steps == [0, 4, 8, 10]

@@ -1,0 +1,58 @@
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tpudata.estimator.contrib import layer_norm
+
+v1 = tf.compat.v1
+X = np.random.default_rng(3).normal(2, 5, [4, 6, 8]).astype(np.float32)
+
+
+def normalized(value: Any, **arguments: Any) -> tuple[Any, dict[str, Any]]:
+    with tf.Graph().as_default(), v1.Session() as session:
+        result = layer_norm(tf.constant(value), **arguments)
+        session.run(v1.global_variables_initializer())
+        return session.run(result), {item.name: tuple(item.shape) for item in v1.trainable_variables()}
+
+
+@pytest.mark.parametrize("axis", [-1, 1, 2])
+def test_equals_numpy(axis: int) -> None:
+    found, variables = normalized(X, begin_norm_axis=axis, scope="norm")
+    axes = tuple(range(axis % 3, 3))
+    expected = (X - X.mean(axes, keepdims=True)) / X.std(axes, keepdims=True)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert variables == {"norm/beta:0": (8,), "norm/gamma:0": (8,)}
+
+
+def test_the_names_that_checkpoints_of_bert_have() -> None:
+    assert normalized(X)[1] == {"LayerNorm/beta:0": (8,), "LayerNorm/gamma:0": (8,)}
+    assert normalized(X, center=False, begin_params_axis=1)[1] == {"LayerNorm/gamma:0": (6, 8)}
+
+
+def test_an_activation_and_collections() -> None:
+    with tf.Graph().as_default() as graph:
+        result = layer_norm(
+            tf.constant(X),
+            activation_fn=tf.nn.relu,
+            outputs_collections="out",
+            variables_collections={"gamma": ["mine"]},
+        )
+        assert result.op.type == "Relu"
+        assert graph.get_collection("out") == [result]
+        assert [item.name for item in graph.get_collection("mine")] == ["LayerNorm/gamma:0"]
+        assert len(v1.global_variables()) == 2
+
+
+@pytest.mark.parametrize(
+    ("shape", "arguments", "message"),
+    [
+        (None, {}, "unknown rank"),
+        ([2, None], {}, "sizes from axis 1 on must be known"),
+        ([2, 3], {"begin_norm_axis": 2}, "has 2 axes"),
+    ],
+)
+def test_rejects(shape: Any, arguments: dict[str, Any], message: str) -> None:
+    with tf.Graph().as_default(), pytest.raises(ValueError, match=message):
+        layer_norm(v1.placeholder(tf.float32, shape), **arguments)

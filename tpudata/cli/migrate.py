@@ -1,0 +1,76 @@
+"""`tpudata migrate FILE...`: rewrites the names of TensorFlow 1 in programs for the original TPUEstimator."""
+
+from __future__ import annotations
+
+import difflib
+import shutil
+import sys
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+from tpudata.errors import DatasetError, StorageError
+from tpudata.flags import FlagParser
+from tpudata.migrate.program import Migration, migrate
+from tpudata.tables import counted
+
+_LEFT_TO_DO = 1
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run the command with its flags and return its exit code: 1 if something is left for a person to do."""
+    parser = FlagParser(
+        "tpudata migrate",
+        "Rewrites programs for the original TPUEstimator: imports and names of TensorFlow 1 become those of today. What it cannot "
+        "rewrite, it lists with its line. Exit code 1: something is left to do.",
+    )
+    parser.add_argument("files", metavar="FILE", nargs="+", help="a Python file; it is rewritten in place")
+    parser.add_switch("--diff", default=False, help="print what would change, and write nothing")
+    flags = parser.parse(argv)
+    # All are read before one is written.
+    programs = {path: _read(path) for path in dict.fromkeys(flags.files)}
+    found = {path: migrate(text, path) for path, text in programs.items()}
+    for path, migration in found.items():
+        if flags.diff:
+            _print_diff(path, programs[path], migration)
+        elif migration.text != programs[path]:
+            _write(Path(path), migration.text)
+    for path, migration in found.items():
+        places = counted(migration.changes, "place")
+        print(
+            f"{path}: {places} {'to rewrite' if flags.diff else 'rewritten'}, {len(migration.notes)} left to do",
+            file=sys.stderr,
+        )
+        for note in migration.notes:
+            print(f"{path}:{note.line if flags.diff else note.new_line}: {note.text}")
+    return _LEFT_TO_DO if any(migration.notes for migration in found.values()) else 0
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            return file.read()
+    except UnicodeDecodeError as error:
+        got = f"byte {error.object[error.start]:#04x} at {error.start}"
+        raise DatasetError(f"{path}: not text in UTF-8 (got {got}). Convert it.") from None
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be read: {error.strerror}. Pass the path of a Python file.") from None
+
+
+def _write(path: Path, text: str) -> None:
+    """Replace a file in one piece; it stays executable, and a link stays a link."""
+    target = path.resolve()
+    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+    try:
+        temporary.write_text(text, encoding="utf-8", newline="")
+        shutil.copymode(target, temporary)
+        temporary.replace(target)
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be written: {error.strerror}. It is as before.") from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _print_diff(path: str, text: str, migration: Migration) -> None:
+    lines = difflib.unified_diff(text.splitlines(keepends=True), migration.text.splitlines(keepends=True), path, path)
+    sys.stdout.writelines(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)

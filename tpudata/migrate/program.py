@@ -1,0 +1,330 @@
+"""One program: its text with the names of today, and what a person has to do."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+
+from tpudata.errors import DatasetError
+from tpudata.migrate.bindings import Binding, Path, find_bindings
+from tpudata.migrate.names import HINTS, REMOVED, RENAMED, V1_NAMES, V1_TRAIN_NAMES
+
+_ESTIMATOR = "tpudata_estimator"
+
+
+@dataclasses.dataclass(frozen=True)
+class Note:
+    """Something that is left to do.
+
+    Attributes:
+        line: its number in the program as it was, from 1.
+        new_line: its number in the program as it is now.
+        text: what it is, and the fix.
+    """
+
+    line: int
+    new_line: int
+    text: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Migration:
+    """What became of a program.
+
+    Attributes:
+        text: the program with the names of today.
+        changes: how many places were rewritten.
+        notes: what is left to do, by line.
+    """
+
+    text: str
+    changes: int
+    notes: tuple[Note, ...]
+
+
+def migrate(text: str, where: str) -> Migration:
+    """Rewrite a program.
+
+    Args:
+        text: the program.
+        where: its path, for errors.
+
+    Raises:
+        DatasetError: it is not Python 3.
+    """
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None)
+        place = where if line is None else f"{where}:{line}"
+        raise DatasetError(
+            f"{place}: not a program in Python 3 (got {getattr(error, 'msg', error)}). Run 2to3 on it first if it is Python 2."
+        ) from None
+    return _Program(text, tree).migrate()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Edit:
+    begin: int
+    end: int
+    text: str
+
+
+class _Program:
+    def __init__(self, text: str, tree: ast.Module) -> None:
+        self._text = text.encode()
+        self._tree = tree
+        self._lines = [0]
+        for line in self._text.splitlines(keepends=True):
+            self._lines.append(self._lines[-1] + len(line))
+        self._bindings = find_bindings(tree)
+        self._edits: list[_Edit] = []
+        self._notes: list[tuple[int, str]] = []
+        self._uses_estimator = False
+        self._done: set[int] = set()
+        self._root, self._is_v1 = self._find_root()
+
+    def migrate(self) -> Migration:
+        if self._bindings:
+            for node in ast.walk(self._tree):
+                self._rewrite(node)
+            statements = dict.fromkeys(binding.statement for binding in self._bindings.values())
+            for number, statement in enumerate(sorted(statements, key=lambda item: item.lineno)):
+                self._rewrite_import(statement, self._new_imports() if number == 0 else [])
+            self._look_for_dimensions()
+        notes = [Note(line, self._new_line(line), text) for line, text in sorted(set(self._notes))]
+        return Migration(self._applied(), len(self._edits), tuple(notes))
+
+    def _new_line(self, line: int) -> int:
+        before = [edit for edit in self._edits if edit.end <= self._lines[line - 1]]
+        gone = sum(self._text[edit.begin : edit.end].count(b"\n") for edit in before)
+        return line - gone + sum(edit.text.count("\n") for edit in before)
+
+    def _find_root(self) -> tuple[str, bool]:
+        """Return the program's name for TensorFlow, and whether that is, or becomes, tensorflow.compat.v1."""
+        roots = {name: binding for name, binding in self._bindings.items() if not binding.path}
+        v1 = next((name for name, binding in roots.items() if binding.is_v1), None)
+        if v1 is not None:
+            return v1, True
+        name = next(iter(roots), "tf")
+        return name, name not in roots or self._is_written_for_v1(name)
+
+    def _is_written_for_v1(self, name: str) -> bool:
+        paths = [path for node in ast.walk(self._tree) if (path := self._chain(node)) and path[0] == name]
+        if any(path[1:3] == ("compat", "v1") for path in paths):
+            return False
+        return any(
+            path[1] in V1_NAMES or (path[1:2] == ("train",) and path[2:3] and path[2].endswith(V1_TRAIN_NAMES))
+            for path in paths
+            if len(path) > 1
+        )
+
+    @staticmethod
+    def _chain(node: ast.AST) -> Path | None:
+        """Return the names of a dotted expression, None for another one."""
+        names: list[str] = []
+        while isinstance(node, ast.Attribute):
+            names.append(node.attr)
+            node = node.value
+        return (node.id, *reversed(names)) if isinstance(node, ast.Name) else None
+
+    def _path(self, node: ast.AST) -> Path | None:
+        """Return the path below TensorFlow that an expression means."""
+        chain = self._chain(node)
+        if chain is None or chain[0] not in self._bindings:
+            return None
+        path = (*self._bindings[chain[0]].path, *chain[1:])
+        return path[2:] if path[:2] == ("compat", "v1") else path
+
+    def _rewrite(self, node: ast.AST) -> None:
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            path = self._path(node.value.func)
+            if path is not None and len(path) == 1 and path[0] in REMOVED:
+                self._replace(node, "pass  # tpudata.estimator works with TensorFlow 2's behaviour")
+                self._done |= {id(item) for item in ast.walk(node)}
+        if isinstance(node, ast.Call) and id(node) not in self._done:
+            self._rewrite_call(node)
+        if isinstance(node, ast.Attribute | ast.Name) and isinstance(node.ctx, ast.Load) and id(node) not in self._done:
+            self._rewrite_name(node)
+
+    def _rewrite_name(self, node: ast.Attribute | ast.Name) -> None:
+        path = self._path(node)
+        if path is None:
+            return
+        # The parts of a dotted expression are no expressions for themselves.
+        parts: list[ast.AST] = [node]
+        while isinstance(parts[-1], ast.Attribute):
+            parts.append(parts[-1].value)
+        self._done |= {id(part) for part in parts}
+        for part in parts:
+            own = self._path(part)
+            target = RENAMED.get(".".join(own)) if own else None
+            if target is not None:
+                self._replace(part, self._named(target))
+                return
+        if path[:1] == ("contrib",) or (path[:1] == ("estimator",) and len(path) > 1):
+            self._note_missing(node, path)
+
+    def _note_missing(self, node: ast.AST, path: Path) -> None:
+        hints = (HINTS.get(".".join(path[:size])) for size in range(len(path), 1, -1))
+        hint = next((hint for hint in hints if hint), None)
+        fix = f"Use {hint}." if hint else "Write it with what TensorFlow has today."
+        self._note(node, f"tf.{'.'.join(path[:3])} has no counterpart. {fix}")
+
+    def _rewrite_call(self, node: ast.Call) -> None:
+        path = self._path(node.func)
+        name = "" if path is None else ".".join(path)
+        if name == "contrib.summary.record_summaries_every_n_global_steps" and node.args:
+            every = self._source(node.args[0])
+            given = node.args[1] if len(node.args) > 1 else _keyword(node, "global_step")
+            step = self._named("{v1}.train.get_or_create_global_step()") if given is None else self._source(given)
+            self._replace_call(node, self._named(f"{{tf2}}.summary.record_if({{v1}}.equal({step} % {every}, 0))"))
+        elif name in ("contrib.summary.always_record_summaries", "contrib.summary.never_record_summaries"):
+            self._replace_call(node, self._named(f"{{tf2}}.summary.record_if({'always' in name})"))
+        elif (
+            name.startswith("contrib.summary.")
+            and path is not None
+            and path[-1] in (*("scalar", "histogram", "image", "audio"),)
+        ):
+            self._check_summary(node, path[-1])
+        elif name.endswith("cluster_resolver.TPUClusterResolver"):
+            tpu = node.args[0] if node.args else _keyword(node, "tpu")
+            if isinstance(tpu, ast.Constant) and tpu.value == "":
+                self._note(
+                    node,
+                    "TPUClusterResolver('') looks for a TPU named ''. Pass tpu='local' for the TPU of this machine.",
+                )
+        elif isinstance(node.func, ast.Attribute) and node.func.attr == "apply" and len(node.args) == 1:
+            inner = node.args[0]
+            if isinstance(inner, ast.Call) and self._path(inner.func) == (
+                "contrib",
+                "data",
+                "batch_and_drop_remainder",
+            ):
+                size = ", ".join(map(self._source, [*inner.args, *(item.value for item in inner.keywords)]))
+                begin = self._offset(node.func.value, at_end=True)
+                self._edits.append(
+                    _Edit(begin, self._offset(node, at_end=True), f".batch({size}, drop_remainder=True)")
+                )
+                self._done |= {id(item) for item in ast.walk(inner)}
+
+    def _check_summary(self, node: ast.Call, kind: str) -> None:
+        for item in node.keywords:
+            if item.arg == "tensor":
+                self._rename_keyword(item, "data")
+            elif item.arg == "max_images":
+                self._rename_keyword(item, "max_outputs")
+            elif item.arg in ("family", "bad_color"):
+                self._note(
+                    item.value, f"summary.{kind} takes no {item.arg} any more. Remove it, or put it into the name."
+                )
+        if _keyword(node, "step") is None:
+            self._note(node, f"summary.{kind} needs a step today. Pass step=.")
+        if len(node.args) > 2:
+            self._note(node, f"summary.{kind}: the third argument was family and is step today. Pass both by keyword.")
+
+    def _rename_keyword(self, item: ast.keyword, name: str) -> None:
+        begin = self._lines[item.lineno - 1] + item.col_offset
+        self._edits.append(_Edit(begin, begin + len(item.arg or ""), name))
+
+    def _new_imports(self) -> list[str]:
+        new = []
+        if self._edits and all(binding.path for binding in self._bindings.values()):
+            new.append(f"import tensorflow.compat.v1 as {self._root}")
+        if self._uses_estimator:
+            new.append(f"from tpudata import estimator as {_ESTIMATOR}")
+        return new
+
+    def _rewrite_import(self, statement: ast.Import | ast.ImportFrom, new: list[str]) -> None:
+        text = "\n".join([*filter(None, [self._import_text(statement)]), *new])
+        if text == ast.unparse(statement):
+            return
+        indent = " " * statement.col_offset
+        end = self._offset(statement, at_end=True)
+        if not text and not indent and self._text[end : end + 1] == b"\n":
+            self._edits.append(_Edit(self._offset(statement), end + 1, ""))
+        else:
+            self._replace(statement, text.replace("\n", f"\n{indent}") or "pass")
+
+    def _import_text(self, statement: ast.Import | ast.ImportFrom) -> str:
+        """Return what becomes of an import; empty if nothing is left of it."""
+        bound = {name: item for name, item in self._bindings.items() if item.statement is statement}
+        left: list[str] = []
+        for alias in statement.names:
+            name = alias.asname or (alias.name if isinstance(statement, ast.ImportFrom) else alias.name.split(".")[0])
+            binding = bound.get(name)
+            own = ast.unparse(alias)
+            if binding is None or not self._is_replaced(binding):
+                left.append(own)
+            elif not binding.path and name == self._root and self._is_v1 and not binding.is_v1:
+                left.append(f"tensorflow.compat.v1 as {name}")
+            elif not binding.path:
+                left.append(own)
+        if not left:
+            return ""
+        if isinstance(statement, ast.Import):
+            return f"import {', '.join(left)}"
+        module = "." * statement.level + (statement.module or "")
+        if module.startswith("tensorflow.contrib"):
+            self._note(
+                statement,
+                f"{module} is gone. Remove the import, and write what it gave with what TensorFlow has today.",
+            )
+        return f"from {module} import {', '.join(left)}"
+
+    @staticmethod
+    def _is_replaced(binding: Binding) -> bool:
+        """Whether an import is rewritten: TensorFlow's own, and those whose uses are rewritten or noted."""
+        path = binding.path
+        return not path or path[0] in ("contrib", "estimator") or ".".join(path) in RENAMED
+
+    def _look_for_dimensions(self) -> None:
+        for node in ast.walk(self._tree):
+            if isinstance(node, ast.Attribute) and node.attr == "value" and isinstance(node.value, ast.Subscript):
+                shape = node.value.value
+                of_shape = isinstance(shape, ast.Attribute) and shape.attr == "shape"
+                of_call = isinstance(shape, ast.Call) and getattr(shape.func, "attr", "") == "get_shape"
+                if of_shape or of_call:
+                    self._note(
+                        node,
+                        "dimensions are ints today. Remove .value, or call "
+                        f"{self._root}.disable_v2_tensorshape() after the imports.",
+                    )
+
+    def _named(self, target: str) -> str:
+        self._uses_estimator |= "{est}" in target
+        root = self._root
+        v1 = root if self._is_v1 else f"{root}.compat.v1"
+        tf2 = f"{root}.compat.v2"
+        return target.format(est=_ESTIMATOR, v1=v1, tf=root, tf2=tf2)
+
+    def _note(self, node: ast.AST, text: str) -> None:
+        self._notes.append((getattr(node, "lineno", 1), text))
+
+    def _offset(self, node: ast.AST, *, at_end: bool = False) -> int:
+        line = getattr(node, "end_lineno" if at_end else "lineno", 1)
+        column = getattr(node, "end_col_offset" if at_end else "col_offset", 0)
+        return self._lines[line - 1] + int(column)
+
+    def _source(self, node: ast.AST) -> str:
+        return self._text[self._offset(node) : self._offset(node, at_end=True)].decode()
+
+    def _replace(self, node: ast.AST, text: str) -> None:
+        self._edits.append(_Edit(self._offset(node), self._offset(node, at_end=True), text))
+
+    def _replace_call(self, node: ast.Call, text: str) -> None:
+        self._replace(node, text)
+        self._done |= {id(item) for item in ast.walk(node)}
+
+    def _applied(self) -> str:
+        text, end = self._text, len(self._text)
+        for edit in sorted(self._edits, key=lambda edit: (-edit.begin, -edit.end)):
+            if edit.end > end:
+                continue  # It is within what was replaced as a whole.
+            text = text[: edit.begin] + edit.text.encode() + text[edit.end :]
+            end = edit.begin
+        return text.decode()
+
+
+def _keyword(node: ast.Call, name: str) -> ast.expr | None:
+    return next((item.value for item in node.keywords if item.arg == name), None)
