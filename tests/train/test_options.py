@@ -31,6 +31,7 @@ def test_every_option_has_a_flag() -> None:
         "params": {"units": 3},
         "iterations_per_loop": 3,
         "save_checkpoints_steps": 4,
+        "profile": None,
         "seed": 5,
         "use_tpu": True,
         "master": "",
@@ -59,6 +60,17 @@ def test_every_option_has_a_flag() -> None:
     del texts["params"]
     words = [*(f"--{name}={value}" for name, value in texts.items() if value is not None), "--param=units=3"]
     assert parse_options(words) == TrainOptions(**given)
+
+
+@pytest.mark.parametrize("text", ["", "3", "3:", ":3", "0:3", "4:3", "1:11", "1-3", "a:b"])
+def test_rejects_another_profile(text: str) -> None:
+    with pytest.raises(UsageError, match=r"^--profile is '.*' \(expected FIRST:LAST, steps from 1 to 10\)"):
+        parse_options([*REQUIRED, "--train-steps=10", f"--profile={text}"])
+
+
+def test_a_profile_of_some_steps() -> None:
+    assert parse_options([*REQUIRED, "--profile=3:5"]).profile_steps == (3, 5)
+    assert parse_options(REQUIRED).profile_steps is None
 
 
 def test_as_the_original_programs_were_called() -> None:

@@ -29,7 +29,6 @@ from tpudata.estimator.hooks.names import (  # noqa: E402
     LoggingTensorHook,
     NanLossDuringTrainingError,
     NanTensorHook,
-    ProfilerHook,
     SecondOrStepTimer,
     SessionRunArgs,
     SessionRunContext,
@@ -39,6 +38,7 @@ from tpudata.estimator.hooks.names import (  # noqa: E402
     StopAtStepHook,
     SummarySaverHook,
 )
+from tpudata.estimator.hooks.profiler import ProfilerHook  # noqa: E402
 from tpudata.estimator.state.warm_start import WarmStartSettings  # noqa: E402
 from tpudata.estimator.tpu_estimator import TPUEstimator  # noqa: E402
 from tpudata.estimator.tracing.optimizer import CrossShardOptimizer  # noqa: E402

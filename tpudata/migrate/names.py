@@ -49,6 +49,7 @@ RENAMED: dict[str, str] = {
     **{f"estimator.{name}": f"{{est}}.{name}" for name in ESTIMATOR_NAMES},
     **{f"estimator.export.{name}": f"{{est}}.export.{name}" for name in EXPORT_NAMES},
     "estimator.inputs.numpy_input_fn": "{est}.inputs.numpy_input_fn",
+    "train.ProfilerHook": "{est}.ProfilerHook",
     "tpu.CrossShardOptimizer": "{est}.CrossShardOptimizer",
     **{f"contrib.tpu.{name}": f"{{v1}}.tpu.{name}" for name in _TPU_FUNCTIONS},
     **{f"contrib.cluster_resolver.{name}": f"{{tf}}.distribute.cluster_resolver.{name}" for name in _RESOLVERS},

@@ -194,6 +194,11 @@ def _add_numbers(parser: FlagParser) -> None:
         help="training steps on the device between two looks at the host",
     )
     add("--save-checkpoints-steps", default=None, help="steps between checkpoints (default: one every ten minutes)")
+    parser.add_argument(
+        "--profile",
+        metavar="FIRST:LAST",
+        help="write a profile of these training steps for TensorBoard into the model's folder",
+    )
     add(
         "--seed",
         default=TrainOptions.seed,

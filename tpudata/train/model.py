@@ -127,6 +127,7 @@ def make_estimator(options: TrainOptions, model_fn: Callable[..., Any], params: 
             project=options.gcp_project,
             tf_random_seed=options.seed,
             save_checkpoints_steps=options.save_checkpoints_steps,
+            profile_steps=options.profile_steps,
         ),
         params=params,
         use_tpu=options.use_tpu,

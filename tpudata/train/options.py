@@ -18,6 +18,7 @@ BEST = "best"
 MODES_OF = {
     "augment": ("train", "train_and_eval"),
     "mix": ("train", "train_and_eval"),
+    "profile": ("train", "train_and_eval"),
     "num_predictions": ("predict",),
     "prompt": ("predict",),
     "checkpoint": ("eval", "predict", "export"),
@@ -51,6 +52,8 @@ class TrainOptions:
         params: further parameters of the model, by name.
         iterations_per_loop: training steps on the device between two looks at the host.
         save_checkpoints_steps: steps between checkpoints; None saves every ten minutes. The last step is always saved.
+        profile: "FIRST:LAST", the steps of a training, counted from 1, of which a profile for TensorBoard is written to
+            `model_dir`.
         seed: of the initial weights, dropout and the order of the records.
         use_tpu: run on a TPU: the one that `master` or `tpu_name` names, else that of the environment variable TPU_NAME, else this
             machine's own.
@@ -96,6 +99,7 @@ class TrainOptions:
     params: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     iterations_per_loop: int = 100
     save_checkpoints_steps: int | None = None
+    profile: str | None = None
     seed: int = 0
     use_tpu: bool = False
     master: str = ""
@@ -140,6 +144,7 @@ class TrainOptions:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UsageError(f"{_flag(name)} is {value}; it is 1 or more")
+        _ = self.profile_steps
         if self.learning_rate is not None and not (self.learning_rate > 0 and math.isfinite(self.learning_rate)):
             raise UsageError(f"--learning-rate is {self.learning_rate}; it is a number above 0")
         if self.learning_rate is not None and "learning_rate" in self.params:
@@ -167,6 +172,17 @@ class TrainOptions:
         self._check_mode()
         self._check_continuous()
         self._check_early_stop()
+
+    @property
+    def profile_steps(self) -> tuple[int, int] | None:
+        """The first and the last step of which a profile is written."""
+        if self.profile is None:
+            return None
+        first, colon, last = self.profile.partition(":")
+        if not (colon and first.isdecimal() and last.isdecimal() and 1 <= int(first) <= int(last) <= self.train_steps):
+            allowed = f"FIRST:LAST, steps from 1 to {self.train_steps}"
+            raise UsageError(f"--profile is {self.profile!r} (expected {allowed}). Pass, say, --profile 100:105")
+        return int(first), int(last)
 
     def _check_mode(self) -> None:
         """Checks that no option is given that the mode does not look at."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.estimator.api.errors import ModelFnTypeError, ModelFnValueError
+from tpudata.estimator.api.errors import ModelFnTypeError
 
 _train = tf.compat.v1.train
 
@@ -15,7 +15,6 @@ def check_hooks(hooks: Any, owner: str) -> tuple[Any, ...]:
 
     Raises:
         TypeError: an entry is no SessionRunHook.
-        ValueError: one that has no counterpart here.
     """
     if hooks is not None and not isinstance(hooks, Iterable):
         raise ModelFnTypeError(f"{owner} must be a list of hooks or None, got {hooks!r}: put it into a list.")
@@ -24,11 +23,6 @@ def check_hooks(hooks: Any, owner: str) -> tuple[Any, ...]:
         if not isinstance(hook, _train.SessionRunHook):
             raise ModelFnTypeError(
                 f"{owner} must hold tf.compat.v1.train.SessionRunHook instances, got {hook!r}: derive its class from that."
-            )
-        if isinstance(hook, _train.ProfilerHook):
-            raise ModelFnValueError(
-                f"{owner}: ProfilerHook traces the runs of a session, and no session runs the steps. Use a hook that calls "
-                "tf.profiler.experimental.start(folder) in before_run and stop() in after_run of the steps to look at."
             )
     return found
 

@@ -50,6 +50,8 @@ class RunConfig:
         keep_checkpoint_max: how many checkpoints to keep; None or 0 keeps all.
         keep_checkpoint_every_n_hours: one checkpoint in so many hours is kept in addition.
         log_step_count_steps: steps between log lines, or None for none.
+        profile_steps: (first, last) steps of a training, counted from 1, of which a profile for TensorBoard is written to
+            model_dir; loops end before and after them. The original has no counterpart.
         train_distribute, eval_distribute, experimental_distribute, device_fn, experimental_max_worker_delay_secs: None. Replicas
             are TPUConfig's num_replicas, or a TPU's cores.
         protocol: None or "grpc".
@@ -81,6 +83,7 @@ class RunConfig:
     keep_checkpoint_max: int | None = 5
     keep_checkpoint_every_n_hours: int | float = 10000
     log_step_count_steps: int | None = 100
+    profile_steps: tuple[int, int] | None = None
     train_distribute: Any = None
     eval_distribute: Any = None
     experimental_distribute: Any = None
@@ -130,6 +133,7 @@ class RunConfig:
             raise TypeError(f"RunConfig(keep_checkpoint_every_n_hours=...) must be a number, got {hours!r}.")
         if not hours > 0:
             raise ValueError(f"RunConfig(keep_checkpoint_every_n_hours=...) must be positive, got {hours!r}.")
+        self._check_profile_steps()
         self._check_checkpoint_interval()
         self._check_what_has_no_counterpart()
 
@@ -149,6 +153,18 @@ class RunConfig:
                 )
         if self.protocol not in (None, "grpc"):
             raise ValueError(f"RunConfig(protocol=...) must be 'grpc' or None, got {self.protocol!r}.")
+
+    def _check_profile_steps(self) -> None:
+        steps: object = self.profile_steps
+        if steps is None:
+            return
+        if not isinstance(steps, tuple | list) or len(steps) != 2 or not all(type(step) is int for step in steps):
+            raise TypeError(f"RunConfig(profile_steps=...) must be (first, last) or None, got {steps!r}.")
+        if not 1 <= steps[0] <= steps[1]:
+            raise ValueError(
+                f"RunConfig(profile_steps={steps!r}): steps count from 1, and the last is not before the first."
+            )
+        object.__setattr__(self, "profile_steps", tuple(steps))
 
     def _check_checkpoint_interval(self) -> None:
         seconds = self.save_checkpoints_secs

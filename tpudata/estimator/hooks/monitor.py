@@ -8,6 +8,7 @@ import tensorflow as tf
 from tpudata.estimator.fetching.fetch_plan import FetchPlan, When, plan
 from tpudata.estimator.fetching.fetches import Fetches
 from tpudata.estimator.fetching.hook_session import HookSession, refuse_options
+from tpudata.estimator.hooks.profiler import ProfilerHook
 
 _train = tf.compat.v1.train
 
@@ -62,7 +63,7 @@ class Monitor:
     """
 
     def __init__(self, session: HookSession, hooks: Sequence[Any], original: Any) -> None:
-        self.hooks = tuple(hooks)
+        self.hooks = tuple(ProfilerHook.of(hook) if isinstance(hook, _train.ProfilerHook) else hook for hook in hooks)
         self.should_stop = False
         self._session = session
         self._original = _train.SessionRunArgs(original)

@@ -12,7 +12,6 @@ GlobalStepWaiterHook = _train.GlobalStepWaiterHook
 LoggingTensorHook = _train.LoggingTensorHook
 NanLossDuringTrainingError = _train.NanLossDuringTrainingError
 NanTensorHook = _train.NanTensorHook
-ProfilerHook = _train.ProfilerHook
 SecondOrStepTimer = _train.SecondOrStepTimer
 SessionRunArgs = _train.SessionRunArgs
 SessionRunContext = _train.SessionRunContext

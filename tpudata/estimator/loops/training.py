@@ -19,6 +19,7 @@ from tpudata.estimator.hooks.monitor import Monitor, tensor_names
 from tpudata.estimator.hooks.saving import AfterSave, Saving, hand_over
 from tpudata.estimator.hooks.scaffold import ScaffoldLoader, has_scaffold, make_scaffold
 from tpudata.estimator.loops.pace import Cadence, LoopSize
+from tpudata.estimator.loops.profile import Profiler
 from tpudata.estimator.loops.progress import Progress
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.loops.termination import Termination, ended_by_sigterm
@@ -62,6 +63,7 @@ def train(
             with contextlib.closing(feed.iterate()) as iteration:
                 return run.train(iteration, steps, max_steps)
         finally:
+            run.profiler.close(run.step)
             run.events.close()
             program.flush()
 
@@ -97,7 +99,9 @@ class _Run:
         hooks = (*getattr(spec, "training_chief_hooks", ()), *hooks, *spec.training_hooks)
         scaffold = make_scaffold(spec, session)
         wants_summaries = config.save_summary_steps is not None
+        self.step = 0
         self.events = EventWriter(runtime.model_dir)
+        self.profiler = Profiler(runtime.model_dir, config.profile_steps)
         self._runtime = runtime
         self._program = program
         self._examples = examples
@@ -142,8 +146,10 @@ class _Run:
         while (last is None or self.step < last) and not self._termination.requested:
             begin = time.monotonic()
             size = self._loop.next(self.step, (last, *self._ends()))
+            self.profiler.before_loop(self.step)
             asked = self._monitor.before_run()
             losses, has_data, fetched = self._run_loop(iteration, size, asked)
+            self.profiler.after_loop(self.step)
             self._loop.measure(len(losses), time.monotonic() - begin)
             stop = False
             if losses:
@@ -189,8 +195,12 @@ class _Run:
 
     def _ends(self) -> tuple[int | None, ...]:
         if not self._is_exact:
-            return ()
-        return self._save_cadence.next_step(self.step, self._loop.step_seconds), *self._progress.ends(self.step)
+            return (self.profiler.end(self.step),)
+        return (
+            self.profiler.end(self.step),
+            self._save_cadence.next_step(self.step, self._loop.step_seconds),
+            *self._progress.ends(self.step),
+        )
 
     def _run_loop(
         self, iteration: Iteration, size: int, asked: Sequence[Any]

@@ -162,7 +162,7 @@ def known(model_dir: str) -> list[str]:
     except tf.errors.OpError as error:
         raise StorageError(f"{path}, which names the newest checkpoint, could not be read: {reason(error)}") from error
     # TensorFlow does not publish the type.
-    state = type(tf.compat.v1.train.generate_checkpoint_state_proto(".", "any"))()
+    state = type(tf.compat.v1.train.generate_checkpoint_state_proto(".", "any", ["any"]))()
     try:
         text_format.Parse(content, state)
     except (text_format.ParseError, UnicodeDecodeError):

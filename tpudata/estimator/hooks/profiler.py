@@ -1,0 +1,83 @@
+"""ProfilerHook, with the profiler of TensorFlow 2."""
+
+import logging
+from pathlib import PurePosixPath
+from typing import Any
+
+import tensorflow as tf
+
+_train = tf.compat.v1.train
+_log = logging.getLogger("tpudata")
+
+
+class ProfilerHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # TensorFlow is untyped
+    """Writes a profile of every so manieth step into plugins/profile of a folder, for TensorBoard.
+
+    TensorFlow's own cannot be made outside of a graph, and writes what a session traced. One that model_fn makes is replaced.
+
+    Args:
+        save_steps: steps from one profile to the next.
+        save_secs: seconds from one to the next; give one of the two.
+        output_dir: the folder.
+        show_dataflow, show_memory: a profile for TensorBoard has both.
+
+    Raises:
+        ValueError: neither save_steps nor save_secs, or both.
+    """
+
+    def __init__(
+        self,
+        save_steps: int | None = None,
+        save_secs: float | None = None,
+        output_dir: str = "",
+        show_dataflow: bool = True,
+        show_memory: bool = False,
+    ) -> None:
+        del show_dataflow, show_memory
+        self._folder = str(output_dir) or "."
+        self._timer = _train.SecondOrStepTimer(every_secs=save_secs, every_steps=save_steps)
+        self._next_step: int | None = None
+        self._traces = False
+        self._global_step: Any = None
+
+    @classmethod
+    def of(cls, hook: Any) -> "ProfilerHook":
+        """Return one that does what a `tf.compat.v1.train.ProfilerHook` was asked for; its attributes are the only way to that."""
+        made = cls(save_steps=1, output_dir=str(PurePosixPath(hook._output_file).parent))
+        made._timer = hook._timer
+        return made
+
+    def begin(self) -> None:
+        """Find the global step, and count from here."""
+        self._next_step = None
+        self._global_step = _train.get_global_step()
+
+    def before_run(self, run_context: Any) -> Any:
+        """Begin a trace, if one is due."""
+        del run_context
+        if self._next_step is not None and self._timer.should_trigger_for_step(self._next_step):
+            try:
+                tf.profiler.experimental.start(self._folder)
+                self._traces = True
+            except tf.errors.AlreadyExistsError:
+                _log.warning("ProfilerHook: step %d is not traced: another profile is under way.", self._next_step)
+        return _train.SessionRunArgs(self._global_step)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Write the trace."""
+        del run_context
+        step = int(run_values.results) + 1
+        if self._next_step is None:
+            self._timer.update_last_triggered_step(step - 1)
+        if self._traces:
+            self._traces = False
+            tf.profiler.experimental.stop()
+            self._timer.update_last_triggered_step(step)
+        self._next_step = step + 1
+
+    def end(self, session: Any) -> None:
+        """End a trace that a failed step left."""
+        del session
+        if self._traces:
+            self._traces = False
+            tf.profiler.experimental.stop()
