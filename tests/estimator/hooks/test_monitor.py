@@ -213,7 +213,7 @@ def test_feeds(tmp_path: Path) -> None:
 
     estimator = build(tmp_path)
     estimator.train(train_input_fn, hooks=[Scaled()], steps=2)
-    with pytest.raises(ValueError, match=r"'outputs:0'.*the step is compiled.*variable\.load"):
+    with pytest.raises(ValueError, match=r"'outputs:0'.*step is compiled.*variable\.load"):
         estimator.train(train_input_fn, hooks=[v1.train.FeedFnHook(lambda: {"outputs:0": np.zeros(8)})], steps=1)
     first = Scaled()
     other = v1.train.FeedFnHook(lambda: {first.factor: 1.0})

@@ -60,11 +60,15 @@ class Monitor:
         session: what they are given.
         hooks: in their order.
         original: the fetches of a step, for `run_context.original_args`.
+        feeds_model: whether the step takes values for placeholders with a default of model_fn.
     """
 
-    def __init__(self, session: HookSession, hooks: Sequence[Any], original: Any) -> None:
+    def __init__(self, session: HookSession, hooks: Sequence[Any], original: Any, *, feeds_model: bool = False) -> None:
         self.hooks = tuple(ProfilerHook.of(hook) if isinstance(hook, _train.ProfilerHook) else hook for hook in hooks)
         self.should_stop = False
+        # What hooks give to the next step, by the name of model_fn's placeholder.
+        self.model_feeds: dict[str, Any] = {}
+        self._feeds_model = feeds_model
         self._session = session
         self._original = _train.SessionRunArgs(original)
         self._context: Any = None
@@ -88,6 +92,7 @@ class Monitor:
     def before_run(self) -> tuple[Any, ...]:
         """Ask the hooks what they want of the next step; returns the tensors that it must give, and operations that must run."""
         self._request = None
+        self.model_feeds = {}
         if not self.hooks:
             return ()
         self._context = _train.SessionRunContext(self._original, self._session)
@@ -117,15 +122,19 @@ class Monitor:
             self._fetches[number] = Fetches(self._session.element, arguments.fetches)
         for key, value in (arguments.feed_dict or {}).items():
             tensor = self._session.element(key)
-            if self._session.timing.is_models(tensor.op):
+            is_models = self._session.timing.is_models(tensor.op)
+            if is_models and not (self._feeds_model and tensor.op.type == "PlaceholderWithDefault"):
                 raise ValueError(
-                    f"{type(hook).__name__} feeds {tensor.name!r}, and the step is compiled: nothing can be put in the place of "
-                    "a tensor of model_fn. Make it a variable with trainable=False, and set that in before_run with "
-                    "variable.load(value, run_context.session)."
+                    f"{type(hook).__name__} feeds {tensor.name!r} of model_fn, whose step is compiled (expected a "
+                    "tf.placeholder_with_default, in training on one device). Make it a variable with trainable=False, and "
+                    "set that in before_run with variable.load(value, run_context.session)."
                 )
             if tensor.name in feeds:
                 raise RuntimeError(f"Two hooks feed {tensor.name!r}: leave it to one of them.")
-            feeds |= [self._session.fed(tensor, value)]
+            fed = self._session.fed(tensor, value)
+            feeds |= [fed]
+            if is_models:
+                self.model_feeds |= [fed]
 
     def after_run(self, step: Mapping[str, Any]) -> None:
         """Give the hooks what they wanted.

@@ -108,7 +108,8 @@ class _Run:
         self._start = start
         self._after_save = after_save
         self._termination = termination
-        self._monitor = Monitor(session, hooks, [spec.train_op, spec.loss])
+        feeds_model = runtime.topology.num_replicas == 1
+        self._monitor = Monitor(session, hooks, [spec.train_op, spec.loss], feeds_model=feeds_model)
         self._loader = ScaffoldLoader(program, runtime.store, session, scaffold)
         self._model_summaries = ModelSummaries(program, session, scaffold, wants_summaries)
         start_step = None if start is None else start.step()
@@ -217,7 +218,9 @@ class _Run:
         self._runtime.store.mark(list(self._program.variables), None)
         before = self.step
         record = is_due and summaries.uses_tf_summary
-        *results, fetched = self._program.run(iteration, size, record, is_step=self._is_step)
+        *results, fetched = self._program.run(
+            iteration, size, record, is_step=self._is_step, feeds=self._monitor.model_feeds
+        )
         step, done, has_data, losses, finite = (item.numpy() for item in results)
         self.step = int(step)
         if done and self.step == before:
