@@ -11,11 +11,11 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from beam_jobs.write_examples import WriteTFRecordShards
+    from beam_jobs.examples.write_examples import WriteTFRecordShards
 
 __all__ = ["WriteTFRecordShards"]
 
-_LAZY = {"WriteTFRecordShards": "beam_jobs.write_examples"}
+_LAZY = {"WriteTFRecordShards": "beam_jobs.examples.write_examples"}
 
 
 def __getattr__(name: str) -> Any:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-from beam_jobs.labels import Labels
-from beam_jobs.reference import Reference
+from beam_jobs.references.labels import Labels
+from beam_jobs.references.reference import Reference
 from tpudata.errors import BadRecordError
 from tpudata.format import Feature
 

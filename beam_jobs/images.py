@@ -1,6 +1,6 @@
 """Converts images into a dataset: `python -m beam_jobs.images`, the same as `tpudata convert images`.
 
-Sources are in beam_jobs.sources, the steps in beam_jobs.pipeline, and what happens to an image in beam_jobs.image_rules.
+Sources are in beam_jobs.sources, the steps in beam_jobs.pipeline, and what happens to an image in beam_jobs.image_records.rules.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Sequence
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_jobs.command import parse_flags, refuse_read_only_output, run_conversion
-from beam_jobs.flags import add_common_flags, common_options
-from beam_jobs.image_estimate import estimate_ratio
-from beam_jobs.image_options import ImageOptions, add_image_flags, image_options
-from beam_jobs.image_records import ImageConverter
+from beam_jobs.command.flags import add_common_flags, common_options
+from beam_jobs.command.reader_flag import add_reader_flag, apply_reader, check_reader
+from beam_jobs.command.run_conversion import parse_flags, refuse_read_only_output, run_conversion
+from beam_jobs.image_records.converter import ImageConverter
+from beam_jobs.image_records.estimate import estimate_ratio
+from beam_jobs.image_records.options import ImageOptions, add_image_flags, image_options
 from beam_jobs.options import ConvertOptions
 from beam_jobs.pipeline import Conversion
-from beam_jobs.reader import add_reader_flag, apply_reader, check_reader
 from beam_jobs.sources import SourceOptions, add_source_flags, open_source, source_options
 from tpudata.flags import FlagParser
 from tpudata.process import run_command

@@ -10,8 +10,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from beam_jobs.order import Order
-from beam_jobs.reference import HASH_BITS, split_position
+from beam_jobs.references.record_order import Order
+from beam_jobs.references.reference import HASH_BITS, split_position
 from tpudata.errors import UsageError
 from tpudata.format.dali_index import check_dali_index
 from tpudata.format.gzip_blocks import check_compression

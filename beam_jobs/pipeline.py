@@ -17,18 +17,13 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsList, AsSingleton
 
-from beam_jobs.append import Added, Base
-from beam_jobs.claim import JOB, PROCESS, Claim, claimed, refuse_claimed, remove_dead_claim
+from beam_jobs.append.base import Added, Base
+from beam_jobs.append.known_keys import write_known
+from beam_jobs.append.new_inputs import NewInputs, known_count
 from beam_jobs.converter import Converter, ShardConverter
-from beam_jobs.duplicates import RefuseDuplicates
-from beam_jobs.finish import WriteMetadata
-from beam_jobs.grouping import GroupByShard
-from beam_jobs.known import write_known
-from beam_jobs.labels import CollectLabels, Labels
-from beam_jobs.listing import IGNORED, NAMES, REFUSED, SAMPLE, TALLY, ListReferences, TextBytes
-from beam_jobs.new_inputs import NewInputs, known_count
 from beam_jobs.options import ConvertOptions
-from beam_jobs.output import (
+from beam_jobs.output.claim import JOB, PROCESS, Claim, claimed, refuse_claimed, remove_dead_claim
+from beam_jobs.output.folder import (
     Found,
     check_has_dali_index,
     give_up,
@@ -39,15 +34,20 @@ from beam_jobs.output import (
     refuse_strays,
     remove_dataset,
 )
-from beam_jobs.plan import Plan, SumTallies
-from beam_jobs.planning import Estimate, estimated, plan_here, planned
-from beam_jobs.progress import ProgressReport, progress_bar
-from beam_jobs.rejects import remove_listing_rejects
-from beam_jobs.runner import ends_with_process, is_local, new_pipeline, run_pipeline
-from beam_jobs.sample import MergeSamples
-from beam_jobs.shards import WriteShards
+from beam_jobs.output.rejects import remove_listing_rejects
+from beam_jobs.planning.plan import Plan, SumTallies
+from beam_jobs.planning.sample import MergeSamples
+from beam_jobs.references.labels import CollectLabels, Labels
+from beam_jobs.run.progress import ProgressReport, progress_bar
+from beam_jobs.run.runner import ends_with_process, is_local, new_pipeline, run_pipeline
 from beam_jobs.sources import Source
-from beam_jobs.text_dedup import KEPT, LEFT_OUT
+from beam_jobs.steps.duplicate_keys import RefuseDuplicates
+from beam_jobs.steps.duplicate_texts import KEPT, LEFT_OUT
+from beam_jobs.steps.group_by_shard import GroupByShard
+from beam_jobs.steps.list_references import IGNORED, NAMES, REFUSED, SAMPLE, TALLY, ListReferences, TextBytes
+from beam_jobs.steps.make_plan import Estimate, estimated, plan_here, planned
+from beam_jobs.steps.write_metadata import WriteMetadata
+from beam_jobs.steps.write_shards import WriteShards
 from tpudata.errors import TpudataError
 from tpudata.format import Feature, open_dataset
 from tpudata.storage import storage_for

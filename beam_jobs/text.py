@@ -1,6 +1,6 @@
 """Converts text into a dataset: `python -m beam_jobs.text`, the same as `tpudata convert text`.
 
-What a document is stands in beam_jobs.text_documents, what becomes of it in beam_jobs.text_records, and the steps in
+What a document is stands in beam_jobs.text_files.documents, what becomes of it in beam_jobs.text_records.records, and the steps in
 beam_jobs.pipeline.
 """
 
@@ -13,17 +13,17 @@ from collections.abc import Sequence
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_jobs.command import parse_flags, refuse_read_only_output, run_conversion
-from beam_jobs.flags import add_common_flags, common_options
+from beam_jobs.command.flags import add_common_flags, common_options
+from beam_jobs.command.run_conversion import parse_flags, refuse_read_only_output, run_conversion
+from beam_jobs.command.text_flags import add_text_flags, text_options
 from beam_jobs.options import ConvertOptions
 from beam_jobs.pipeline import Conversion
 from beam_jobs.sources.text import TextSource
-from beam_jobs.text_converter import TextConverter, text_bytes
-from beam_jobs.text_dedup import LeaveOutDuplicates
-from beam_jobs.text_flags import add_text_flags, text_options
-from beam_jobs.text_options import TextOptions
-from beam_jobs.text_schema import text_layout
-from beam_jobs.text_vocabulary import CollectCharacters
+from beam_jobs.steps.duplicate_texts import LeaveOutDuplicates
+from beam_jobs.steps.vocabulary import CollectCharacters
+from beam_jobs.text_files.options import TextOptions
+from beam_jobs.text_records.converter import TextConverter, text_bytes
+from beam_jobs.text_records.schema import text_layout
 from beam_jobs.tokenizers import TokenizerSpec, dataset_tokenizer, open_tokenizer
 from tpudata.errors import UsageError
 from tpudata.flags import FlagParser

@@ -14,9 +14,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from beam_jobs.command import parse_flags, refuse_read_only_output, run_conversion
-from beam_jobs.flags import add_common_flags, common_options
-from beam_jobs.image_options import add_image_flags, image_options
+from beam_jobs.command.flags import add_common_flags, common_options
+from beam_jobs.command.run_conversion import parse_flags, refuse_read_only_output, run_conversion
+from beam_jobs.image_records.options import add_image_flags, image_options
 from beam_jobs.images import image_conversion
 from beam_jobs.sources import SourceOptions
 from beam_jobs.sources.imagenet import SYNSET_FILES, TRAIN_TAR, VALIDATION_TAR, ImageNet

@@ -26,7 +26,7 @@ PARTS = {
     "docs/tpu.md": (0, 1),
     "docs/training.md": (0,),
 }
-# Run by tests/beam_jobs/test_write_examples.py.
+# Run by tests/beam_jobs/examples/test_write_examples.py.
 ELSEWHERE = ("docs/write_tfrecord_shards.md",)
 
 

@@ -1,8 +1,8 @@
 """Where records come from: each source lists references to what is in the input, and reads as little else as it can."""
 
-from beam_jobs.sources._open import open_source
-from beam_jobs.sources._options import SourceOptions, add_source_flags, source_options
-from beam_jobs.sources._source import Refuse, Source, make_reference, raise_refusal
+from beam_jobs.sources.open_source import open_source
+from beam_jobs.sources.options import SourceOptions, add_source_flags, source_options
+from beam_jobs.sources.source import Refuse, Source, make_reference, raise_refusal
 
 __all__ = [
     "Refuse",

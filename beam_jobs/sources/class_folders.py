@@ -12,13 +12,13 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from beam_jobs.labels import Labels
 from beam_jobs.options import ConvertOptions
-from beam_jobs.reference import Reference
-from beam_jobs.sources._classes import read_labels
-from beam_jobs.sources._names import is_left_behind, splits_of
-from beam_jobs.sources._options import SourceOptions, refuse_split_flag
-from beam_jobs.sources._source import Refuse, make_reference, raise_refusal
+from beam_jobs.references.labels import Labels
+from beam_jobs.references.reference import Reference
+from beam_jobs.sources.classes import read_labels
+from beam_jobs.sources.names import is_left_behind, splits_of
+from beam_jobs.sources.options import SourceOptions, refuse_split_flag
+from beam_jobs.sources.source import Refuse, make_reference, raise_refusal
 from tpudata.errors import SourceError
 from tpudata.format import Feature
 from tpudata.nearest import suggestion

@@ -22,13 +22,13 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 
-from beam_jobs.labels import Labels
 from beam_jobs.options import ConvertOptions
-from beam_jobs.reference import Reference
-from beam_jobs.sources._classes import Classes
-from beam_jobs.sources._options import SourceOptions, refuse_split_flag
-from beam_jobs.sources._source import Refuse, make_reference, raise_refusal, with_key
-from beam_jobs.sources._tar_file import file_size, first_bytes, is_gzip, open_gzip
+from beam_jobs.references.labels import Labels
+from beam_jobs.references.reference import Reference
+from beam_jobs.sources.classes import Classes
+from beam_jobs.sources.options import SourceOptions, refuse_split_flag
+from beam_jobs.sources.source import Refuse, make_reference, raise_refusal, with_key
+from beam_jobs.sources.tars.file import file_size, first_bytes, is_gzip, open_gzip
 from tpudata.errors import BadRecordError, CorruptionError, SourceError
 from tpudata.format import Feature
 from tpudata.storage import storage_for

@@ -16,17 +16,17 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from beam_jobs.labels import Labels
 from beam_jobs.options import ConvertOptions
-from beam_jobs.reference import WHOLE_FILE, Reference
-from beam_jobs.sources._classes import Classes
-from beam_jobs.sources._names import is_left_behind
-from beam_jobs.sources._options import SourceOptions, refuse_split_flag
-from beam_jobs.sources._source import Refuse, make_reference, raise_refusal, with_key
-from beam_jobs.sources._tar_file import open_tar
-from beam_jobs.sources._tar_form import TARS
-from beam_jobs.sources._tar_unit import TarUnit, tar_files
-from beam_jobs.sources.tars import Tars
+from beam_jobs.references.labels import Labels
+from beam_jobs.references.reference import WHOLE_FILE, Reference
+from beam_jobs.sources.classes import Classes
+from beam_jobs.sources.names import is_left_behind
+from beam_jobs.sources.options import SourceOptions, refuse_split_flag
+from beam_jobs.sources.source import Refuse, make_reference, raise_refusal, with_key
+from beam_jobs.sources.tars.file import open_tar
+from beam_jobs.sources.tars.form import TARS
+from beam_jobs.sources.tars.tars import Tars
+from beam_jobs.sources.tars.unit import TarUnit, tar_files
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.format import Feature
 from tpudata.storage import Entry, storage_for

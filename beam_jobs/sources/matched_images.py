@@ -10,13 +10,13 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from beam_jobs.labels import Labels
 from beam_jobs.options import ConvertOptions
-from beam_jobs.reference import Reference
-from beam_jobs.sources._classes import Classes
-from beam_jobs.sources._names import class_and_split, folder_split, is_left_behind
-from beam_jobs.sources._options import SourceOptions, refuse_split_flag
-from beam_jobs.sources._source import Refuse, make_reference, raise_refusal, with_key
+from beam_jobs.references.labels import Labels
+from beam_jobs.references.reference import Reference
+from beam_jobs.sources.classes import Classes
+from beam_jobs.sources.names import class_and_split, folder_split, is_left_behind
+from beam_jobs.sources.options import SourceOptions, refuse_split_flag
+from beam_jobs.sources.source import Refuse, make_reference, raise_refusal, with_key
 from tpudata.errors import BadRecordError
 from tpudata.format import Feature
 from tpudata.storage import expand_below

@@ -1,9 +1,9 @@
 """Files of text: a Source whose records are documents.
 
-Small documents are read while they are listed, so they are written aside (see beam_jobs.listing), as they will be needed: sorted by
-their place in the shuffled order, 16 MB at a time. A shard then finds what it takes of each such run side by side, where
-reading a million lines from where they stand would be a million reads. Large documents, and all where the order is that of the
-input, are read from where they stand.
+Small documents are read while they are listed, so they are written aside (see beam_jobs.steps.list_references), as they will
+be needed: sorted by their place in the shuffled order, 16 MB at a time. A shard then finds what it takes of each such run
+side by side, where reading a million lines from where they stand would be a million reads. Large documents, and all where
+the order is that of the input, are read from where they stand.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from beam_jobs.labels import Labels
 from beam_jobs.options import ConvertOptions
-from beam_jobs.reference import WHOLE_FILE, Reference, key_bytes, key_digests
-from beam_jobs.sources._names import folder_split, is_left_behind
-from beam_jobs.sources._options import refuse_split_flag
-from beam_jobs.sources._source import Refuse, make_reference, raise_refusal
-from beam_jobs.text_documents import RANGE_BYTES, Document, TextFile, TextPart, documents, text_parts
-from beam_jobs.text_options import TextOptions
-from beam_jobs.text_values import RowForm
+from beam_jobs.references.labels import Labels
+from beam_jobs.references.reference import WHOLE_FILE, Reference, key_bytes, key_digests
+from beam_jobs.sources.names import folder_split, is_left_behind
+from beam_jobs.sources.options import refuse_split_flag
+from beam_jobs.sources.source import Refuse, make_reference, raise_refusal
+from beam_jobs.text_files.documents import RANGE_BYTES, Document, TextFile, TextPart, documents, text_parts
+from beam_jobs.text_files.options import TextOptions
+from beam_jobs.text_files.values import RowForm
 from tpudata.errors import SourceError
 from tpudata.format import Feature
 from tpudata.storage import Entry, expand, is_pattern, split_pattern, storage_for

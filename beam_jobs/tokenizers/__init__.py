@@ -1,11 +1,11 @@
 """Tokenizers: text to ids and back, and an identity that tells whether two are the same."""
 
-from beam_jobs.tokenizers._open import KINDS, TokenizerSpec, dataset_tokenizer, open_tokenizer
-from beam_jobs.tokenizers._tokenizer import Ids, Tokenizer, TokenizerIdentity, check_ids
 from beam_jobs.tokenizers.bytes import ByteTokenizer
 from beam_jobs.tokenizers.chars import CharacterSet, CharTokenizer
 from beam_jobs.tokenizers.hugging_face import HuggingFaceTokenizer
+from beam_jobs.tokenizers.open_tokenizer import KINDS, TokenizerSpec, dataset_tokenizer, open_tokenizer
 from beam_jobs.tokenizers.sentencepiece import SentencePieceTokenizer
+from beam_jobs.tokenizers.tokenizer import Ids, Tokenizer, TokenizerIdentity, check_ids
 
 __all__ = [
     "KINDS",

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.json_text import parse_json
-from beam_jobs.tokenizers._tokenizer import Ids, TokenizerIdentity, content_ids, refuse_eos, sha256
+from beam_jobs.tokenizers.tokenizer import Ids, TokenizerIdentity, content_ids, refuse_eos, sha256
+from beam_jobs.values.json_values import parse_json
 from tpudata.errors import SourceError
 
 NAME = "chars"

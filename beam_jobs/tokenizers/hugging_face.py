@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from beam_jobs.json_text import parse_json
-from beam_jobs.tokenizers._tokenizer import Ids, TokenizerIdentity, content_ids, sha256
+from beam_jobs.tokenizers.tokenizer import Ids, TokenizerIdentity, content_ids, sha256
+from beam_jobs.values.json_values import parse_json
 from tpudata.errors import MissingExtraError, SourceError, UsageError
 
 NAME = "hf"

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from beam_jobs.tokenizers._tokenizer import Ids, TokenizerIdentity, content_ids, sha256
+from beam_jobs.tokenizers.tokenizer import Ids, TokenizerIdentity, content_ids, sha256
 from tpudata.errors import MissingExtraError, SourceError, UsageError
 
 NAME = "sentencepiece"

@@ -12,8 +12,8 @@ import tensorflow as tf
 from _side_by_side import Side
 
 import tpudata
-from beam_jobs.text_examples import IntLists, encode_int_examples
-from beam_jobs.text_sequences import Documents, packed_rows
+from beam_jobs.text_records.int_examples import IntLists, encode_int_examples
+from beam_jobs.text_records.sequences import Documents, packed_rows
 from tpudata.format import (
     Feature,
     Manifest,

@@ -18,16 +18,16 @@ from collections.abc import Iterable, Iterator
 import apache_beam as beam
 from apache_beam.pvalue import AsSingleton
 
-from beam_jobs.grouping import GroupByShard
-from beam_jobs.image_records import ImageConverter
-from beam_jobs.labels import Labels
-from beam_jobs.listing import IGNORED, NAMES, REFUSED, SAMPLE, TALLY, ListReferences
+from beam_jobs.image_records.converter import ImageConverter
 from beam_jobs.options import ConvertOptions
-from beam_jobs.packing import Pack
-from beam_jobs.plan import Plan, SumTallies, make_plan
-from beam_jobs.reference import Reference
-from beam_jobs.runner import new_pipeline, pipeline_options, run_pipeline
+from beam_jobs.planning.plan import Plan, SumTallies, make_plan
+from beam_jobs.references.labels import Labels
+from beam_jobs.references.pack import Pack
+from beam_jobs.references.reference import Reference
+from beam_jobs.run.runner import new_pipeline, pipeline_options, run_pipeline
 from beam_jobs.sources import Refuse, make_reference, raise_refusal
+from beam_jobs.steps.group_by_shard import GroupByShard
+from beam_jobs.steps.list_references import IGNORED, NAMES, REFUSED, SAMPLE, TALLY, ListReferences
 from tpudata.format import Feature
 
 _FOLDER_RECORDS = 10_000

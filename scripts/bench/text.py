@@ -28,10 +28,10 @@ import sentencepiece
 import tensorflow as tf
 import tokenizers
 
-from beam_jobs.reference import Reference
-from beam_jobs.text_options import TextOptions
-from beam_jobs.text_records import Item, TextRecords
-from beam_jobs.text_summary import TextSummary
+from beam_jobs.references.reference import Reference
+from beam_jobs.text_files.options import TextOptions
+from beam_jobs.text_records.records import Item, TextRecords
+from beam_jobs.text_records.summary import TextSummary
 from beam_jobs.tokenizers import Tokenizer, TokenizerSpec, open_tokenizer
 from tpudata.errors import BadRecordError
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from beam_jobs.images import run
+from tests.beam_jobs.examples.test_write_examples import flower, write
 from tests.beam_jobs.images import encode
 from tests.beam_jobs.test_images import digests
-from tests.beam_jobs.test_write_examples import flower, write
 from tests.format.test_dali_index import indexed, walked
 from tpudata.errors import OutputError, UsageError
 from tpudata.format import verify

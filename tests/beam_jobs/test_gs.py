@@ -20,10 +20,10 @@ import pytest
 
 from beam_jobs import WriteTFRecordShards
 from beam_jobs.images import run
-from beam_jobs.output import remove_dataset
-from beam_jobs.reading import read_references
-from beam_jobs.reference import WHOLE_FILE, Reference
-from beam_jobs.runner import new_pipeline, pipeline_options, run_pipeline
+from beam_jobs.output.folder import remove_dataset
+from beam_jobs.references.reading import read_references
+from beam_jobs.references.reference import WHOLE_FILE, Reference
+from beam_jobs.run.runner import new_pipeline, pipeline_options, run_pipeline
 from beam_jobs.text import run as run_text
 from tests.beam_jobs.test_images import digests, make_pictures
 from tests.fake_gcs import FakeGcs, Fault

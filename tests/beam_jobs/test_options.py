@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_jobs.options import Budget, ConvertOptions, SplitShares, parse_size
-from beam_jobs.order import Order
-from beam_jobs.reference import key_digest
+from beam_jobs.references.record_order import Order
+from beam_jobs.references.reference import key_digest
 from tpudata.errors import UsageError
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from beam_jobs.image_check import decoded_image_problems, image_problems
+from beam_jobs.image_records.check import decoded_image_problems, image_problems
 from tpudata.flags import FlagParser, positive_int
 from tpudata.format import Defect, Manifest, open_dataset, verify
 from tpudata.format.damaged_records import quarantine_damage

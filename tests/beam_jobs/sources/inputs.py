@@ -11,8 +11,8 @@ from PIL import Image
 
 from beam_jobs.images import convert_images
 from beam_jobs.options import ConvertOptions, SplitShares
-from beam_jobs.reference import WHOLE_FILE, Reference
-from beam_jobs.runner import pipeline_options
+from beam_jobs.references.reference import WHOLE_FILE, Reference
+from beam_jobs.run.runner import pipeline_options
 from beam_jobs.sources import Source, SourceOptions, open_source
 from tpudata.errors import BadRecordError
 from tpudata.format import open_dataset

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from beam_jobs.labels import Labels
+from beam_jobs.references.labels import Labels
 from beam_jobs.sources import SourceOptions
 from tests.beam_jobs.sources.inputs import converted, ignored, jpeg, opened, summary, write_files
 from tpudata.errors import SourceError, UsageError

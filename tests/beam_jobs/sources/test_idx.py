@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
-from beam_jobs.labels import Labels
+from beam_jobs.references.labels import Labels
 from beam_jobs.sources import SourceOptions, idx
 from tests.beam_jobs.sources.inputs import converted, data_of, listed, opened
 from tpudata.errors import CorruptionError, SourceError, UsageError

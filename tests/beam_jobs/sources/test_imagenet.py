@@ -10,10 +10,10 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from beam_jobs.labels import Labels
+from beam_jobs.references.labels import Labels
 from beam_jobs.sources import SourceOptions
 from beam_jobs.sources.imagenet import ImageNet
-from beam_jobs.sources.tars import Tars
+from beam_jobs.sources.tars.tars import Tars
 from tests.beam_jobs.images import encode, picture
 from tests.beam_jobs.sources.inputs import jpeg, listed, listed_and_refused, opened, tar_bytes, write_files
 from tests.fake_gcs import FakeGcs

@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_jobs.images import convert_images
-from beam_jobs.labels import Labels
-from beam_jobs.runner import pipeline_options
-from beam_jobs.sources import SourceOptions, _list_scan
-from beam_jobs.sources.lists import Lists
+from beam_jobs.references.labels import Labels
+from beam_jobs.run.runner import pipeline_options
+from beam_jobs.sources import SourceOptions
+from beam_jobs.sources.lists import scan as _list_scan
+from beam_jobs.sources.lists.lists import Lists
 from tests.beam_jobs.sources.inputs import (
     converted,
     jpeg,

@@ -8,12 +8,12 @@ import pytest
 from PIL import Image
 
 from beam_jobs.images import run
-from beam_jobs.labels import Labels
+from beam_jobs.references.labels import Labels
 from beam_jobs.sources import SourceOptions
 from beam_jobs.sources.idx import IdxPairs
-from beam_jobs.sources.lists import Lists
+from beam_jobs.sources.lists.lists import Lists
 from beam_jobs.sources.matched_images import MatchedImages
-from beam_jobs.sources.tars import Tars
+from beam_jobs.sources.tars.tars import Tars
 from tests.beam_jobs.sources.inputs import (
     converted,
     ignored,

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_jobs.labels import Labels
+from beam_jobs.references.labels import Labels
 from beam_jobs.sources import SourceOptions
-from beam_jobs.sources._tar_file import open_tar
-from beam_jobs.sources._tar_members import tar_members
-from beam_jobs.sources.tars import Tars
+from beam_jobs.sources.tars.file import open_tar
+from beam_jobs.sources.tars.members import tar_members
+from beam_jobs.sources.tars.tars import Tars
 from tests.beam_jobs.sources.inputs import (
     converted,
     ignored,
@@ -351,7 +351,7 @@ def test_a_member_too_large_is_refused_before_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gz: bool
 ) -> None:
     path = write_tar(tmp_path, [*FLAT, ("cat/9.jpg", bytes(90_001))], gz)
-    monkeypatch.setattr("beam_jobs.sources._tar_unit.MOST_INPUT_BYTES", 90_000)
+    monkeypatch.setattr("beam_jobs.sources.tars.unit.MOST_INPUT_BYTES", 90_000)
     references, refusals = listed_and_refused(opened(path))
     assert len(references) == len(FLAT)
     assert [(error.source, error.reason.split(":")[0]) for error in refusals] == [(f"{path}/cat/9.jpg", "too large")]
@@ -372,7 +372,7 @@ def test_a_compressed_tar_is_not_unpacked_to_learn_what_it_is(
 ) -> None:
     path = write_tar(tmp_path, [*first, *FLAT], gz=True)
     assert opened(path).has_classes
-    monkeypatch.setattr("beam_jobs.sources._tar_form._MOST_LOOKED_AT", 1 << 20)
+    monkeypatch.setattr("beam_jobs.sources.tars.form._MOST_LOOKED_AT", 1 << 20)
     with pytest.raises(SourceError, match=r"data\.tar\.gz is compressed, and its first 1 MiB do not say.*gunzip"):
         opened(path)
     # Of one that is not compressed, what is passed over is not read.
@@ -384,7 +384,7 @@ def test_zeros_behind_a_compressed_tar_are_not_unpacked_to_learn_what_it_is(
 ) -> None:
     path = tmp_path / "data.tar.gz"
     path.write_bytes(gzip.compress(tar_bytes([(".hidden", b"")]) + bytes(2 << 20)))
-    monkeypatch.setattr("beam_jobs.sources._tar_form._MOST_LOOKED_AT", 1 << 20)
+    monkeypatch.setattr("beam_jobs.sources.tars.form._MOST_LOOKED_AT", 1 << 20)
     with pytest.raises(SourceError, match="do not say what it holds"):
         opened(path)
 

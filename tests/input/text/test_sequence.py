@@ -14,7 +14,7 @@ import tensorflow as tf
 import tf_keras as keras
 
 import tpudata
-from beam_jobs.text_sequences import Documents, packed_rows, stream_rows
+from beam_jobs.text_records.sequences import Documents, packed_rows, stream_rows
 from tests.datasets import Written, write_dataset
 from tests.input.flat_options import grouped
 from tpudata import FeatureError, UsageError, as_numpy, make_input_fn

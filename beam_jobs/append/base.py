@@ -1,0 +1,241 @@
+"""Adding to a dataset: what it must have in common with what is added, and what the two are together.
+
+New inputs become shards of their own, `train-a001-00000-of-00003.tfrecord`, and the files of the shards that are there are not
+touched. Only labels.txt (where there are new classes), the TFDS metadata and, last, the manifest are replaced, each at once and
+in this order: whoever reads in between, or after a kill, finds the old dataset.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from beam_jobs.options import ConvertOptions
+from beam_jobs.output.folder import refuse_other_options
+from beam_jobs.planning.plan import Plan, make_plan
+from beam_jobs.planning.tally import Tally, joined_fingerprint
+from beam_jobs.references.labels import Labels, check_classes
+from beam_jobs.sources.classes import is_integer_label
+from tpudata.errors import FeatureError, OutputError
+from tpudata.format import Dataset, Feature, Manifest, Source, Split, open_dataset
+from tpudata.format.layout import append_of
+from tpudata.tables import counted
+
+# How shards are cut may differ from run to run: they are then of other sizes, and nothing else.
+_OF_ONE_RUN = ("num_shards", "shard_bytes", "shards_multiple_of")
+
+
+@dataclasses.dataclass(frozen=True)
+class Base:
+    """The dataset that an append adds to.
+
+    Attributes:
+        output: its folder.
+        manifest: what is in it.
+        labels: its class names, or None.
+        labels_file: the file that fixes the classes, or None.
+        integer_labels: whether the input's classes are whole numbers that are the labels themselves.
+    """
+
+    output: str
+    manifest: Manifest
+    labels: tuple[str, ...] | None
+    labels_file: str | None = None
+    integer_labels: bool = False
+
+    @classmethod
+    def open(
+        cls,
+        output: str,
+        deciding: Mapping[str, Any],
+        features: tuple[Feature, ...],
+        *,
+        layout: str,
+        integer_labels: bool,
+    ) -> Base:
+        """Opens a complete dataset.
+
+        Args:
+            output: its folder.
+            deciding: the options that would decide what the new shards hold.
+            features: the schema that new records would have, their shapes not yet known.
+            layout: their feature layout.
+            integer_labels: whether the input's classes are whole numbers that are the labels themselves.
+
+        Raises:
+            OutputError: it was made with other options or features, or by a job that keeps no keys; says which.
+        """
+        dataset = open_dataset(output)
+        manifest = dataset.manifest
+        if manifest.layout != layout:
+            raise OutputError(
+                f"--append: {output} has the layout {manifest.layout!r}, and what would be added {layout!r}. Name another folder."
+            )
+        if not manifest.keys:
+            raise OutputError(
+                f"--append: {output} does not say what it was made from (index/*.keys): WriteTFRecordShards or an earlier version"
+                " wrote it. Say --overwrite to convert everything again, or name another folder."
+            )
+        skipped = {*_OF_ONE_RUN}
+        refuse_other_options(
+            output,
+            {name: value for name, value in manifest.options.items() if name not in skipped},
+            {name: value for name, value in deciding.items() if name not in skipped},
+            "--append",
+        )
+        _refuse_other_features(output, manifest.features, features)
+        return cls(output, manifest, dataset.labels(), deciding.get("labels_file"), integer_labels)
+
+    @property
+    def dataset(self) -> Dataset:
+        """The dataset, opened."""
+        return Dataset(self.output, self.manifest)
+
+    @property
+    def number(self) -> int:
+        """The number of this append: one more than the last that is complete."""
+        # Shards tell of those that an earlier version did not count, and not of those that had none.
+        return 1 + max(self.manifest.appends, *map(append_of, self.manifest.shard_names()))
+
+    def all_shard_names(self, plan: Plan) -> set[str]:
+        """The file names of the shards that are there and of those to be added."""
+        return self.manifest.shard_names() | plan.shard_names(self.number)
+
+    def extended(self, found: Labels) -> Labels:
+        """The classes of the dataset in their order, and behind them those that are new.
+
+        Raises:
+            OutputError: labels of records that are there would have to change.
+            SourceError: a new label makes many classes that are almost all empty.
+        """
+        old = self.labels or ()
+        if self.labels_file is not None:
+            if found.names[: len(old)] != old:
+                raise OutputError(
+                    f"--append: --labels {self.labels_file} does not begin with the {counted(len(old), 'class', 'classes')} of"
+                    f" {self.output}, in their order, which its records are numbered by. Add new names behind them."
+                )
+            return found
+        known = set(old)
+        names = (*old, *(name for name in found.names if name not in known))
+        name = next((name for name in found.names if not is_integer_label(name)), None)
+        if name is not None and old and old == _whole_numbers(len(old)):
+            raise OutputError(
+                f"--append: the classes of {self.output} are whole numbers, which are labels themselves, and the input has the"
+                f" class {name!r}. Write its number, or name another folder."
+            )
+        if self.integer_labels and names != _whole_numbers(len(names)):
+            raise OutputError(
+                f"--append: the classes of the input are whole numbers, which are labels themselves, and those of {self.output}"
+                f" have names, such as {old[0]!r}. Write names, or name another folder."
+            )
+        if self.integer_labels:
+            check_classes(len(names) - 1, len(old), f"--append to {self.output}")
+        return Labels(names)
+
+    def merged(self, added: Manifest) -> Manifest:
+        """The manifest of the dataset with what was added.
+
+        Args:
+            added: the manifest of the new shards alone.
+
+        Raises:
+            FeatureError: raw values of another shape than those that are there.
+        """
+        old, new = self.manifest, added
+        splits = {
+            name: _joined(old.splits.get(name), new.splits.get(name)) for name in sorted({*old.splits, *new.splits})
+        }
+        # By name: flags may name the fields in another order.
+        features = {feature.name: feature for feature in (new.features if new.splits else old.features)}
+        source = Source(
+            input=new.source.input,
+            files=old.source.files + new.source.files,
+            bytes=old.source.bytes + new.source.bytes,
+            fingerprint=joined_fingerprint(old.source.fingerprint, new.source.fingerprint),
+            ignored_files=new.source.ignored_files,
+        )
+        return dataclasses.replace(
+            old,
+            splits=splits,
+            features=tuple(_merged(one, features[one.name]) for one in old.features),
+            source=source,
+            created_by=new.created_by,
+            labels=new.labels,
+            rejected=_sum(old.rejected, new.rejected),
+            rejects=new.rejects,
+            converted=_sum(old.converted, new.converted),
+            appends=self.number,
+            counts=_sum(old.counts, new.counts),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Added:
+    """What an append has done.
+
+    Attributes:
+        before: what was in the dataset.
+        after: what is in it now; equal to `before` where nothing was new.
+        known: how many records of `before` the input still has, or None where the runner does not say.
+    """
+
+    before: Manifest
+    after: Manifest
+    known: int | None
+
+
+def plan_append(tally: Tally, ratios: Mapping[str, float], options: ConvertOptions, overhead: int) -> Plan:
+    """The plan of the new shards: `make_plan`, but there may be none, and not every split need get any."""
+    if not tally.splits:
+        return Plan({}, 0, 0, tally.fingerprint)
+    return make_plan(tally, ratios, dataclasses.replace(options, split=None), overhead)
+
+
+def _whole_numbers(count: int) -> tuple[str, ...]:
+    return tuple(map(str, range(count)))
+
+
+def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return dict(sorted((Counter(one) + Counter(other)).items()))
+
+
+def _joined(old: Split | None, new: Split | None) -> Split:
+    parts = [split for split in (old, new) if split is not None]
+    shards = tuple(shard for split in parts for shard in split.shards)
+    return Split(shards, sum(split.decoded_bytes for split in parts))
+
+
+def _refuse_other_features(output: str, old: tuple[Feature, ...], new: tuple[Feature, ...]) -> None:
+    """Raises OutputError where two schemas differ in more than sizes and the number of classes."""
+    olds, news = ({feature.name: _fixed(feature) for feature in features} for features in (old, new))
+    for name in [*olds, *news]:
+        was, now = (features.get(name, "not there") for features in (olds, news))
+        if was != now:
+            raise OutputError(
+                f"--append: feature {name!r} of {output} is {was}, and in what would be added it is {now}. Bring the input's"
+                " columns in line, or name another folder."
+            )
+
+
+def _fixed(feature: Feature) -> str:
+    """What of a feature stays as it is, in words."""
+    if feature.encoding in ("image", "raw"):
+        return f"{feature.encoding} {feature.dtype}"
+    return f"{'list of ' if feature.shape else ''}{feature.dtype}"
+
+
+def _merged(old: Feature, new: Feature) -> Feature:
+    """What the values of two features of one name have in common."""
+    if old.encoding == "raw" and old.shape != new.shape:
+        raise FeatureError(
+            f"Feature {old.name!r}: the records that are there have shape {old.shape}, those to be added {new.shape}. Layout raw"
+            " needs images of one size: bring the new ones to it, or take them out of the input."
+        )
+    shape = [one if one == other else None for one, other in zip(old.shape, new.shape, strict=True)]
+    if old.encoding == "image":
+        # What every image is decoded to has as many channels as the richest.
+        shape[2] = None if None in (old.shape[2], new.shape[2]) else max(old.shape[2] or 0, new.shape[2] or 0)
+    return dataclasses.replace(new, shape=tuple(shape))

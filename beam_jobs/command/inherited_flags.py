@@ -1,0 +1,86 @@
+"""Flags that an append takes from the manifest of the dataset that it adds to."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import Any
+
+from beam_jobs.options import SplitShares
+from beam_jobs.text_files.options import TextField
+from tpudata.format import open_dataset
+from tpudata.format.manifest import MANIFEST_NAME
+from tpudata.storage import storage_for
+
+# Flags whose name and value are those of the manifest's option. The number of shards is not among them: new inputs are
+# fewer, and would not fill as many.
+_SAME = (
+    "label_offset",
+    "seed",
+    "shuffle",
+    "unlabelled",
+    "path_column",
+    "label_column",
+    "split_column",
+    "label_separator",
+    "column_types",
+    "layout",
+    "check",
+    "resize_shorter",
+    "quality",
+    "jpeg_only",
+    "form",
+    "document_bytes",
+    "sequence_length",
+    "pack",
+    "long_documents",
+    "int64_lists",
+    "eos",
+    "replace_unknown",
+)
+# Others: the option, the flag, and the flag's value for the option's.
+_OTHERS: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
+    ("compression", "compression", lambda value: value or "none"),
+    ("shard_bytes", "shard_size", lambda value: value),
+    ("labels_file", "labels", lambda value: value),
+    ("replace_invalid", "invalid_utf8", lambda value: "replace" if value else "fail"),
+    ("end_documents", "no_eos", lambda value: not value),
+    ("fields", "field", lambda value: [TextField(name, kind) for name, kind in value.items()]),
+)
+
+
+def inherited_flags(flags: argparse.Namespace) -> dict[str, Any]:
+    """Return defaults of flags, by dest, as the dataset in `--output` was made; none if it holds no complete one.
+
+    Args:
+        flags: the flags as passed, which say what else there is.
+
+    Raises:
+        DatasetError: the manifest is damaged.
+    """
+    storage = storage_for(flags.output)
+    if storage.stat(storage.join(flags.output, MANIFEST_NAME)) is None:
+        return {}
+    options = open_dataset(flags.output).manifest.options
+    found = {name: options[name] for name in _SAME if name in options}
+    found |= {flag: value(options[name]) for name, flag, value in _OTHERS if name in options}
+    if options.get("split") is not None:
+        found["split"] = _split(options)
+    if isinstance(options.get("tokenizer"), Mapping):
+        found["tokenizer"] = _tokenizer(flags.output, options["tokenizer"])
+    if getattr(flags, "field", None):
+        found.pop("field", None)  # argparse would add the fields that are passed to these.
+    return {name: value for name, value in found.items() if hasattr(flags, name)}
+
+
+def _split(options: Mapping[str, Any]) -> SplitShares:
+    shares: Mapping[str, str] = options["split"]
+    return SplitShares({name: Fraction(shares[name]) for name in options.get("split_order", shares)})
+
+
+def _tokenizer(output: str, identity: Mapping[str, Any]) -> str:
+    """Return the tokenizer as --tokenizer takes it; its file is the one beside the shards."""
+    if not identity.get("file"):
+        return str(identity["name"])
+    return f"{identity['name']}:{storage_for(output).join(output, identity['file'])}"

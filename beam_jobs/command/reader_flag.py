@@ -1,0 +1,66 @@
+"""`--for READER`: what another project's reader needs of a dataset, set by one flag."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from beam_jobs.image_records.options import IMAGENET
+from beam_jobs.sources import Source
+from tpudata.errors import UsageError
+from tpudata.flags import FlagParser
+
+TENSORFLOW_TPU = "tensorflow-tpu"
+# Its reader (imagenet_input.py) takes 1 off each label, decodes JPEG alone, and reads image/encoded and image/class/label of plain
+# TFRecord files train-* and validation-*.
+_NEEDS: dict[str, dict[str, Any]] = {
+    TENSORFLOW_TPU: {"label_offset": 1, "jpeg_only": True, "layout": IMAGENET, "compression": "none"}
+}
+_SPLITS = ("train", "validation")
+
+
+def add_reader_flag(parser: FlagParser) -> None:
+    """Add the flag that `apply_reader` reads; the flags that it sets must be there."""
+    parser.add_argument(
+        "--for",
+        dest="reader",
+        choices=(*_NEEDS,),
+        help="make the dataset for another project's reader: tensorflow-tpu (the models of github.com/tensorflow/tpu, whose"
+        " labels count from 1) sets --label-offset=1 --jpeg-only",
+    )
+    # None tells a flag that was left out from one with its default value.
+    parser.set_defaults(**{name: None for needs in _NEEDS.values() for name in needs})
+
+
+def apply_reader(flags: argparse.Namespace) -> None:
+    """Set the flags that the reader needs.
+
+    Raises:
+        UsageError: a flag was given another value.
+    """
+    if flags.reader is None:
+        return
+    for name, needed in _NEEDS[flags.reader].items():
+        given = getattr(flags, name)
+        if given not in (None, needed):
+            flag = f"--{name.replace('_', '-')}"
+            raise UsageError(f"--for={flags.reader} needs {flag}={_text(needed)} (got {_text(given)}). Omit {flag}.")
+        setattr(flags, name, needed)
+    if flags.unlabelled:
+        raise UsageError(f"--unlabelled: --for={flags.reader} reads the label of each image. Omit one of them.")
+    others = sorted(set(flags.split.shares if flags.split else ()) - {*_SPLITS})
+    if others:
+        raise UsageError(
+            f"--split: --for={flags.reader} reads the splits {' and '.join(_SPLITS)} (got {others[0]}). Rename it, or omit --for."
+        )
+
+
+def check_reader(reader: str | None, source: Source, where: str) -> None:
+    """Raise UsageError if the records of a source are not what the reader takes; `where` is the input."""
+    if reader is not None and (source.several_labels or not source.has_classes):
+        found = "any number of labels" if source.several_labels else "no labels"
+        raise UsageError(f"{where}: --for={reader} reads one label of each image (got {found}). Omit --for.")
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

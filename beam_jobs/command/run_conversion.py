@@ -1,0 +1,70 @@
+"""The command line of a conversion: its flags and Beam's, and what it prints of the run."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import time
+from collections.abc import Sequence
+
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from beam_jobs.command.inherited_flags import inherited_flags
+from beam_jobs.command.tables import added_table, plan_table, result_table
+from beam_jobs.options import ConvertOptions
+from beam_jobs.output.folder import end_run
+from beam_jobs.pipeline import Conversion
+from beam_jobs.run.local_workers import end_workers
+from beam_jobs.run.runner import beam_flag_names, is_local, pipeline_options
+from tpudata.flags import FlagParser
+from tpudata.format import open_dataset
+from tpudata.process import interruptible
+from tpudata.storage import storage_for
+
+
+def parse_flags(parser: FlagParser, argv: Sequence[str]) -> tuple[argparse.Namespace, PipelineOptions]:
+    """Parse a command line. With `--append`, what is not passed is as the dataset in `--output` was made.
+
+    Args:
+        parser: has the flags of `add_common_flags`, and others.
+        argv: flags, without the program's name.
+
+    Returns:
+        The parser's flags, and Beam's.
+
+    Raises:
+        UsageError: a flag is known to neither, or a value does not fit.
+        DatasetError: the manifest of the dataset to append to is damaged.
+    """
+    flags, rest = parser.parse_with_rest(argv, beam_flag_names())
+    if flags.append:
+        parser.set_defaults(**inherited_flags(flags))
+        flags, rest = parser.parse_with_rest(argv, beam_flag_names())
+    beam_options, unknown = pipeline_options(rest, flags.workers)
+    parser.refuse_unknown(unknown, beam_flag_names())
+    return flags, beam_options
+
+
+def refuse_read_only_output(options: ConvertOptions, beam_options: PipelineOptions, *, dry_run: bool) -> None:
+    """Raise StorageError if this process is to write to the output and cannot, before the input is listed."""
+    # Workers on other machines have other accounts.
+    if is_local(beam_options) and not dry_run:
+        storage_for(options.output).check_writable(options.output)
+
+
+def run_conversion(conversion: Conversion, beam_options: PipelineOptions, *, dry_run: bool) -> int:
+    """Runs a conversion, or plans it where `dry_run`, and prints what came of it; returns the exit code 0."""
+    if dry_run:
+        print(plan_table(conversion.plan(), conversion.unit))
+        if conversion.leave_out is not None:
+            print("with duplicates: which documents --dedup leaves out, the run finds when it has read them all")
+        return 0
+    started = time.monotonic()
+    with interruptible(end_workers, functools.partial(end_run, conversion.options.output)):
+        added = conversion.run(beam_options)
+    output, seconds = conversion.options.output, time.monotonic() - started
+    if added is not None:
+        print(added_table(added, output, seconds))
+    else:
+        print(result_table(open_dataset(output).manifest, output, seconds))
+    return 0

@@ -1,0 +1,122 @@
+"""What a conversion prints: its plan, and what it wrote."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from beam_jobs.append.base import Added
+from beam_jobs.planning.plan import Plan
+from tpudata.format import Manifest, Shard
+from tpudata.format.layout import REJECTS_FOLDER
+from tpudata.tables import bytes_text, count_text, counted, table
+
+_NUMBERS = (1, 2, 3, 4)
+
+
+def plan_table(plan: Plan, unit: str = "file") -> str:
+    """The shards of a plan, a line for every split; `unit` is what an input is called."""
+    if not plan.splits:
+        return "nothing new: 0 records would be added"
+    rows = [("split", "records" if unit == "file" else f"{unit}s", "shards", "bytes", "about each")]
+    for name, split in plan.splits.items():
+        size = split.estimated_bytes
+        rows.append(
+            (
+                name,
+                count_text(split.records),
+                count_text(split.count),
+                bytes_text(size),
+                bytes_text(size // split.count),
+            )
+        )
+    head = f"{counted(plan.files, unit)}, {bytes_text(plan.bytes)}"
+    return f"{head}\n{table(rows, right=_NUMBERS)}"
+
+
+def result_table(manifest: Manifest, output: str, seconds: float) -> str:
+    """What was written, a line for every split, how fast, and what became of inputs that were not just taken over."""
+    rate = f"{counted(round(manifest.records / seconds), 'record')}/s, {bytes_text(int(manifest.source.bytes / seconds))}/s"
+    head = f"{output}: {counted(manifest.records, 'record')}{_classes(manifest.labels)} in {seconds:.1f} s ({rate})"
+    splits = _splits({name: split.shards for name, split in manifest.splits.items()})
+    counts = _counts(output, manifest.rejected, manifest.source.ignored_files, manifest.converted)
+    counts += _text_counts(manifest.counts)
+    return "\n".join([head, splits, *counts])
+
+
+def added_table(added: Added, output: str, seconds: float) -> str:
+    """What an append has added, a line for every split, what it met, and what the input no longer has."""
+    before, after = added.before, added.after
+    new = {
+        name: split.shards[len(before.splits[name].shards) if name in before.splits else 0 :]
+        for name, split in after.splits.items()
+    }
+    records = after.records - before.records
+    there = f"{count_text(before.records)} were there"
+    if added.known is not None and added.known < before.records:
+        there += f", {count_text(before.records - added.known)} of them no longer in the input (they stay)"
+    if after == before:
+        return f"{output}: nothing new; {there}; nothing was changed"
+    rate = f"{counted(round(records / seconds), 'record')}/s"
+    head = f"{output}: {counted(records, 'record')} added in {seconds:.1f} s ({rate}); {there}{_classes(after.labels)}"
+    splits = [_splits({name: shards for name, shards in new.items() if shards})] if records else []
+    rejected, converted = (
+        Counter(now) - Counter(then)
+        for now, then in ((after.rejected, before.rejected), (after.converted, before.converted))
+    )
+    counts = _counts(output, rejected, after.source.ignored_files, converted)
+    return "\n".join([head, *splits, *counts, *_text_counts(Counter(after.counts) - Counter(before.counts))])
+
+
+def _splits(splits: Mapping[str, Sequence[Shard]]) -> str:
+    rows = [("split", "records", "shards", "bytes", "each")]
+    for name, shards in splits.items():
+        records, size = sum(shard.records for shard in shards), sum(shard.bytes for shard in shards)
+        rows.append((name, count_text(records), count_text(len(shards)), bytes_text(size), _range(shards)))
+    return table(rows, right=_NUMBERS)
+
+
+def _classes(labels: int | None) -> str:
+    return "" if labels is None else f", {counted(labels, 'class', 'classes')}"
+
+
+def _counts(output: str, rejected: Mapping[str, int], ignored: int, converted: Mapping[str, int]) -> list[str]:
+    """Lines for what was not just taken over; none where there is nothing of the kind."""
+    lines = []
+    if rejected:
+        lines.append(f"refused     {_by_reason(rejected)}; listed in {output}/{REJECTS_FOLDER}/")
+    if ignored:
+        lines.append(f"ignored     {count_text(ignored)} by {'its name' if ignored == 1 else 'their names'}")
+    if converted:
+        lines.append(f"re-encoded  {_by_reason(converted)}")
+    return lines
+
+
+def _text_counts(counts: Mapping[str, int]) -> list[str]:
+    """Lines for documents and tokens; none where nothing of the kind was counted."""
+    lines = []
+    if "documents" in counts:
+        doubles = counts.get("duplicates", 0)
+        left_out = f"; {counted(doubles, 'duplicate')} left out" if doubles else ""
+        lines.append(f"documents   {count_text(counts['documents'])}{left_out}")
+    if "tokens" in counts:
+        tokens, padding = counts["tokens"], counts.get("padding", 0)
+        share = f", {tokens / (tokens + padding):.2%} of all places; the rest is padding" if padding else ""
+        dropped = f"; {count_text(counts['dropped'])} cut off" if counts.get("dropped") else ""
+        lines.append(f"tokens      {count_text(tokens)}{share}{dropped}")
+    if counts.get("unknown"):
+        unknown = counts["unknown"] / (counts["tokens"] + counts.get("dropped", 0))
+        lines.append(
+            f"unknown     {counted(counts['unknown'], 'token')} for text that the tokenizer does not know, {unknown:.2%}"
+        )
+    return lines
+
+
+def _by_reason(counts: Mapping[str, int]) -> str:
+    most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return f"{count_text(sum(counts.values()))}: {', '.join(f'{count_text(count)} {reason}' for reason, count in most)}"
+
+
+def _range(shards: Sequence[Shard]) -> str:
+    low, high = min(shard.bytes for shard in shards), max(shard.bytes for shard in shards)
+    return bytes_text(low) if low == high else f"{bytes_text(low)} to {bytes_text(high)}"

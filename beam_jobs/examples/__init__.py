@@ -1,0 +1,1 @@
+"""`WriteTFRecordShards`: datasets from the examples of any Beam pipeline."""

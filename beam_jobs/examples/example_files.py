@@ -1,0 +1,203 @@
+"""From examples to packs of references: each example is encoded once and written aside, so that its bytes travel no further.
+
+A bundle of examples becomes one temporary file of the output folder, its records one after the other. References to them are
+grouped and cut into shards like those of any source; the last step removes the files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.pvalue import TaggedOutput
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_jobs.examples.rules import ExampleRules
+from beam_jobs.examples.schema import ExampleSummary
+from beam_jobs.options import DEFAULT_SPLIT, ConvertOptions, SplitShares
+from beam_jobs.output.claim import Claim, drop_pipeline_claim
+from beam_jobs.planning.tally import TallyPart
+from beam_jobs.references.pack import packs
+from beam_jobs.references.reference import Reference, key_bytes, key_digest
+from tpudata.errors import FeatureError, SourceError, TpudataError, UsageError
+from tpudata.storage import storage_for
+from tpudata.storage.local import TEMPORARY_PREFIX
+
+# Names of the outputs beside the packs: a TallyPart of each pack, and the ExampleSummary of each bundle.
+TALLY, SCHEMA = "tally", "schema"
+_HELD_REFERENCES = 4096
+_DIGEST_BYTES = 16
+_SHOWN = 80
+
+
+class SpoolExamples(beam.DoFn):  # type: ignore[misc]
+    """Writes examples aside, and yields packs of references to them and the outputs named above.
+
+    Args:
+        options: of the conversion.
+        rules: how examples become records.
+    """
+
+    def __init__(self, options: ConvertOptions, rules: ExampleRules) -> None:
+        super().__init__()
+        self._options = options
+        self._rules = rules
+        self._spool: _SpoolFile | None = None
+        self._held: list[Reference] = []
+        self._summary = ExampleSummary()
+
+    def start_bundle(self) -> None:
+        """Begins a bundle; what one that failed has left is discarded."""
+        self.teardown()
+        self._held = []
+        self._summary = ExampleSummary()
+
+    def process(self, element: Any, claim: Claim | None = None) -> Iterator[Any]:
+        """Write one example, or the example of a pair of its key and it, aside, once the output is claimed."""
+        try:
+            self._held.append(self._spooled(element))
+        except BaseException as error:
+            self.teardown()
+            if isinstance(error, TpudataError):
+                # No other attempt will do better.
+                drop_pipeline_claim(self._options.output, claim)
+            raise
+        if len(self._held) >= _HELD_REFERENCES:
+            held, self._held = self._held, []
+            yield from self._packed(held)
+
+    def finish_bundle(self) -> Iterator[Any]:
+        """Ends the spool file, and yields what is held back."""
+        if self._spool is not None:
+            self._spool.finish()
+            self._spool = None
+        held, self._held = self._held, []
+        window = GlobalWindow()
+
+        def windowed(value: Any) -> WindowedValue:
+            return WindowedValue(value, window.max_timestamp(), [window])
+
+        for item in self._packed(held):
+            tagged = isinstance(item, TaggedOutput)
+            yield TaggedOutput(item.tag, windowed(item.value)) if tagged else windowed(item)
+        yield TaggedOutput(SCHEMA, windowed(self._summary))
+
+    def teardown(self) -> None:
+        """Discards the spool file of a bundle that did not end."""
+        if self._spool is not None:
+            self._spool.discard()
+            self._spool = None
+
+    def _packed(self, references: list[Reference]) -> Iterator[Any]:
+        for pack, digests in packs(references, self._options.order, 0):
+            yield pack.to_bytes()
+            yield TaggedOutput(TALLY, TallyPart.of(pack, digests, shuffled=True))
+
+    def _spooled(self, element: Any) -> Reference:
+        key, example = self._key_and_example(element)
+        source = repr(key) if key else _shown(example)
+        try:
+            data, features = self._rules.encode(example, source)
+        except FeatureError as error:
+            raise FeatureError(f"{error} Example: {source}.") from None
+        digest = hashlib.blake2b(data, digest_size=_DIGEST_BYTES).hexdigest()
+        # An example without a key is known by what it holds. With a key, the form tells a resumed run that the content changed.
+        form = digest if key else ""
+        if not key:
+            both = hashlib.blake2b(f"{digest}{features}".encode(), digest_size=_DIGEST_BYTES)
+            key = both.hexdigest()
+        self._summary.add(features, key, len(data))
+        split = self._split(example, key)
+        self._spool = self._spool or _SpoolFile(self._options.output)
+        offset = self._spool.append(data)
+        return Reference(
+            key, split, (), self._options.input, offset, len(data), form, extra=features, spool=self._spool.path
+        )
+
+    def _key_and_example(self, element: Any) -> tuple[str, Mapping[str, Any]]:
+        """The key of an element, empty where it has none, and its example."""
+        key, example = None, element
+        if isinstance(element, tuple) and len(element) == 2:
+            key, example = element
+            if self._rules.key is not None:
+                raise UsageError(
+                    f"WriteTFRecordShards has key=, and got the pair of {_shown(key)} and an example. Pass one of them."
+                )
+        if not isinstance(example, Mapping):
+            raise SourceError(
+                f"WriteTFRecordShards got {_shown(element)} ({type(element).__name__}); an element is a dict of features by"
+                " name, or a pair (key, dict)."
+            )
+        if self._rules.key is not None:
+            key = self._rules.key(example)
+        elif example is element:
+            return "", example
+        return _key_text(key), example
+
+    def _split(self, example: Mapping[str, Any], key: str) -> str:
+        if self._rules.split_of is not None:
+            split = self._rules.split_of(example)
+            SplitShares.check_name(split)
+            return split
+        return self._options.split.split_of(key_digest(key)) if self._options.split else DEFAULT_SPLIT
+
+
+class _SpoolFile:
+    """The records of one bundle, one after the other, in a file that appears under its name once it is finished.
+
+    Args:
+        folder: of the dataset.
+    """
+
+    def __init__(self, folder: str) -> None:
+        storage = storage_for(folder)
+        self.path = storage.join(folder, f"{TEMPORARY_PREFIX}spool-{uuid.uuid4().hex}")
+        self._stack = ExitStack()
+        self._file = self._stack.enter_context(storage.create(self.path))
+        self._size = 0
+
+    def append(self, data: bytes) -> int:
+        """Appends a record, and returns where it stands."""
+        offset = self._size
+        self._file.write(data)
+        self._size += len(data)
+        return offset
+
+    def finish(self) -> None:
+        """Gives the file its name."""
+        self._stack.close()
+
+    def discard(self) -> None:
+        """Removes what was written."""
+        with contextlib.suppress(_DiscardedError), self._stack:
+            raise _DiscardedError
+
+
+class _DiscardedError(Exception):
+    """Tells a file that is being written that it is not wanted."""
+
+
+def _key_text(key: Any) -> str:
+    if isinstance(key, bytes):
+        key = key.decode("utf-8", "surrogateescape")
+    elif hasattr(key, "__index__") and not isinstance(key, bool):
+        key = str(int(key))
+    if not isinstance(key, str) or not key:
+        raise SourceError(f"WriteTFRecordShards got the key {key!r}; a key is a str, bytes or an int, and not empty.")
+    # Surrogates stand for bytes that are not UTF-8; a lone one from elsewhere could not be hashed.
+    try:
+        key_bytes(key)
+    except UnicodeEncodeError:
+        raise SourceError(f"WriteTFRecordShards got the key {key!r}, which UTF-8 cannot encode.") from None
+    return key
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

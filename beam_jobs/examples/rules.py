@@ -1,0 +1,88 @@
+"""From a user's example to its record."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from beam_jobs.examples.schema import signature
+from beam_jobs.examples.values import fit, infer
+from beam_jobs.references.labels import Labels, is_utf8
+from tpudata.errors import BadRecordError, FeatureError
+from tpudata.format import Feature, encode_example
+
+
+@dataclasses.dataclass(frozen=True)
+class ExampleRules:
+    """How examples become records.
+
+    Attributes:
+        key: from an example to its key; None where examples come as (key, example) pairs, or have no key of their own.
+        split_of: from an example to its split; None leaves it to the options.
+        schema: the features, or None to infer them.
+        label: name of the feature that holds the class.
+        classes: class names, or None where there are no classes.
+    """
+
+    key: Callable[[Any], Any] | None
+    split_of: Callable[[Any], str] | None
+    schema: tuple[Feature, ...] | None
+    label: str
+    classes: tuple[str, ...] | None
+
+    def encode(self, example: Mapping[str, Any], source: str) -> tuple[bytes, str]:
+        """The serialised record of an example, and its signature.
+
+        Args:
+            example: values by feature name.
+            source: what a person knows it by, for messages.
+
+        Raises:
+            BadRecordError: its class is not known.
+            FeatureError: a value is of no kind that is stored, or does not fit the schema.
+        """
+        values = dict(example)
+        for name in values:
+            if not isinstance(name, str) or not is_utf8(name):
+                raise FeatureError(f"The feature name {name!r} is no str, or not UTF-8. Name features by text.")
+        if self.classes is not None:
+            values[self.label] = self._label(values, source)
+        if self.schema is None:
+            pairs = {name: infer(name, value) for name, value in values.items()}
+        else:
+            wanted = {feature.name: feature for feature in self.schema}
+            for name in sorted(wanted.keys() ^ values.keys()):
+                where = "is in the schema and not in the example" if name in wanted else "is not in the schema"
+                raise FeatureError(f"Feature {name!r}: it {where}. Every example has the features of the schema.")
+            pairs = {name: fit(wanted[name], value) for name, value in values.items()}
+        if self.classes is not None and self.schema is None:
+            label, value = pairs[self.label]
+            pairs[self.label] = dataclasses.replace(label, num_classes=len(self.classes)), value
+        if not pairs:
+            raise FeatureError("The example has no features; a record holds one at least.")
+        data = encode_example({name: value for name, (_, value) in pairs.items()})
+        return data, signature(feature for feature, _ in pairs.values())
+
+    def _label(self, values: dict[str, Any], source: str) -> int:
+        classes = self.classes or ()
+        if self.label not in values:
+            raise BadRecordError(source, f"no feature {self.label!r}, which holds the class")
+        value = values[self.label]
+        if isinstance(value, (bytes, bytearray)):
+            value = value.decode("utf-8", "surrogateescape")
+        if isinstance(value, str):
+            try:
+                return Labels(classes).number(value)
+            except ValueError as error:
+                raise BadRecordError(source, str(error)) from None
+        try:
+            number = int(value)
+            is_number = number == value
+        except (TypeError, ValueError, OverflowError):
+            is_number = False
+        if not is_number or not 0 <= number < len(classes):
+            raise BadRecordError(
+                source, f"unknown label: {value!r}; it is a class name, or a number from 0 to {len(classes) - 1}"
+            )
+        return number

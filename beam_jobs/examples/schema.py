@@ -1,0 +1,184 @@
+"""The schema of a user's examples: what all records have in common, merged from what each of them is."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from beam_jobs.examples.values import decoded_size, describe
+from beam_jobs.references.labels import Labels
+from beam_jobs.references.reference import Reference
+from tpudata.errors import FeatureError
+from tpudata.format import Feature
+
+
+def signature(features: Iterable[Feature]) -> str:
+    """What a record's features are, as a string that travels with its reference; equal features give equal strings."""
+    return _signature(tuple(sorted(features, key=lambda feature: feature.name)))
+
+
+@functools.lru_cache(maxsize=4096)
+def _signature(features: tuple[Feature, ...]) -> str:
+    return json.dumps([feature.to_json() for feature in features], separators=(",", ":"))
+
+
+@functools.lru_cache(maxsize=4096)
+def _from_signature(text: str) -> tuple[Feature, ...]:
+    return tuple(map(Feature.from_json, json.loads(text)))
+
+
+@dataclasses.dataclass
+class ExampleSummary:
+    """The schema of some records; those of two shards can be merged, in any order.
+
+    Attributes:
+        decoded_bytes: of all records as tensors; a record with strings counts with its own size for these.
+        features: by name, the merged feature and the key of a record that has it.
+    """
+
+    decoded_bytes: int = 0
+    features: dict[str, tuple[Feature, str]] = dataclasses.field(default_factory=dict)
+    _last: str = dataclasses.field(default="", compare=False)
+
+    def add(self, text: str, key: str, size: int) -> None:
+        """Counts one record.
+
+        Args:
+            text: its signature.
+            key: its key.
+            size: its bytes.
+
+        Raises:
+            FeatureError: its features do not go with those of the records before.
+        """
+        found = _from_signature(text)
+        sizes = [decoded_size(feature) for feature in found]
+        self.decoded_bytes += sum(known for known in sizes if known is not None) + (size if None in sizes else 0)
+        if text != self._last:
+            self._merge({feature.name: (feature, key) for feature in found})
+            self._last = text
+
+    def merge(self, other: ExampleSummary) -> None:
+        """Adds what another summary has counted; FeatureError as in `add`."""
+        self.decoded_bytes += other.decoded_bytes
+        if other.features:
+            self._merge(other.features)
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object."""
+        features = [{"feature": feature.to_json(), "key": key} for feature, key in self.features.values()]
+        return {"decoded_bytes": self.decoded_bytes, "features": features}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> ExampleSummary:
+        """The summary that `to_json` wrote."""
+        pairs = [(Feature.from_json(item["feature"]), item["key"]) for item in value["features"]]
+        return cls(value["decoded_bytes"], {feature.name: (feature, key) for feature, key in pairs})
+
+    def _merge(self, other: dict[str, tuple[Feature, str]]) -> None:
+        if not self.features:
+            self.features = dict(other)
+            return
+        for name in sorted(self.features.keys() ^ other.keys()):
+            have, lack = (self.features, other) if name in self.features else (other, self.features)
+            without = next((key for _, key in lack.values()), "")
+            raise FeatureError(
+                f"Feature {name!r}: record {have[name][1]!r} has it, record {without!r} has not. Every record needs the"
+                " same features: give it a value everywhere, such as an empty list."
+            )
+        for name, (feature, key) in other.items():
+            known, first = self.features[name]
+            if known == feature:
+                continue
+            merged = _merged(known, feature)
+            if merged is None:
+                raise FeatureError(
+                    f"Feature {name!r}: record {first!r} has {describe(known)}, record {key!r} has {describe(feature)}."
+                    " A feature is of one kind and rank in every record: convert the values, or pass features=."
+                )
+            self.features[name] = merged, first
+
+
+@dataclasses.dataclass(frozen=True)
+class ExampleConverter:
+    """Passes on records that are encoded already, and keeps their schema.
+
+    Attributes:
+        schema: the features where they were given; None where they are inferred.
+    """
+
+    schema: tuple[Feature, ...] | None = None
+
+    def new_summary(self) -> ExampleSummary:
+        """A summary that has counted nothing."""
+        return ExampleSummary()
+
+    def summary_from_json(self, value: dict[str, Any]) -> ExampleSummary:
+        """The summary that `ExampleSummary.to_json` wrote."""
+        return ExampleSummary.from_json(value)
+
+    def convert(self, reference: Reference, labels: Labels, data: bytes, summary: ExampleSummary) -> bytes:
+        """The record, which is the data itself."""
+        del labels
+        summary.add(reference.extra, reference.key, len(data))
+        return data
+
+    def features(self, summary: ExampleSummary, labels: Labels) -> tuple[Feature, ...]:
+        """The schema of a dataset.
+
+        Args:
+            summary: of all records.
+            labels: the classes; the features know their number already.
+
+        Raises:
+            FeatureError: the schema is inferred, and a feature has no value in any record or varies in several dimensions.
+        """
+        del labels
+        if self.schema is not None:
+            return self.schema
+        found = tuple(feature for feature, _ in summary.features.values())
+        for feature in found:
+            if _is_empty(feature) and feature.kind == "bytes":
+                raise FeatureError(
+                    f"Feature {feature.name!r}: it is empty in every record, which tells no kind. Leave it out, or pass features=."
+                )
+            if feature.shape.count(None) > 1:
+                raise FeatureError(
+                    f"Feature {feature.name!r}: shape {feature.shape} varies (None) in more than one dimension, and a record"
+                    " holds a flat list, from which such shapes cannot be told. Store it flat, and its shape as a feature"
+                    " beside it."
+                )
+        return found
+
+
+def _is_empty(feature: Feature) -> bool:
+    # On disk a list without values has no kind, so such a value goes with lists of every kind.
+    return feature.shape == (0,) and feature.encoding != "raw"
+
+
+def _merged(one: Feature, other: Feature) -> Feature | None:
+    """The feature that both are, or None."""
+    if len(one.shape) != len(other.shape):
+        return None
+    shape = tuple(a if a == b else None for a, b in zip(one.shape, other.shape, strict=True))
+    if (one.kind, one.dtype, one.encoding, one.num_classes) == (
+        other.kind,
+        other.dtype,
+        other.encoding,
+        other.num_classes,
+    ):
+        return dataclasses.replace(one, shape=shape)
+    if "raw" in (one.encoding, other.encoding):
+        return None
+    if _is_empty(one) or _is_empty(other):
+        # A list of bytes is what an empty list counts as, so any other kind says more.
+        known = [feature for feature in (one, other) if not _is_empty(feature)] or [one, other]
+        kept = max(known, key=lambda feature: (feature.kind, feature.encoding or ""))
+        return dataclasses.replace(kept, shape=shape)
+    if one.dtype == other.dtype == "string":
+        # Text in some records and bytes in others is bytes.
+        return dataclasses.replace(one, shape=shape, encoding=None)
+    return None

@@ -1,0 +1,198 @@
+"""Values of a user's examples: what feature each is, and what of it stands in the record.
+
+    value                                       feature
+    bytes, bytearray, memoryview of bytes       bytes, dtype string, shape ()
+    str                                         the same with encoding utf8
+    int, bool                                   int64, shape ()
+    float                                       float, dtype float32, shape ()
+    a list of n of one of these                 the same, shape (n,)
+    numpy array or scalar of int or bool        int64, the array's shape
+    numpy array or scalar of float              float, dtype float32, the array's shape
+    numpy array of bytes or str                 bytes, dtype string, the array's shape
+    numpy array of uint8 of rank 1 or more      bytes, encoding raw, dtype uint8, the array's shape: a byte a value
+
+float32 rounds, but a float that it would store as another number is an error: 1234567890123.0 may be an id. numpy.float32, or a
+schema with float32, rounds all. numpy drops zero bytes at the end of each value of an array of bytes; lists of bytes keep them.
+
+A `tf.train.Example` keeps lists flat; the shape stands in the schema.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from beam_jobs.values.column_kinds import FLOAT32_WHOLE, float32_problem
+from tpudata.errors import FeatureError
+from tpudata.format import Feature
+from tpudata.format.example import check_unmasked, plain_bytes
+
+_BYTES_LIKE = (bytearray, memoryview)
+_ALLOWED = "bytes, str, int, bool, float, sequences of one of them, and numpy arrays"
+
+
+def infer(name: str, value: Any) -> tuple[Feature, Any]:
+    """The feature that a value is by itself, and what `encode_example` is to store for it.
+
+    Raises:
+        FeatureError: the value is of a type that no feature has.
+    """
+    value = _with_bytes(name, value)
+    if isinstance(value, (np.ndarray, np.generic)) and not isinstance(value, (bytes, str)):
+        check_unmasked(name, value)
+        array = np.asarray(value)
+        _check_floats(name, array)
+        return _infer_array(name, array)
+    if isinstance(value, (bytes, str, int, float)):
+        if isinstance(value, float):
+            _check_floats(name, np.asarray(value))
+        return _feature(name, type(value), ()), value
+    if not isinstance(value, Sequence):
+        raise FeatureError(f"Feature {name!r}: {type(value).__name__}; allowed are {_ALLOWED}.")
+    kinds = {type(item) for item in value}
+    # An empty list has no kind; it counts as one of bytes until a record says otherwise.
+    kind = kinds.pop() if len(kinds) == 1 else _common_kind(kinds)
+    feature = _feature(name, kind, (len(value),))
+    if feature.kind == "float":
+        _check_floats(name, np.asarray(value, np.float64))
+    return feature, value
+
+
+def fit(feature: Feature, value: Any) -> tuple[Feature, Any]:
+    """The same for a feature that the schema names: the feature with the value's own shape, and what is to be stored.
+
+    Raises:
+        FeatureError: the value does not fit the feature.
+    """
+    value = _with_bytes(feature.name, value)
+    check_unmasked(feature.name, value)
+    if feature.encoding == "raw":
+        return _fit_raw(feature, value)
+    if feature.kind == "float" and not isinstance(value, (bytes, str)):
+        value = _as_kind(feature, value, np.float32, "biuf")
+    elif isinstance(value, np.ndarray) and value.dtype == np.uint8 and feature.kind == "int64":
+        value = value.astype(np.int64)
+    found, stored = infer(feature.name, value)
+    empty = found.shape == (0,) and found.encoding != "raw"
+    if (found.kind != feature.kind and not empty) or found.encoding == "raw":
+        raise FeatureError(f"Feature {feature.name!r}: {describe(found)}, where the schema has {describe(feature)}.")
+    if feature.encoding == "image":
+        _check_shape(feature, found.shape, ())
+        return feature, stored
+    _check_shape(feature, found.shape, feature.shape)
+    return dataclasses.replace(feature, shape=found.shape), stored
+
+
+def describe(feature: Feature) -> str:
+    """A feature in words, such as `float of shape (3,)`."""
+    kind = f"{feature.encoding} {feature.dtype}" if feature.encoding in ("raw", "image") else feature.kind
+    return f"{kind} of shape {feature.shape}"
+
+
+def decoded_size(feature: Feature) -> int | None:
+    """Bytes that a record's feature takes as a tensor, or None where its schema does not say."""
+    if feature.dtype == "string" or not feature.is_static:
+        return None
+    # The reader turns int64 into int32.
+    size = 4 if feature.dtype == "int64" else np.dtype(feature.dtype).itemsize
+    return size * math.prod(size for size in feature.shape if size is not None)
+
+
+def _with_bytes(name: str, value: Any) -> Any:
+    """Return a value with bytes in place of bytearrays and memoryviews, alone or in a list."""
+    if isinstance(value, _BYTES_LIKE):
+        return plain_bytes(name, value)
+    if isinstance(value, (list, tuple)) and any(isinstance(item, _BYTES_LIKE) for item in value):
+        return [plain_bytes(name, item) if isinstance(item, _BYTES_LIKE) else item for item in value]
+    return value
+
+
+def _check_floats(name: str, array: np.ndarray[Any, Any]) -> None:
+    """Raise FeatureError if float32 would store another number; see beam_jobs.values.column_kinds."""
+    if array.dtype.kind != "f" or array.dtype.itemsize <= 4:
+        return
+    large = array[np.abs(array) >= FLOAT32_WHOLE]
+    for number in large.ravel().tolist():
+        problem = float32_problem(float(number))
+        if problem and "too large" not in problem:
+            raise FeatureError(
+                f"Feature {name!r}: {number} {problem}. Store it as int or str, or pass numpy.float32 or features= to round."
+            )
+
+
+def _infer_array(name: str, array: np.ndarray[Any, Any]) -> tuple[Feature, Any]:
+    if array.dtype == np.uint8 and array.ndim:
+        return Feature(name, "bytes", "uint8", array.shape, "raw"), array.tobytes()
+    kinds: dict[str, type] = {"b": int, "i": int, "u": int, "f": float, "S": bytes, "U": str}
+    if array.dtype.kind not in kinds:
+        raise FeatureError(f"Feature {name!r}: numpy dtype {array.dtype} is not bool, integer, float, bytes or str.")
+    return _feature(name, kinds[array.dtype.kind], array.shape), array
+
+
+def _feature(name: str, kind: type, shape: tuple[int, ...]) -> Feature:
+    if issubclass(kind, str):
+        return Feature(name, "bytes", "string", shape, "utf8")
+    if issubclass(kind, bytes):
+        return Feature(name, "bytes", "string", shape)
+    if issubclass(kind, (int, np.integer, np.bool_)):
+        return Feature(name, "int64", "int64", shape)
+    if issubclass(kind, (float, np.floating)):
+        return Feature(name, "float", "float32", shape)
+    raise FeatureError(f"Feature {name!r}: a sequence of {kind.__name__}; allowed are {_ALLOWED}.")
+
+
+def _common_kind(kinds: set[type]) -> type:
+    """A type for mixed items that `encode_example` takes together; it refuses the other mixtures by name."""
+    for common in ((int, np.integer, np.bool_), (float, np.floating)):
+        if kinds and all(issubclass(kind, common) for kind in kinds):
+            return common[0]
+    return bytes
+
+
+def _fit_raw(feature: Feature, value: Any) -> tuple[Feature, Any]:
+    dtype = np.dtype(feature.dtype)
+    if isinstance(value, bytes):
+        size = decoded_size(feature)
+        if size is None or len(value) != size:
+            raise FeatureError(
+                f"Feature {feature.name!r}: {len(value)} bytes, where the schema has {describe(feature)}. Pass an array."
+            )
+        return feature, value
+    array = _as_kind(feature, value, dtype, "biuf" if dtype.kind == "f" else "biu")
+    _check_shape(feature, array.shape, feature.shape)
+    return dataclasses.replace(feature, shape=array.shape), array.astype(dtype.newbyteorder("<")).tobytes()
+
+
+def _as_kind(feature: Feature, value: Any, dtype: Any, kinds: str) -> np.ndarray[Any, Any]:
+    """A value as an array of `dtype`; its own dtype must be one of `kinds`, and integers keep their value."""
+    array = np.asarray(value)
+    if array.size == 0:
+        return array.astype(dtype)
+    if array.dtype.kind not in kinds:
+        raise FeatureError(
+            f"Feature {feature.name!r}: values of dtype {array.dtype}, where the schema has {describe(feature)}."
+        )
+    with np.errstate(over="ignore"):
+        converted = array.astype(dtype)
+    if array.dtype.kind == "f" and converted.dtype.kind == "f":
+        # Fractions are rounded, but no number becomes infinite.
+        fits = bool((np.isinf(converted) == np.isinf(array)).all())
+    elif converted.dtype.kind == "f":
+        # numpy would compare as floats; Python compares integers with floats exactly.
+        large = np.abs(array.astype(np.float64)) >= 2.0 ** np.finfo(converted.dtype).nmant
+        fits = all(map(operator.eq, converted[large].tolist(), array[large].tolist()))
+    else:
+        fits = np.array_equal(converted, array)
+    if not fits:
+        raise FeatureError(f"Feature {feature.name!r}: values that do not fit {feature.dtype}, which the schema has.")
+    return converted
+
+
+def _check_shape(feature: Feature, found: tuple[int | None, ...], wanted: tuple[int | None, ...]) -> None:
+    if len(found) != len(wanted) or any(want not in (None, got) for got, want in zip(found, wanted, strict=True)):
+        raise FeatureError(f"Feature {feature.name!r}: shape {found}, where the schema has {describe(feature)}.")

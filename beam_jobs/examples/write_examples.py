@@ -1,0 +1,274 @@
+"""`WriteTFRecordShards`: writes the examples of any pipeline as a dataset.
+
+The steps are those of every conversion; only the first, which writes the examples aside, is its own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.pvalue import AsList, AsSingleton
+from apache_beam.transforms.window import GlobalWindows
+
+from beam_jobs.examples.example_files import SCHEMA, TALLY, SpoolExamples
+from beam_jobs.examples.rules import ExampleRules
+from beam_jobs.examples.schema import ExampleConverter, ExampleSummary
+from beam_jobs.options import DEFAULT_SHARD_BYTES, ConvertOptions, SplitShares, parse_size
+from beam_jobs.output.claim import JOB, PIPELINE, Claim, check_claim, refuse_claimed, take_claim
+from beam_jobs.output.folder import (
+    check_has_dali_index,
+    give_up,
+    look_at_output,
+    refuse_another_dataset,
+    refuse_foreign_metadata,
+    refuse_strays,
+    remove_dataset,
+    suffix_for,
+)
+from beam_jobs.planning.plan import Plan, SumTallies, make_plan
+from beam_jobs.planning.tally import Tally
+from beam_jobs.references.labels import Labels
+from beam_jobs.run.runner import is_in_process
+from beam_jobs.steps.group_by_shard import GroupByShard
+from beam_jobs.steps.write_metadata import WriteMetadata
+from beam_jobs.steps.write_shards import WriteShards
+from tpudata.errors import SourceError, StorageError, TpudataError, UsageError
+from tpudata.format import Feature
+from tpudata.format.manifest import MANIFEST_NAME
+from tpudata.storage import storage_for
+
+LAYOUT = "examples"
+# What the manifest says of the input: a pipeline has no path.
+_INPUT = "beam://PCollection"
+
+
+class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
+    """Writes a bounded PCollection of examples as a dataset: shards, index, schema, TFDS metadata and manifest.
+
+    An example is a dict of values by feature name, or a pair of its key and such a dict. Its key decides its split and its place
+    in the shuffled order, so that the same examples give the same bytes in every shard, in whatever order they come and
+    however many workers there are. Without a key, what an example holds is its key: equal examples then go to the same split, one
+    after the other, and all are kept. With keys, two examples of one key are an error.
+
+    Values are bytes, str, int, bool, float, lists of one of these, and numpy arrays, whose shape is kept in the schema.
+    beam_jobs.examples.values says what each becomes; arrays of uint8 are stored a byte a value.
+
+    The result is a PCollection of one element, the `tpudata.format.Manifest` of the dataset, there once it is complete.
+
+    Each example is encoded once and written aside in the output folder, which needs room for all of them twice while the job
+    runs; what is grouped and sorted is references to them. Messages name arguments as the flags of `tpudata convert`.
+
+    Args:
+        output: folder of the dataset; new or empty.
+        key: from an example to its key (str, bytes or int), in place of pairs.
+        features: the schema. By default it is inferred: a feature's kind and rank are the same in every record, and a dimension
+            that varies becomes None.
+        labels: class names; the label of a class is its place among them. Feature `label` then holds a class name or
+            its number, and is stored as the number.
+        label: name of the feature that holds the class. `tpudata.make_input_fn` feeds `label` and `image/class/label` as labels.
+        split: shares such as `"train=0.9,validation=0.1"`, the name of one split, or a function from an example to its split.
+            Shares are dealt out by a stable hash of the key. By default all is `train`.
+        shard_size: size that shards aim at: bytes, or text such as `"100MB"`.
+        num_shards: number of shards of every split, in place of a size.
+        shards_multiple_of: the number of shards of every split is a multiple of this.
+        seed: of the shuffled order.
+        compression: of the shards: None or `"gzip"`.
+        dali_index: shards get an index for NVIDIA DALI, too.
+        resume: carry on a killed run: keep its finished shards, write the rest.
+        overwrite: replace the dataset in the output; what its manifest lists is removed when the pipeline runs.
+
+    Raises:
+        UsageError: an argument is not allowed, or two do not fit each other.
+
+    The pipeline, when it is built or run, raises:
+        UsageError: the PCollection is unbounded, or there are too few examples for the shards asked for.
+        OutputError: the output folder is not empty.
+        SourceError: there are no examples, an element is none, a key is there twice, or a label is unknown (BadRecordError).
+        FeatureError: a value is of no kind that is stored, does not fit `features`, or two records do not fit each other; names
+            the feature.
+    """
+
+    def __init__(
+        self,
+        output: str | os.PathLike[str],
+        *,
+        key: Callable[[Any], str | bytes | int] | None = None,
+        features: Iterable[Feature] | None = None,
+        labels: Sequence[str] | None = None,
+        label: str = "label",
+        split: str | Callable[[Any], str] | None = None,
+        shard_size: int | str = DEFAULT_SHARD_BYTES,
+        num_shards: int | None = None,
+        shards_multiple_of: int = 1,
+        seed: int = 0,
+        compression: str | None = None,
+        dali_index: bool = False,
+        resume: bool = False,
+        overwrite: bool = False,
+    ) -> None:
+        super().__init__()
+        for name, number in (("num_shards", num_shards), ("shards_multiple_of", shards_multiple_of)):
+            if number is not None and (not _is_int(number) or number < 1):
+                raise UsageError(f"{name} is {number!r}; it is a whole number of 1 or more")
+        if not _is_int(seed):
+            raise UsageError(f"seed is {seed!r}; it is a whole number")
+        self._options = ConvertOptions(
+            input=_INPUT,
+            output=os.fspath(output),
+            split=_shares(split) if isinstance(split, str) else None,
+            shard_bytes=_size(shard_size),
+            num_shards=num_shards,
+            shards_multiple_of=shards_multiple_of,
+            seed=seed,
+            compression=compression,
+            dali_index=dali_index,
+            resume=resume,
+            overwrite=overwrite,
+        )
+        if not isinstance(label, str) or not label:
+            raise UsageError(f"label is {label!r}; it is the name of a feature")
+        for name, function in (("key", key), ("split", None if isinstance(split, str) else split)):
+            if function is not None and not callable(function):
+                raise UsageError(f"{name} is {function!r}; it is a function of an example")
+        classes = None if labels is None else _classes(labels)
+        schema = None if features is None else _schema(features, label, classes)
+        self._rules = ExampleRules(key, None if isinstance(split, str) else split, schema, label, classes)
+
+    def expand(self, examples: beam.PCollection) -> beam.PCollection:
+        """Applies the transform."""
+        if not examples.is_bounded:
+            raise UsageError(
+                "WriteTFRecordShards takes a bounded PCollection: the number of shards follows from all of it."
+            )
+        options = self._options
+        pipeline = examples.pipeline
+        # Found here, it costs nobody the time that their pipeline takes. Nothing is changed before the plan is made.
+        refuse_claimed(options.output)
+        look_at_output(options.output, resume=options.resume, overwrite=options.overwrite)
+        claim = Claim.new(PIPELINE if is_in_process(type(pipeline.runner).__name__) else JOB)
+        taken = AsSingleton(pipeline | "Run" >> beam.Create([options.output]) | "Claim" >> beam.Map(_claimed, claim))
+        spooled = (
+            examples
+            | "Globally" >> beam.WindowInto(GlobalWindows())
+            | "Spool"
+            >> beam.ParDo(SpoolExamples(options, self._rules), taken).with_outputs(TALLY, SCHEMA, main="packs")
+        )
+        converter = ExampleConverter(self._rules.schema)
+        names = Labels(self._rules.classes or ())
+        labels = AsSingleton(pipeline | "Labels" >> beam.Create([names]))
+        tally = spooled[TALLY] | "Tally" >> beam.CombineGlobally(SumTallies())
+        # Not taken as it is: Beam's BundleBasedDirectRunner mixes up outputs of one step where one is a side input (2.77).
+        schemas = AsList(spooled[SCHEMA] | "Schemas" >> beam.Map(lambda summary: summary))
+        plan = AsSingleton(tally | "Plan" >> beam.Map(_planned, schemas, options, converter, names, claim))
+        return (
+            spooled.packs
+            | "GroupByShard" >> GroupByShard(plan)
+            | "WriteShards"
+            >> beam.ParDo(
+                WriteShards(options, converter, keep_equal=True, claim=claim, dali_index=options.dali_index),
+                plan,
+                labels,
+            )
+            | "Collect" >> beam.combiners.ToList()
+            | "WriteMetadata"
+            >> beam.ParDo(
+                WriteMetadata(
+                    options, converter, LAYOUT, self._rules.classes is not None, options.deciding(), claim=claim
+                ),
+                plan,
+                labels,
+                0,
+                [],
+            )
+        )
+
+
+def _claimed(output: str, claim: Claim) -> Claim:
+    """Take the claim on the output, when the pipeline runs."""
+    take_claim(output, claim)
+    return claim
+
+
+def _planned(
+    tally: Tally,
+    parts: list[ExampleSummary],
+    options: ConvertOptions,
+    converter: ExampleConverter,
+    labels: Labels,
+    claim: Claim,
+) -> Plan:
+    """The plan. What is wrong with the examples comes out here, before an old dataset goes and the first shard is written.
+
+    A runner may take this step again: then the old dataset is gone, and shards that the plan names may be there.
+    """
+    try:
+        check_claim(options.output, claim)
+        if not tally.splits:
+            raise SourceError(f"WriteTFRecordShards({options.output!r}) got no examples: its PCollection is empty.")
+        summary = ExampleSummary()
+        for part in parts:
+            summary.merge(part)
+        features = converter.features(summary, labels)
+        plan = dataclasses.replace(make_plan(tally, {}, options, 0), suffix=suffix_for(options))
+        storage = storage_for(options.output)
+        if storage.stat(storage.join(options.output, MANIFEST_NAME)) is not None:
+            if options.overwrite:
+                refuse_foreign_metadata(options.output, options.compression, features, labelled=bool(labels.names))
+                remove_dataset(options.output)
+            else:
+                refuse_another_dataset(options.output, options.deciding(), plan.fingerprint)
+                check_has_dali_index(options)
+        refuse_strays(options.output, plan.shard_names())
+    except StorageError:
+        # Another attempt may do better.
+        raise
+    except TpudataError:
+        # None will, and what was written aside is as large as the dataset.
+        give_up(options.output, claim)
+        raise
+    return plan
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _size(size: int | str) -> int:
+    if not isinstance(size, str) and not _is_int(size):
+        raise UsageError(f"shard_size is {size!r}; it is a number of bytes, or text such as '100MB'")
+    return parse_size(str(size))
+
+
+def _shares(split: str) -> SplitShares:
+    return SplitShares.parse(split if "=" in split else f"{split}=1")
+
+
+def _classes(labels: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(labels, str) or not all(isinstance(name, str) and name.splitlines() == [name] for name in labels):
+        raise UsageError(f"labels is {labels!r}; it is a sequence of class names, each a str of one line")
+    if not labels or len(set(labels)) != len(labels):
+        raise UsageError(f"labels is {list(labels)!r}; every class is named once, and there is one at least")
+    return tuple(labels)
+
+
+def _schema(features: Iterable[Feature], label: str, classes: tuple[str, ...] | None) -> tuple[Feature, ...]:
+    """The given features, the label's with its number of classes."""
+    schema = {}
+    for feature in features:
+        if not isinstance(feature, Feature):
+            raise UsageError(f"features has {feature!r}; each is a tpudata.format.Feature")
+        if feature.name in schema:
+            raise UsageError(f"features names {feature.name!r} twice")
+        schema[feature.name] = feature
+    if not schema:
+        raise UsageError("features is empty; leave it out to infer the features")
+    if classes is not None:
+        due = Feature(label, "int64", "int64", num_classes=len(classes))
+        if schema.get(label) not in (due, Feature(label, "int64", "int64")):
+            raise UsageError(f"features has {schema.get(label)} for the label; with labels it is {due}")
+        schema[label] = due
+    return tuple(schema.values())

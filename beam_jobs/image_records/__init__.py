@@ -1,0 +1,1 @@
+"""Images: headers, pixels, and the records made from them."""

@@ -1,0 +1,38 @@
+"""How many bytes images will take once they are stored, learned from some of them, for the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from beam_jobs.image_records.converter import ImageConverter
+from beam_jobs.references.reading import read_references
+from beam_jobs.references.reference import Reference
+from tpudata.errors import BadRecordError
+
+Read = Callable[[Iterable[Reference]], Iterator[tuple[Reference, bytes | BadRecordError]]]
+
+
+def estimate_ratio(converter: ImageConverter, references: Iterable[Reference], read: Read = read_references) -> float:
+    """Estimates bytes of stored images over bytes of input.
+
+    Refused images are passed over here; whoever writes the shards reports them.
+
+    Args:
+        converter: makes the records.
+        references: a fair sample of all images.
+        read: gives each reference, in order, and its bytes or why they could not be read.
+
+    Returns:
+        The ratio; 1.0 where the sample holds nothing that can be converted.
+    """
+    before = after = 0
+    for reference, data in read(references):
+        if isinstance(data, BadRecordError):
+            continue
+        try:
+            size = converter.content_size(reference, data)
+        except BadRecordError:
+            continue
+        before += reference.size
+        after += size
+    return after / before if before else 1.0

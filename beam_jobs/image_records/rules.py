@@ -1,0 +1,132 @@
+"""What becomes of an image, by its content: stored as it is, re-encoded, or refused. docs/image_rules.md has the table."""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from typing import NamedTuple
+
+from PIL import Image
+
+from beam_jobs.image_records.header import JPEG, PNG, UPRIGHT, ImageHeader, check_size, image_format, read_header
+from beam_jobs.image_records.options import DECODE, DEFAULT_QUALITY, ImageOptions
+from beam_jobs.image_records.pixels import check_decodes, decode_image, encode_image, is_animated, is_lossless, shrink
+
+IDX = "IDX"
+_IDX_FORM = re.compile(r"idx:(\d+)x(\d+)(?:x([13]))?")
+
+
+class StoredImage(NamedTuple):
+    """An encoded image as a record holds it.
+
+    Attributes:
+        data: the bytes.
+        format: of the bytes: `"JPEG"` or `"PNG"`.
+        height: pixels.
+        width: pixels.
+        channels: 1 or 3.
+        reason: why it was re-encoded, in a few words; empty where the bytes are those of the input.
+    """
+
+    data: bytes
+    format: str
+    height: int
+    width: int
+    channels: int
+    reason: str = ""
+
+
+def stored_image(data: bytes, form: str, options: ImageOptions) -> StoredImage:
+    """The encoded image that a record holds.
+
+    Args:
+        data: the input's bytes.
+        form: `Reference.form`: `idx:HxW` or `idx:HxWxC` for bare uint8 pixels, empty for an encoded image.
+        options: how images are checked and stored.
+
+    Raises:
+        ValueError: refused; the message completes "refused: ".
+    """
+    if form:
+        image, name, reason, lossless = _idx_image(data, form, options), IDX, "IDX pixels", True
+    else:
+        name = image_format(data)
+        header = read_header(data, name) if name in (JPEG, PNG) else None
+        if header is not None:
+            reason = _why(header, options)
+            if not reason:
+                if options.check == DECODE:
+                    check_decodes(data, name)
+                return StoredImage(data, name, header.height, header.width, header.components)
+        elif is_animated(data, name):
+            reason = f"first frame of an animated {name}"
+        else:
+            reason = name
+        image, lossless = _decoded(data, name, header, options), is_lossless(data, name)
+    keep = lossless and options.quality is None and not options.jpeg_only
+    stored = PNG if keep else JPEG
+    encoded = encode_image(image, stored, options.quality or DEFAULT_QUALITY)
+    return StoredImage(encoded, stored, image.height, image.width, len(image.getbands()), reason)
+
+
+def image_pixels(data: bytes, form: str, options: ImageOptions) -> tuple[bytes, tuple[int, int, int]]:
+    """The pixels of an image by the same rules, and their shape.
+
+    Args:
+        data: the input's bytes.
+        form: as in `stored_image`.
+        options: how images are checked and stored.
+
+    Returns:
+        uint8 values in C order, and (height, width, channels) with 1 or 3 channels.
+
+    Raises:
+        ValueError: refused; the message completes "refused: ".
+    """
+    if form:
+        image = _idx_image(data, form, options)
+    else:
+        name = image_format(data)
+        image = _decoded(data, name, read_header(data, name) if name in (JPEG, PNG) else None, options)
+    return image.tobytes(), (image.height, image.width, len(image.getbands()))
+
+
+def _why(header: ImageHeader, options: ImageOptions) -> str:
+    """Why a JPEG or PNG is re-encoded; empty where it is stored as it is."""
+    if header.components == 4:
+        return "CMYK"
+    if header.bits == 16:
+        return "16 bits per sample"
+    if header.alpha:
+        return "transparency"
+    if header.orientation != UPRIGHT:
+        return "EXIF orientation"
+    if options.resize_shorter is not None and min(header.height, header.width) > options.resize_shorter:
+        return "resized"
+    if options.jpeg_only and header.format != JPEG:
+        return "PNG to JPEG"
+    return ""
+
+
+def _decoded(data: bytes, name: str, header: ImageHeader | None, options: ImageOptions) -> Image.Image:
+    return decode_image(data, name, header, options.resize_shorter, draft=options.check != DECODE)
+
+
+def _idx_image(data: bytes, form: str, options: ImageOptions) -> Image.Image:
+    height, width, channels = shape = _idx_shape(form)
+    if len(data) != math.prod(shape):
+        raise ValueError(
+            f"pixels cut: {len(data)} bytes of pixels where {' x '.join(map(str, shape))} were due; the file is cut"
+        )
+    return shrink(Image.frombytes("L" if channels == 1 else "RGB", (width, height), data), options.resize_shorter)
+
+
+@functools.lru_cache(maxsize=8)
+def _idx_shape(form: str) -> tuple[int, int, int]:
+    match = _IDX_FORM.fullmatch(form)
+    if match is None:
+        raise ValueError(f"pixels of an unknown form: {form!r}; idx:HEIGHTxWIDTH and idx:HEIGHTxWIDTHx3 are read")
+    height, width, channels = int(match[1]), int(match[2]), int(match[3] or 1)
+    check_size(IDX, width, height)
+    return height, width, channels

@@ -1,0 +1,284 @@
+"""The output folder: what may be in it before a job starts, and how an earlier dataset is removed."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import itertools
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from beam_jobs.options import ConvertOptions
+from beam_jobs.output.claim import CLAIM_NAME, Claim, drop_claim, drop_pipeline_claim, has_claim, own_claim
+from beam_jobs.output.rejects import rejects_name
+from tpudata.errors import OutputError, StorageError, TpudataError
+from tpudata.format import Feature, Manifest, index_name, tfds
+from tpudata.format.gzip_blocks import HEADER
+from tpudata.format.layout import (
+    INDEX_FOLDER,
+    LABELS_NAME,
+    REJECTS_FOLDER,
+    dali_index_name,
+    is_shard_name,
+    keys_name,
+    shard_suffix,
+)
+from tpudata.format.manifest import MANIFEST_NAME
+from tpudata.format.metadata import metadata_names, metadata_names_of
+from tpudata.format.tokenizer_file import TOKENIZER_NAMES, tokenizer_file
+from tpudata.storage import Entry, for_each, is_remote, storage_for
+from tpudata.storage.local import TEMPORARY_PREFIX
+from tpudata.tables import counted
+
+_CARRY_ON = "--resume to carry on a killed run there"
+# As the local storage words it.
+_UNWRITTEN = " could not be written: "
+_METADATA = (LABELS_NAME, *tfds.NAMES)
+
+
+class Found(enum.Enum):
+    """What an output folder holds before a job starts."""
+
+    NOTHING = enum.auto()
+    PARTS = enum.auto()
+    DATASET = enum.auto()
+
+
+def look_at_output(output: str, *, resume: bool, overwrite: bool, append: bool | None = None) -> Found:
+    """Checks that a job may write into a folder; changes nothing.
+
+    An empty or absent folder is always fine. `resume` accepts what a killed run leaves: shards, indexes and metadata, but
+    nothing else. `overwrite` and `append` accept whatever lies beside a complete dataset, and `append` wants one;
+    it is None for a job that cannot append.
+
+    Raises:
+        OutputError: the folder holds something else; says what, and what to do.
+    """
+    storage = storage_for(output)
+    found = storage.stat(output)
+    if found is not None and not found.is_folder:
+        raise OutputError(f"--output {output} is a file. Name a folder.")
+    entries = [] if found is None else [entry for entry in storage.list(output) if not _is_nothing(entry)]
+    complete = any(entry.name == MANIFEST_NAME for entry in entries)
+    if append and not complete:
+        raise OutputError(
+            f"--append: {output} has no {MANIFEST_NAME}, so there is no complete dataset to add to."
+            f" {f'Say {_CARRY_ON}' if entries else 'Leave --append out to make one'}, or name another folder."
+        )
+    if not entries:
+        return Found.NOTHING
+    if (overwrite or append) and complete:
+        return Found.DATASET
+    if overwrite:
+        raise OutputError(
+            f"--overwrite: {output} is not empty and has no {MANIFEST_NAME}, so nothing says what may be removed."
+            f" Say {_CARRY_ON}, or name another folder."
+        )
+    if not resume:
+        choices = f"--overwrite to replace it{_or_append(append is not None)}" if complete else _CARRY_ON
+        what = "holds a dataset" if complete else f"is not empty (it has {entries[0].name})"
+        raise OutputError(f"--output {output} {what}. Say {choices}, or name another folder.")
+    strange = [entry.name for entry in entries if not _is_ours(entry.name)]
+    if strange:
+        raise OutputError(
+            f"--resume: {output} has {strange[0]}, which no conversion writes. Name the folder of the killed run."
+        )
+    return Found.DATASET if complete else Found.PARTS
+
+
+def suffix_for(options: ConvertOptions, base: Manifest | None = None) -> str:
+    """Return the ending of the names of the shards that a run writes: that of the shards which they join, if there are any.
+
+    Earlier versions named compressed shards like others.
+
+    Args:
+        options: of the run.
+        base: of the dataset that is added to, or None.
+    """
+    if base is not None:
+        return shard_suffix(options.compression, base.shard_names())
+    storage = storage_for(options.output)
+    if options.compression is None or not options.resume or storage.stat(options.output) is None:
+        return shard_suffix(options.compression)
+    names = (entry.name for entry in storage.list(options.output) if _is_compressed_shard(entry))
+    return shard_suffix(options.compression, itertools.islice(names, 1))
+
+
+def _is_compressed_shard(entry: Entry) -> bool:
+    """Whether a file is a shard that this project compressed; a killed run without compression may have left others."""
+    return is_shard_name(entry.name) and storage_for(entry.path).read_range(entry.path, 0, len(HEADER)) == HEADER
+
+
+def refuse_another_dataset(
+    output: str, options: Mapping[str, Any], fingerprint: str, *, can_append: bool = False
+) -> None:
+    """Raises OutputError where the complete dataset in a folder was made with other options or from another input."""
+    manifest = _manifest(output)
+    refuse_other_options(output, manifest.options, options, "--resume")
+    if manifest.source.fingerprint != fingerprint:
+        raise OutputError(
+            f"--resume: {output} holds a complete dataset, and the input has changed since. Say --overwrite to replace"
+            f" it{_or_append(can_append)}, or name another folder."
+        )
+
+
+def check_has_dali_index(options: ConvertOptions) -> None:
+    """Raise OutputError if a run that writes no shards again is asked for an index for DALI that its dataset does not have."""
+    if options.dali_index and not _manifest(options.output).dali_index:
+        raise OutputError(
+            f"--dali-index: {options.output} holds a complete dataset without one. Run `tpudata index {options.output}`, which adds"
+            " it, and leave --dali-index out."
+        )
+
+
+def refuse_other_options(output: str, before: Mapping[str, Any], now: Mapping[str, Any], flag: str) -> None:
+    """Raises OutputError, naming each difference, where the dataset in a folder was made with other options than those of now."""
+    others = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
+    if others:
+        differences = "; ".join(f"{name} = {before.get(name)!r}, and now it is {now.get(name)!r}" for name in others)
+        raise OutputError(
+            f"{flag}: {output} holds a complete dataset that was made with {differences}. Say --overwrite to replace it, or name"
+            " another folder."
+        )
+
+
+def refuse_strays(output: str, names: Collection[str]) -> None:
+    """Raises OutputError where the folder has shards beside those of these names, left by a run with another plan."""
+    storage = storage_for(output)
+    if storage.stat(output) is None:
+        return
+    strays = [entry.name for entry in storage.list(output) if is_shard_name(entry.name) and entry.name not in names]
+    if strays:
+        raise OutputError(
+            f"{output} has {counted(len(strays), 'shard')} of another run, such as {strays[0]}: the input or the options changed"
+            f" since. Remove them and their files in {INDEX_FOLDER}/ and {REJECTS_FOLDER}/, or name another folder."
+        )
+
+
+def refuse_foreign_metadata(
+    output: str, compression: str | None, features: Iterable[Feature], *, labelled: bool, files: Collection[str] = ()
+) -> None:
+    """Raise OutputError if a new dataset would replace a file that does not belong to the dataset in the folder.
+
+    Args:
+        output: a folder with a complete dataset, which is to be overwritten.
+        compression: of the new dataset.
+        features: of its records.
+        labelled: whether it has classes.
+        files: names of further files that it has.
+    """
+    storage = storage_for(output)
+    own = _metadata_of(_manifest(output))
+    for name in (*metadata_names(compression, features, labelled=labelled), *files):
+        if name not in own and storage.stat(storage.join(output, name)) is not None:
+            raise OutputError(
+                f"--overwrite: {output} has {name}, which is not of its dataset, and the new one has a file of this name. Move it"
+                " elsewhere, or name another folder."
+            )
+
+
+def not_written(error: TpudataError, output: str, again: str) -> OutputError | None:
+    """What to say where a run ended because a file of the output could not be written; None where it ended of something else.
+
+    Args:
+        error: what it ended with.
+        output: its folder.
+        again: the flag that carries the run on.
+    """
+    # Whoever writes to an object store is told by the store.
+    if not isinstance(error, StorageError) or is_remote(output) or _UNWRITTEN not in str(error):
+        return None
+    return OutputError(f"{error} Then run again with {again}.")
+
+
+def give_up(output: str, claim: Claim | None) -> None:
+    """Remove the unfinished files of a run that no other attempt would complete, if it still holds its claim on the output.
+
+    The claim of a pipeline goes, too: nobody else would remove it.
+    """
+    if claim is not None and not has_claim(output, claim):
+        return
+    remove_temporary_files(output)
+    drop_pipeline_claim(output, claim)
+
+
+def end_run(output: str) -> None:
+    """Remove the unfinished files and the claim of the run that ends with this process, if it holds one on the output."""
+    claim = own_claim(output)
+    if claim is not None:
+        remove_temporary_files(output)
+        drop_claim(output, claim)
+
+
+def remove_temporary_files(output: str) -> None:
+    """Remove the unfinished files of killed workers. Only for the run that holds the claim on the output, which stays."""
+    storage = storage_for(output)
+    for folder in (output, storage.join(output, INDEX_FOLDER), storage.join(output, REJECTS_FOLDER)):
+        if storage.stat(folder) is None:
+            continue
+        for entry in storage.list(folder):
+            if entry.name.startswith(TEMPORARY_PREFIX) and entry.name != CLAIM_NAME:
+                storage.delete(entry.path)
+
+
+def refuse_another_run(output: str, manifest: Manifest) -> None:
+    """Raises OutputError where another run has completed a dataset in a folder since this one began, but the same."""
+    storage = storage_for(output)
+    refuse_strays(output, manifest.shard_names())
+    if storage.stat(storage.join(output, MANIFEST_NAME)) is None:
+        return
+    found = _manifest(output)
+    if dataclasses.replace(found, labels_crc32c=manifest.labels_crc32c, tfds=manifest.tfds) != manifest:
+        raise OutputError(
+            f"{output}: another run has completed a dataset there since this one began, from another input or with other options."
+            " Run one at a time, or name another folder."
+        )
+
+
+def remove_dataset(output: str) -> None:
+    """Removes exactly what the manifest in a folder lists, the manifest first."""
+    storage = storage_for(output)
+    manifest = _manifest(output)
+    # The manifest goes first: from then on the folder no longer claims to be complete.
+    storage.delete(storage.join(output, MANIFEST_NAME))
+    paths = []
+    for split in manifest.splits.values():
+        for shard in split.shards:
+            paths.append(storage.join(output, index_name(shard.name)))
+            if manifest.keys:
+                paths.append(storage.join(output, keys_name(shard.name)))
+            if manifest.dali_index:
+                paths.append(storage.join(output, dali_index_name(shard.name)))
+            paths.append(storage.join(output, rejects_name(shard.name)))
+            paths.append(storage.join(output, shard.name))
+    paths += [storage.join(output, REJECTS_FOLDER, name) for name in manifest.rejects]
+    paths += [storage.join(output, name) for name in _metadata_of(manifest)]
+    for_each(output, storage.delete, paths)
+
+
+def _manifest(output: str) -> Manifest:
+    storage = storage_for(output)
+    path = storage.join(output, MANIFEST_NAME)
+    return Manifest.from_bytes(storage.read(path), path)
+
+
+def _metadata_of(manifest: Manifest) -> tuple[str, ...]:
+    tokenizer = tokenizer_file(manifest)
+    names = metadata_names_of(manifest)
+    return names if tokenizer is None else (*names, tokenizer.name)
+
+
+def _or_append(can_append: bool) -> str:
+    return ", --append to add what is new" if can_append else ""
+
+
+def _is_nothing(entry: Entry) -> bool:
+    """Whether an entry does not make a folder any less empty: an unfinished file, or a folder with nothing in it."""
+    if entry.is_folder:
+        return all(_is_nothing(inner) for inner in storage_for(entry.path).list(entry.path))
+    return entry.name.startswith(TEMPORARY_PREFIX)
+
+
+def _is_ours(name: str) -> bool:
+    known = (*_METADATA, *TOKENIZER_NAMES, MANIFEST_NAME, INDEX_FOLDER, REJECTS_FOLDER)
+    return name in known or is_shard_name(name) or name.endswith(tfds.LABELS_SUFFIX)

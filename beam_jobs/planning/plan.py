@@ -1,0 +1,211 @@
+"""The shard plan: how many shards, and which records go into which.
+
+Records are placed by their position in the order (see beam_jobs.references.record_order). Cutting its range into equal parts
+would give shards of unequal size, so a first pass adds up the bytes of narrow parts (see beam_jobs.planning.tally), and the
+shards are cut between these where the bytes add up. That pass does not depend on who makes it, and with it the number and
+the names of all shards are known before the first is written.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterable, Mapping
+
+import apache_beam as beam
+import numpy as np
+import numpy.typing as npt
+
+from beam_jobs.options import ConvertOptions
+from beam_jobs.planning.tally import BUCKET_BITS, Tally, TallyPart
+from beam_jobs.references.record_order import Positions
+from tpudata.errors import SourceError, UsageError
+from tpudata.format import shard_name
+from tpudata.format.layout import PLAIN_SUFFIX, shard_prefix
+from tpudata.format.tfrecord import FRAME_BYTES
+from tpudata.tables import counted
+
+# A shard then still has four buckets, which keeps it within 15 % of its target.
+_MOST_SHARDS = 1 << BUCKET_BITS - 2
+_GROUP_SHARDS = 64
+_GROUP_REFERENCES = 1 << 16
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitPlan:
+    """The shards of one split.
+
+    Attributes:
+        records: how many records were planned.
+        estimated_bytes: what the shards are expected to take together.
+        starts: first position of each shard but the first, ascending.
+    """
+
+    records: int
+    estimated_bytes: int
+    starts: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        """Number of shards."""
+        return len(self.starts) + 1
+
+    @functools.cached_property
+    def _starts(self) -> Positions:
+        return np.array(self.starts, np.uint64)
+
+    @property
+    def group_width(self) -> int:
+        """How many neighbouring shards are grouped at once: as many as hold some 64,000 references, 64 at most."""
+        return max(1, min(_GROUP_SHARDS, _GROUP_REFERENCES * self.count // self.records))
+
+    def shards_of(self, positions: Positions) -> npt.NDArray[np.intp]:
+        """The shard that holds each of the positions [n], counted from 0."""
+        return np.searchsorted(self._starts, positions, side="right")
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """The plan of a whole conversion.
+
+    Attributes:
+        splits: by name.
+        files: number of input records.
+        bytes: their size.
+        fingerprint: digest of all keys and sizes, whatever their order.
+        suffix: ending of the shards' names.
+    """
+
+    splits: dict[str, SplitPlan]
+    files: int
+    bytes: int
+    fingerprint: str
+    suffix: str = PLAIN_SUFFIX
+
+    def shard_names(self, append: int = 0) -> set[str]:
+        """Return the file names of all shards; `append` is the number of the append that writes them, or 0."""
+        return {
+            shard_name(shard_prefix(name, append), number, split.count, self.suffix)
+            for name, split in self.splits.items()
+            for number in range(split.count)
+        }
+
+
+class SumTallies(beam.CombineFn):  # type: ignore[misc]
+    """Combines TallyParts into one Tally."""
+
+    def create_accumulator(self) -> Tally:
+        """Nothing counted."""
+        return Tally()
+
+    def add_input(self, tally: Tally, part: TallyPart) -> Tally:
+        """Adds a part."""
+        tally.add(part)
+        return tally
+
+    def merge_accumulators(self, tallies: Iterable[Tally]) -> Tally:
+        """Adds tallies up."""
+        total = Tally()
+        for tally in tallies:
+            total.merge(tally)
+        return total
+
+    def extract_output(self, tally: Tally) -> Tally:
+        """The sum."""
+        return tally
+
+
+def make_plan(
+    tally: Tally,
+    ratios: Mapping[str, float],
+    options: ConvertOptions,
+    overhead: int,
+    left_out: Mapping[str, tuple[int, int]] | None = None,
+) -> Plan:
+    """Cuts the shards.
+
+    Args:
+        tally: of all references.
+        ratios: by split, bytes of a record's content in a shard over its bytes in the input; 1 where a split is not named.
+        options: size or number of shards.
+        overhead: bytes that a record takes in a shard beside its content and its texts.
+        left_out: by split, how many of the records are left out, and their bytes in the input.
+
+    Raises:
+        SourceError: there is nothing to convert.
+        UsageError: not as many shards can be made as were asked for.
+    """
+    if not tally.splits:
+        raise SourceError(f"{options.input} has no files to convert, or there is nothing in them.")
+    splits = {split: tally.buckets(split) for split in tally.splits}
+    files = sum(int(buckets.records.sum()) for buckets in splits.values())
+    empty = set(options.split.shares if options.split else ()) - set(splits)
+    if empty:
+        raise SourceError(
+            f"--split: no record falls into {', '.join(sorted(empty))}; the input has {files}. Give it a larger share, or"
+            " bring more records."
+        )
+    plans = {}
+    for split, buckets in splits.items():
+        records = int(buckets.records.sum())
+        content = np.rint(buckets.bytes * ratios.get(split, 1.0)).astype(np.int64)
+        sizes = content + buckets.texts + buckets.records * (overhead + FRAME_BYTES)
+        if left_out and split in left_out:
+            # Which ones is not known here; they are spread like the others.
+            count, left = left_out[split]
+            share = (left * ratios.get(split, 1.0) + count * (overhead + FRAME_BYTES)) / int(sizes.sum())
+            sizes = np.rint(sizes * max(0.0, 1 - share)).astype(np.int64)
+        size = int(sizes.sum())
+        cuts = cut(sizes, options.num_shards or _shard_count(size, options))
+        _check_count(split, records, len(cuts) + 1, options)
+        plans[split] = SplitPlan(records, size, tuple(buckets.starts[cuts].tolist()))
+    return Plan(plans, files, tally.bytes, tally.fingerprint)
+
+
+def _shard_count(size: int, options: ConvertOptions) -> int:
+    """The number of shards, a multiple as asked for, that makes each nearest to the target."""
+    multiple = options.shards_multiple_of
+    count = max(1, round(size / options.shard_bytes / multiple)) * multiple
+    if count > _MOST_SHARDS:
+        raise UsageError(
+            f"{size:,} bytes in shards of {options.shard_bytes:,} bytes are {counted(count, 'shard')}; a split has"
+            f" {_MOST_SHARDS:,} at most. Give a larger --shard-size."
+        )
+    return count
+
+
+def _check_count(split: str, records: int, count: int, options: ConvertOptions) -> None:
+    wanted, multiple = options.num_shards, options.shards_multiple_of
+    if wanted and count < wanted:
+        raise UsageError(
+            f"--num-shards is {wanted}, but split {split} of {counted(records, 'record')} fills {count} of them at most without"
+            " an empty one. Ask for fewer."
+        )
+    if count % multiple:
+        raise UsageError(
+            f"--shards-multiple-of is {multiple}, but split {split} of {counted(records, 'record')} fills"
+            f" {counted(count, 'shard')}. Ask for a smaller multiple."
+        )
+
+
+def cut(sizes: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.intp]:
+    """Cuts buckets into runs of about equal bytes, none of them empty.
+
+    Args:
+        sizes: int64 [buckets], bytes of each, more than 0.
+        count: number of runs wanted; fewer where there are fewer buckets.
+
+    Returns:
+        The first bucket of each run but the first, ascending.
+    """
+    count = min(count, len(sizes))
+    ends = np.cumsum(sizes)
+    order = np.arange(1, count)
+    targets = order * (int(ends[-1]) / count)
+    # The number of buckets before each cut: the cut nearest to its target ...
+    after = np.searchsorted(ends, targets)
+    before = np.where(after > 0, ends[after - 1], 0)
+    cuts = after + (ends[after] - targets < targets - before)
+    # ... moved where it must be, so that every run has a bucket: cuts ascend, and leave one for each run to come.
+    cuts = np.maximum.accumulate(np.maximum(cuts, 1) - order) + order
+    return np.minimum(cuts, len(sizes) - count + order)

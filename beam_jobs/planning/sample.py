@@ -1,0 +1,67 @@
+"""A fair sample of the references of each split: those whose keys have the smallest digests, so the same whatever their order."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+
+import apache_beam as beam
+
+from beam_jobs.references.pack import Pack
+from beam_jobs.references.reference import Reference, key_digest
+
+# Of images whose ratios spread by a half of their mean, 200 give the mean to some 4 %.
+SAMPLE_SIZE = 200
+
+
+class Sample:
+    """The sample of what was added."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, list[tuple[int, Reference]]] = {}
+
+    @property
+    def splits(self) -> dict[str, list[Reference]]:
+        """By split, 200 references at most, in the order of their digests."""
+        return {split: [reference for _, reference in _smallest(kept)] for split, kept in self._kept.items()}
+
+    def add(self, references: Iterable[Reference]) -> None:
+        """Adds references."""
+        for reference in references:
+            kept = self._kept.setdefault(reference.split, [])
+            kept.append((key_digest(reference.key), reference))
+            if len(kept) >= 2 * SAMPLE_SIZE:
+                kept[:] = _smallest(kept)
+
+    def merge(self, other: Sample) -> None:
+        """Adds what another sample has kept."""
+        for split, theirs in other._kept.items():
+            self._kept[split] = _smallest([*self._kept.get(split, ()), *theirs])
+
+
+class MergeSamples(beam.CombineFn):  # type: ignore[misc]
+    """Combines packs of sampled references into one Sample."""
+
+    def create_accumulator(self) -> Sample:
+        """Nothing sampled."""
+        return Sample()
+
+    def add_input(self, sample: Sample, data: bytes) -> Sample:
+        """Adds a pack."""
+        sample.add(Pack.from_bytes(data).references())
+        return sample
+
+    def merge_accumulators(self, samples: Iterable[Sample]) -> Sample:
+        """Adds samples up."""
+        total = Sample()
+        for sample in samples:
+            total.merge(sample)
+        return total
+
+    def extract_output(self, sample: Sample) -> Sample:
+        """The sample."""
+        return sample
+
+
+def _smallest(kept: list[tuple[int, Reference]]) -> list[tuple[int, Reference]]:
+    return heapq.nsmallest(SAMPLE_SIZE, kept, key=lambda item: (item[0], item[1].key))

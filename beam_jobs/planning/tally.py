@@ -1,0 +1,166 @@
+"""What the first pass adds up: bytes by place in the order, and a fingerprint of the input.
+
+The order of records is a range of 64-bit positions. A tally adds up the bytes of narrow parts of it ("buckets"), between which
+shards can then be cut: a small table, the same in whatever order it is made.
+
+Shuffled, positions fill the range evenly, and a bucket is one of its 2**18 equal parts. Unshuffled, a bucket is some neighbouring
+records: 16 at most, and about 1 MB, or a single one where a unit has few.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_jobs.references.pack import Pack
+from beam_jobs.references.record_order import Positions
+from beam_jobs.references.reference import HASH_BITS, Digests
+
+# At 10,000 shards (1 TB) a shard is still 26 buckets, so that a cut is off by 2 % of it at most.
+BUCKET_BITS = 18
+_BUCKET_SHIFT = np.uint64(HASH_BITS - BUCKET_BITS)
+_FEW_RECORDS, _RUN_RECORDS = 256, 16
+_RUN_BYTES_SHIFT = 20
+# Buckets are added up whenever this many have come together.
+_PENDING = 1 << 18
+_HASH_MASK = (1 << HASH_BITS) - 1
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Buckets:
+    """Buckets in ascending order.
+
+    Attributes:
+        starts: uint64 [n]: the first position of each, as far as records are concerned.
+        bytes: int64 [n]: of the records in each, as in the input.
+        records: int64 [n].
+        texts: int64 [n]: bytes of the texts that the records hold beside their content.
+    """
+
+    starts: Positions
+    bytes: npt.NDArray[np.int64]
+    records: npt.NDArray[np.int64]
+    texts: npt.NDArray[np.int64]
+
+    @classmethod
+    def added(cls, parts: Iterable[Buckets]) -> Buckets:
+        """The sum of tables whose buckets may be the same, in any order."""
+        parts = list(parts)
+        starts, rows = np.unique(np.concatenate([part.starts for part in parts]), return_inverse=True)
+        # Not by np.bincount, whose weights are floats: beyond 2**53 bytes these are not exact.
+        sums = np.zeros((3, len(starts)), np.int64)
+        for name, column in zip(("bytes", "records", "texts"), sums, strict=True):
+            np.add.at(column, rows, np.concatenate([getattr(part, name) for part in parts]))
+        return cls(starts, *sums)
+
+
+@dataclasses.dataclass(frozen=True)
+class TallyPart:
+    """What is added up for one pack of references, small enough to pass on.
+
+    Attributes:
+        splits: by split, its buckets, perhaps some of them more than once.
+        bytes: of all records.
+        fingerprint: the sums of the two halves of all keys' digests, each digest multiplied by an odd number that its record's size
+            makes, modulo 2**64.
+    """
+
+    splits: dict[str, Buckets]
+    bytes: int
+    fingerprint: tuple[int, int]
+
+    @classmethod
+    def of(
+        cls, pack: Pack, digests: Digests, *, shuffled: bool, texts: npt.NDArray[np.int64] | None = None
+    ) -> TallyPart:
+        """Counts the references of a pack.
+
+        Args:
+            pack: unshuffled, neighbours in the order, as a source lists them.
+            digests: of its keys.
+            shuffled: how its positions were made.
+            texts: int64 [n]: bytes of the texts that each record will hold beside its content; None for none.
+        """
+        buckets = _equal_parts if shuffled else _runs
+        if texts is None:
+            texts = np.zeros(len(pack.keys), np.int64)
+        splits = {}
+        for split, rows in pack.split_rows():
+            splits[split] = buckets(pack.positions[rows], pack.sizes[rows].astype(np.int64), texts[rows])
+        odd = pack.sizes.astype(np.uint64) * np.uint64(2) + np.uint64(1)
+        high, low = (digests * odd[:, None]).sum(axis=0, dtype=np.uint64).tolist()
+        return cls(splits, int(pack.sizes.sum(dtype=np.int64)), (high, low))
+
+
+class Tally:
+    """The sum of any number of TallyParts.
+
+    Attributes:
+        bytes: of all records.
+    """
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._fingerprint = (0, 0)
+        self._parts: dict[str, list[Buckets]] = {}
+        self._pending: dict[str, int] = {}
+
+    @property
+    def splits(self) -> list[str]:
+        """The splits that have records, sorted."""
+        return sorted(self._parts)
+
+    @property
+    def fingerprint(self) -> str:
+        """128 bits in hexadecimal digits: equal for equal keys and sizes, whatever their order."""
+        return "".join(f"{half:016x}" for half in self._fingerprint)
+
+    def buckets(self, split: str) -> Buckets:
+        """The buckets of a split, each once."""
+        self._parts[split] = [Buckets.added(self._parts[split])]
+        self._pending[split] = 0
+        return self._parts[split][0]
+
+    def add(self, part: TallyPart) -> None:
+        """Adds the references of a part."""
+        for split, buckets in part.splits.items():
+            self._add(split, [buckets])
+        self._add_sums(part.bytes, part.fingerprint)
+
+    def merge(self, other: Tally) -> None:
+        """Adds what another tally has counted."""
+        for split, parts in other._parts.items():
+            self._add(split, parts)
+        self._add_sums(other.bytes, other._fingerprint)
+
+    def _add(self, split: str, parts: list[Buckets]) -> None:
+        self._parts.setdefault(split, []).extend(parts)
+        self._pending[split] = self._pending.get(split, 0) + sum(len(part.starts) for part in parts)
+        if self._pending[split] >= _PENDING:
+            self.buckets(split)
+
+    def _add_sums(self, size: int, fingerprint: tuple[int, int]) -> None:
+        self.bytes += size
+        high, low = (mine + theirs & _HASH_MASK for mine, theirs in zip(self._fingerprint, fingerprint, strict=True))
+        self._fingerprint = high, low
+
+
+def joined_fingerprint(one: str, other: str) -> str:
+    """The fingerprint of two sets of inputs together, from those of each: it is a sum over the inputs."""
+    halves = [[int(text[:16], 16), int(text[16:], 16)] for text in (one, other)]
+    return "".join(f"{sum(pair) & _HASH_MASK:016x}" for pair in zip(*halves, strict=True))
+
+
+def _equal_parts(positions: Positions, sizes: npt.NDArray[np.int64], texts: npt.NDArray[np.int64]) -> Buckets:
+    return Buckets(positions >> _BUCKET_SHIFT << _BUCKET_SHIFT, sizes, np.ones(len(sizes), np.int64), texts)
+
+
+def _runs(positions: Positions, sizes: npt.NDArray[np.int64], texts: npt.NDArray[np.int64]) -> Buckets:
+    records = 1 if len(sizes) < _FEW_RECORDS else _RUN_RECORDS
+    runs, megabytes = np.arange(len(sizes)) // records, np.cumsum(sizes) >> _RUN_BYTES_SHIFT
+    first = np.flatnonzero(np.diff(runs, prepend=-1) | np.diff(megabytes, prepend=-1))
+    counts = np.diff(first, append=len(sizes))
+    return Buckets(positions[first], np.add.reduceat(sizes, first), counts, np.add.reduceat(texts, first))

@@ -1,0 +1,1 @@
+"""References to records: what travels through the pipeline in place of their bytes."""

@@ -1,0 +1,189 @@
+"""References in packs: many of them as one element of a PCollection.
+
+A runner pays for every element, in time and, where it keeps elements in memory, in space. Millions of references therefore travel
+in packs of a few thousand, held by column: what is done to all of them is done by numpy, and a column of one value (the split, the
+class of a folder) takes no more than that value. On their way packs are bytes, some 15 to 40 a reference: the pickled columns,
+compressed. They live only between the steps of one run, so their form is nobody else's business.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import pickle
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_jobs.references.columns import joined_columns, narrow, shortest, spread
+from beam_jobs.references.packed_keys import PackedKeys
+from beam_jobs.references.record_order import Order, Positions
+from beam_jobs.references.reference import Digests, Reference, key_digests
+
+_PACK_REFERENCES = 4096
+_LEVEL = 1
+
+
+def packs(references: Iterable[Reference], order: Order, unit: int) -> Iterator[tuple[Pack, Digests]]:
+    """Yields the references that a unit lists in packs of at most 4,096, each with the digests of its keys.
+
+    Args:
+        references: of the whole unit, one after the other.
+        order: says their positions.
+        unit: the unit's number.
+    """
+    rest, first = iter(references), 0
+    while batch := list(itertools.islice(rest, _PACK_REFERENCES)):
+        digests = key_digests([reference.key for reference in batch])
+        yield Pack.of(batch, order.positions(digests[:, 1], unit, first)), digests
+        first += len(batch)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Pack:
+    """One or more references, by column.
+
+    Attributes:
+        positions: uint64 [n]: of each in the order, see beam_jobs.references.record_order.
+        sizes: integers [n].
+        offsets: integers [n], or [1] where one value stands for all.
+        keys: of n.
+        root: what every path is with its key behind it, or nothing where paths are not so.
+        others: the paths (empty where `root` says them), splits, labels, forms, extras and spools: each a list of n, or of one
+            value that stands for all.
+    """
+
+    positions: Positions
+    sizes: npt.NDArray[np.integer[Any]]
+    offsets: npt.NDArray[np.integer[Any]]
+    keys: PackedKeys
+    root: str
+    others: tuple[list[Any], ...]
+
+    @classmethod
+    def of(cls, references: Sequence[Reference], positions: Positions) -> Pack:
+        """Packs references and their positions."""
+        keys, splits, labels, paths, offsets, sizes, forms, extras, _, spools = map(list, zip(*references, strict=True))
+        root = paths[0].removesuffix(keys[0])
+        rooted = root not in ("", paths[0]) and all(path == root + key for path, key in zip(paths, keys, strict=True))
+        others = ([""] if rooted else paths, splits, labels, forms, extras, spools)
+        columns = tuple(map(shortest, others))
+        return cls(
+            positions, narrow(sizes), narrow(shortest(offsets)), PackedKeys.of(keys), root if rooted else "", columns
+        )
+
+    @classmethod
+    def joined(cls, packs: Sequence[Pack]) -> Pack:
+        """The references of packs, one after the other."""
+        if len(packs) == 1:
+            return packs[0]
+        one_root = len({pack.root for pack in packs}) == 1
+        others = [pack.others if one_root else (pack.paths(), *pack.others[1:]) for pack in packs]
+        lengths = [len(pack.keys) for pack in packs]
+        offsets = [pack.offsets for pack in packs]
+        one_offset = all(len(some) == 1 and some[0] == offsets[0][0] for some in offsets)
+        return cls(
+            np.concatenate([pack.positions for pack in packs]),
+            np.concatenate([pack.sizes for pack in packs]),
+            offsets[0] if one_offset else np.concatenate(list(map(np.broadcast_to, offsets, lengths))),
+            PackedKeys.joined([pack.keys for pack in packs]),
+            packs[0].root if one_root else "",
+            tuple(joined_columns(columns, lengths) for columns in zip(*others, strict=True)),
+        )
+
+    def take(self, rows: npt.NDArray[np.intp]) -> Pack:
+        """The references of these rows, in the order of `rows`."""
+        places = rows.tolist() if any(len(column) > 1 for column in self.others) else []
+        return Pack(
+            self.positions[rows],
+            self.sizes[rows],
+            self.offsets if len(self.offsets) == 1 else self.offsets[rows],
+            self.keys.take(rows),
+            self.root,
+            tuple(column if len(column) == 1 else [column[place] for place in places] for column in self.others),
+        )
+
+    def smallest(self, digests: Digests, count: int) -> Iterator[Pack]:
+        """Yields of each split the `count` references whose keys have the smallest digests, so the same whatever their order."""
+        order = np.argsort(digests[:, 0], kind="stable")
+        for _, part in self.take(order).by_split():
+            yield part.take(np.arange(min(count, len(part.keys))))
+
+    def without_contents(self) -> Pack:
+        """The same keys, and where each is; all else is empty, and takes a byte or two a reference."""
+        paths, empty = self.others[0], np.zeros(len(self.keys), np.uint8)
+        return Pack(
+            empty.astype(np.uint64), empty, self.offsets, self.keys, self.root, (paths, [""], [()], [""], [""], [""])
+        )
+
+    def split_rows(self) -> Iterator[tuple[str, npt.NDArray[np.intp]]]:
+        """Yields each split, and the rows of its references."""
+        _, splits, *_ = self.others
+        if len(splits) == 1:
+            yield splits[0], np.arange(len(self.keys))
+            return
+        for split in sorted(set(splits)):
+            yield split, np.flatnonzero([value == split for value in splits])
+
+    def by_split(self) -> Iterator[tuple[str, Pack]]:
+        """Yields the references of each split, in their order."""
+        for split, rows in self.split_rows():
+            yield split, self if len(rows) == len(self.keys) else self.take(rows)
+
+    def grouped(self, groups: npt.NDArray[np.intp]) -> Iterator[tuple[int, Pack]]:
+        """Yields each of the numbers in `groups` [n], ascending, and the references that have it, in their order."""
+        order = np.argsort(groups, kind="stable")
+        first = np.flatnonzero(np.diff(groups[order], prepend=-1))
+        if len(first) == 1:
+            # Of a shard of millions, a copy would be as large again.
+            yield int(groups[0]), self
+            return
+        for rows in np.split(order, first[1:]):
+            yield int(groups[rows[0]]), self.take(rows)
+
+    def in_parts(self) -> Iterator[Pack]:
+        """The references, in order, in packs of at most 4,096."""
+        for start in range(0, len(self.keys), _PACK_REFERENCES):
+            yield self.take(np.arange(start, min(start + _PACK_REFERENCES, len(self.keys))))
+
+    def paths(self) -> list[str]:
+        """The path of each reference, or one path that stands for all."""
+        return [self.root + key for key in self.keys] if self.root else self.others[0]
+
+    def labels(self) -> set[str]:
+        """The names of all classes that references have."""
+        _, _, labels, *_ = self.others
+        return {name for names in labels for name in names}
+
+    def described(self) -> list[tuple[str, tuple[str, ...], str, str]]:
+        """Split, labels, form and extra of each reference, or one tuple of them that stands for all."""
+        _, *columns, _ = self.others
+        count = max(map(len, columns))
+        return list(zip(*(spread(column, count) for column in columns), strict=True))
+
+    def references(self) -> Iterator[Reference]:
+        """The references, in order."""
+        count = len(self.keys)
+        paths = spread(self.paths(), count)
+        splits, labels, forms, extras, spools = (spread(column, count) for column in self.others[1:])
+        offsets = spread(self.offsets.tolist(), count)
+        data = itertools.repeat(b"", count)
+        columns = (self.keys, splits, labels, paths, offsets, self.sizes.tolist(), forms, extras, data, spools)
+        return map(Reference._make, zip(*columns, strict=True))
+
+    def to_bytes(self) -> bytes:
+        """The pack as an element of a PCollection."""
+        # Positions are as random as can be, so that trying to compress them only costs time; other numbers are narrow already.
+        keys = self.keys
+        texts = zlib.compress(pickle.dumps((keys.heads, self.root, self.others), protocol=5), _LEVEL)
+        return pickle.dumps((self.positions, self.sizes, self.offsets, keys.numbers, texts), protocol=5)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Pack:
+        """The pack that `to_bytes` wrote."""
+        positions, sizes, offsets, numbers, texts = pickle.loads(data)
+        heads, root, others = pickle.loads(zlib.decompress(texts))
+        return cls(positions, sizes, offsets, PackedKeys(heads, numbers), root, others)

@@ -1,0 +1,176 @@
+"""From the references of a shard to their bytes, many with one read.
+
+A shard of text may have a million inputs of a hundred bytes each. They stand in a few files, and those of one file in the order of
+the shard, run behind run (see beam_jobs.sources.text). Neighbours are read together, a piece of the file at a time, and a piece is
+kept until all its inputs were given out. So memory holds a piece of each run: 32 MB in all, or 16 kB each where that is more.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_jobs.references.pack import Pack
+from beam_jobs.references.reference import WHOLE_FILE, Reference
+from tpudata.errors import BadRecordError, StorageError, StorageUnavailableError
+from tpudata.storage import is_remote, storage_for
+
+_HELD_BYTES = 1 << 25
+_LEAST_BYTES, _MOST_BYTES = 1 << 14, 1 << 22
+# Of an object store, how many are read at the same time, and how many bytes at most, beside one larger piece.
+_READERS = 32
+_AHEAD_BYTES = 1 << 26
+
+
+class _Piece(NamedTuple):
+    """What is read at once.
+
+    Attributes:
+        path: the file.
+        start: first byte, or WHOLE_FILE.
+        size: bytes.
+        inputs: how many inputs are in it.
+    """
+
+    path: str
+    start: int
+    size: int
+    inputs: int
+
+
+class _Unread(NamedTuple):
+    """Why a piece is not there."""
+
+    reason: str
+
+
+def read_packs(packs: Sequence[Pack]) -> Iterator[tuple[Reference, bytes | BadRecordError]]:
+    """Yields every reference of packs, in their order, and its bytes, or why they could not be read."""
+    pieces, piece_of = _pieces(packs)
+    read = _read_ahead(pieces) if is_remote(pieces[0].path) else map(_read, pieces)
+    held: dict[int, bytes | _Unread] = {}
+    rest = [piece.inputs for piece in pieces]
+    for reference, number in _numbered(packs, piece_of):
+        if number not in held:
+            # Pieces are numbered in the order in which they are needed.
+            held[number] = next(read)
+        data = held[number]
+        rest[number] -= 1
+        if not rest[number]:
+            del held[number]
+        if isinstance(data, _Unread):
+            yield reference, BadRecordError(reference.origin, data.reason)
+        elif reference.offset == WHOLE_FILE:
+            yield reference, data
+        else:
+            start = reference.offset - pieces[number].start
+            yield reference, _checked(reference, data[start : start + reference.size])
+
+
+def _numbered(packs: Sequence[Pack], numbers: npt.NDArray[np.integer[Any]]) -> Iterator[tuple[Reference, int]]:
+    """Every reference and its number; no more Python objects at once than for a pack."""
+    done = 0
+    for pack in packs:
+        yield from zip(pack.references(), numbers[done : done + len(pack.keys)].tolist(), strict=True)
+        done += len(pack.keys)
+
+
+def _pieces(packs: Sequence[Pack]) -> tuple[list[_Piece], npt.NDArray[np.int32]]:
+    """The pieces, in the order in which they are needed, and the number of the piece of each input."""
+    paths: dict[str, int] = {}
+    files = np.concatenate([_files(pack, paths) for pack in packs])
+    offsets = np.concatenate([np.broadcast_to(pack.offsets, len(pack.keys)) for pack in packs])
+    # By file and place. Of millions of inputs every array counts: these are as narrow as they can be.
+    order = np.lexsort((offsets, files)).astype(np.int32)
+    files, offsets = files[order], offsets[order]
+    sizes = np.concatenate([pack.sizes for pack in packs])[order]
+    # A run ends where the next input is of another file, not its neighbour, or needed before.
+    breaks = np.ones(len(order), np.bool_)
+    breaks[1:] = (
+        (files[1:] != files[:-1])
+        | (offsets[1:] != offsets[:-1].astype(np.int64) + sizes[:-1])
+        | (order[1:] < order[:-1])
+        | (offsets[1:] == WHOLE_FILE)
+    )
+    most = min(_MOST_BYTES, max(_LEAST_BYTES, _HELD_BYTES // int(breaks.sum())))
+    # Within a run, a piece ends where another multiple of `most` bytes has come together.
+    first = np.flatnonzero(breaks)
+    parts = offsets - np.repeat(offsets[first].astype(np.int64), np.diff(first, append=len(order)))
+    parts //= most
+    breaks[1:] |= parts[1:] != parts[:-1]
+    del parts
+    first = np.flatnonzero(breaks)
+    inputs = np.diff(first, append=len(order))
+    last = first + inputs - 1
+    needed = np.argsort(np.minimum.reduceat(order, first), kind="stable")
+    rank = np.empty(len(needed), np.int32)
+    rank[needed] = np.arange(len(needed))
+    piece_of = np.empty(len(order), np.int32)
+    piece_of[order] = np.repeat(rank, inputs)
+    starts, ends = (column.astype(np.int64) for column in (offsets[first], sizes[last]))
+    ends += offsets[last]
+    lengths = np.where(starts == WHOLE_FILE, sizes[first], ends - starts)
+    names = list(paths)
+    columns = (files[first], starts, lengths, inputs)
+    return [
+        _Piece(names[file], start, size, inputs)
+        for file, start, size, inputs in zip(*(column[needed].tolist() for column in columns), strict=True)
+    ], piece_of
+
+
+def _files(pack: Pack, paths: dict[str, int]) -> npt.NDArray[np.int32]:
+    """The number of the file of each input, by which `paths` lists it."""
+    *_, spools = pack.others
+    count = len(pack.keys)
+    originals = pack.paths()
+    if len(spools) == 1 and (spools[0] or len(originals) == 1):
+        path = spools[0] or originals[0]
+        return np.full(count, paths.setdefault(path, len(paths)), np.int32)
+    both = zip(*(column * count if len(column) == 1 else column for column in (spools, originals)), strict=True)
+    return np.array([paths.setdefault(spool or path, len(paths)) for spool, path in both], np.int32)
+
+
+def _read_ahead(pieces: Sequence[_Piece]) -> Iterator[bytes | _Unread]:
+    """The pieces, read by many threads some way ahead."""
+    pending: collections.deque[tuple[int, Future[bytes | _Unread]]] = collections.deque()
+    ahead = 0
+    with ThreadPoolExecutor(_READERS, thread_name_prefix="tpudata-read") as pool:
+        try:
+            for piece in pieces:
+                while pending and (len(pending) >= _READERS or ahead + piece.size > _AHEAD_BYTES):
+                    size, future = pending.popleft()
+                    ahead -= size
+                    yield future.result()
+                pending.append((piece.size, pool.submit(_read, piece)))
+                ahead += piece.size
+            while pending:
+                yield pending.popleft()[1].result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _read(piece: _Piece) -> bytes | _Unread:
+    storage = storage_for(piece.path)
+    try:
+        if piece.start != WHOLE_FILE:
+            return storage.read_range(piece.path, piece.start, piece.size)
+        data = storage.read(piece.path, piece.size)
+    except StorageUnavailableError:
+        # It is no fault of the record's, so that --on-bad-record=skip does not leave it out.
+        raise
+    except StorageError as error:
+        return _Unread(f"could not be read: {error}")
+    if len(data) != piece.size:
+        return _Unread(f"changed during the run: {len(data)} bytes, {piece.size} when it was listed")
+    return data
+
+
+def _checked(reference: Reference, data: bytes) -> bytes | BadRecordError:
+    if len(data) < reference.size:
+        return BadRecordError(reference.origin, f"cut: {len(data)} of {reference.size} bytes", reference.offset)
+    return data

@@ -1,0 +1,105 @@
+"""From references to their bytes, in order: one after the other from a disk, many at once from an object store."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from beam_jobs.references.reference import WHOLE_FILE, Reference
+from tpudata.errors import BadRecordError, StorageError, StorageUnavailableError
+from tpudata.storage import is_remote, storage_for
+
+# An object store answers in tens of milliseconds, whatever the size: at 50 ms, 64 requests at a time are 1,280 images a second.
+_READERS = 64
+# What is read in advance at most, beside the requests under way for what is larger.
+_AHEAD_BYTES = 64 << 20
+# An input and the record made of it are in memory together, and no reader of records takes 2 GiB.
+MOST_INPUT_BYTES = 1 << 30
+
+
+def read_reference(reference: Reference) -> bytes:
+    """The bytes that a reference points to.
+
+    Raises:
+        BadRecordError: they cannot be read, are too many, or not as many as listed.
+        StorageUnavailableError: the store cannot be asked.
+    """
+    if reference.data:
+        return reference.data
+    # What was written aside has been in memory already.
+    if reference.size > MOST_INPUT_BYTES and not reference.spool:
+        raise too_large(reference.origin, reference.size, None if reference.offset == WHOLE_FILE else reference.offset)
+    path = reference.spool or reference.path
+    storage = storage_for(path)
+    try:
+        if reference.offset == WHOLE_FILE:
+            return _whole_file(reference, storage.read(path, reference.size))
+        data = storage.read_range(path, reference.offset, reference.size)
+    except StorageUnavailableError:
+        # It is no fault of the record's, so that --on-bad-record=skip does not leave it out.
+        raise
+    except StorageError as error:
+        raise BadRecordError(reference.origin, f"could not be read: {error}") from error
+    if len(data) < reference.size:
+        raise BadRecordError(reference.origin, f"cut: {len(data)} of {reference.size} bytes", reference.offset)
+    return data
+
+
+def too_large(source: str, size: int, offset: int | None = None) -> BadRecordError:
+    """The refusal of an input of more bytes than are read."""
+    return BadRecordError(source, f"too large: {size} bytes; an input has {MOST_INPUT_BYTES} at most", offset)
+
+
+def _whole_file(reference: Reference, data: bytes) -> bytes:
+    """The bytes of a file; what was counted, and what --append knows the file by, is its size when it was listed."""
+    if len(data) != reference.size:
+        raise BadRecordError(
+            reference.origin, f"changed during the run: {len(data)} bytes, {reference.size} when it was listed"
+        )
+    return data
+
+
+def read_references(references: Iterable[Reference]) -> Iterator[tuple[Reference, bytes | BadRecordError]]:
+    """Yields each reference, in order, and what `read_reference` returns or raises as a BadRecordError.
+
+    Where the first one points to an object store, up to 64 are read at the same time, and what was read in advance takes
+    64 MB at most, or one file.
+    """
+    rest = iter(references)
+    first = next(rest, None)
+    if first is None:
+        return
+    references = itertools.chain([first], rest)
+    if is_remote(first.spool or first.path):
+        yield from _read_many(references)
+        return
+    for reference in references:
+        yield reference, _read(reference)
+
+
+def _read_many(references: Iterable[Reference]) -> Iterator[tuple[Reference, bytes | BadRecordError]]:
+    pending: collections.deque[tuple[Reference, Future[bytes | BadRecordError]]] = collections.deque()
+    ahead = 0
+    with ThreadPoolExecutor(_READERS, thread_name_prefix="tpudata-read") as pool:
+        try:
+            for reference in references:
+                while pending and (len(pending) >= _READERS or ahead + reference.size > _AHEAD_BYTES):
+                    done, future = pending.popleft()
+                    ahead -= done.size
+                    yield done, future.result()
+                pending.append((reference, pool.submit(_read, reference)))
+                ahead += reference.size
+            while pending:
+                done, future = pending.popleft()
+                yield done, future.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _read(reference: Reference) -> bytes | BadRecordError:
+    try:
+        return read_reference(reference)
+    except BadRecordError as error:
+        return error

@@ -1,0 +1,1 @@
+"""Running a pipeline: runners, worker processes and progress."""

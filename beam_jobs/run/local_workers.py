@@ -1,0 +1,162 @@
+"""Worker processes of the local runner: started for one run, and gone with it.
+
+Beam's own worker processes learn nothing of the end of the process that started them, and it waits without end for one that was
+killed, or that connects after the run was given up. Here each worker holds the reading end of a pipe, its lifeline. Nothing is ever
+written there: its end of file comes when the starting process closes the other end, or is killed, and the worker ends at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.portability.api import beam_fn_api_pb2
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.runners.portability.fn_api_runner.worker_handlers import GrpcWorkerHandler, WorkerHandler
+from apache_beam.runners.runner import PipelineResult
+from apache_beam.transforms.environments import Environment, python_sdk_capabilities
+from google.protobuf import json_format, text_format
+
+from beam_jobs.run import worker
+
+_URN = "tpudata:env:local_workers:v1"
+# For the worker to end what it does, and then for the system to end it.
+_STOP_SECONDS = 5.0
+_FAIL_EVERY_SECONDS = 0.1
+
+
+def end_workers() -> None:
+    """End the worker processes of all runs of this process at once. Safe to call from any thread."""
+    for lifeline in tuple(_lifelines):
+        lifeline.cut()
+
+
+class LocalRunner(FnApiRunner):  # type: ignore[misc]
+    """Beam's local runner with worker processes that end with the run, and with the process that started it."""
+
+    def run_pipeline(self, pipeline: Any, options: PipelineOptions) -> PipelineResult:
+        """Run a pipeline to its end."""
+        lifeline = _Lifeline()
+        _lifelines.append(lifeline)
+        self._default_environment = _WorkerEnvironment(lifeline.reader, python_sdk_capabilities())
+        try:
+            return super().run_pipeline(pipeline, options)
+        finally:
+            _lifelines.remove(lifeline)
+            lifeline.close()
+
+
+class _Lifeline:
+    """A pipe whose workers live until its writing end is closed, which only this process holds."""
+
+    def __init__(self) -> None:
+        self.reader, self._writer = os.pipe()
+        # Taken by whoever sets it: a descriptor closed twice may be somebody else's by then.
+        self._uncut = [None]
+
+    def cut(self) -> None:
+        """End all workers that hold the other end, now or later."""
+        with contextlib.suppress(IndexError):
+            self._uncut.pop()
+            os.close(self._writer)
+
+    def close(self) -> None:
+        """End all workers; no worker may be started after this."""
+        self.cut()
+        os.close(self.reader)
+
+
+# Of the runs of this process.
+_lifelines: list[_Lifeline] = []
+
+
+@Environment.register_urn(_URN, bytes)
+class _WorkerEnvironment(Environment):  # type: ignore[misc]
+    """Where steps run: in a worker process that holds a lifeline, given by its descriptor."""
+
+    def __init__(self, lifeline: int, capabilities: Iterable[str] = (), artifacts: Iterable[Any] = ()) -> None:
+        super().__init__(capabilities, artifacts)
+        self._lifeline = lifeline
+
+    def to_runner_api_parameter(self, context: Any) -> tuple[str, bytes]:
+        """Return the name of this kind of environment, and what `_LocalWorker` is made from."""
+        del context
+        return _URN, str(self._lifeline).encode()
+
+    @staticmethod
+    def from_runner_api_parameter(
+        payload: bytes, capabilities: Iterable[str], artifacts: Iterable[Any], resource_hints: Any, context: Any
+    ) -> _WorkerEnvironment:
+        """Return the environment that `to_runner_api_parameter` described."""
+        del resource_hints, context
+        return _WorkerEnvironment(int(payload), capabilities, artifacts)
+
+
+@WorkerHandler.register_environment(_URN, bytes)
+class _LocalWorker(GrpcWorkerHandler):  # type: ignore[misc]
+    """One worker process, as Beam's runner deals with it."""
+
+    def __init__(self, payload: bytes, state: Any, provision_info: Any, grpc_server: Any) -> None:
+        super().__init__(state, provision_info, grpc_server)
+        self._lifeline = int(payload)
+        self._is_stopping = threading.Event()
+        # A stream that breaks off is reported by `_watch`, and not by a traceback of the thread that reads it.
+        control, data = self.control_conn, self.data_conn
+        control._read_thread = threading.Thread(target=_quietly, args=(control._read,), daemon=True)
+        data._read_inputs = functools.partial(_quietly, data._read_inputs)
+
+    def start_worker(self) -> None:
+        """Start the process, which connects when it is ready."""
+        environment = {
+            **os.environ,
+            "WORKER_ID": self.worker_id,
+            "CONTROL_API_SERVICE_DESCRIPTOR": text_format.MessageToString(self.control_api_service_descriptor()),
+            "LOGGING_API_SERVICE_DESCRIPTOR": text_format.MessageToString(self.logging_api_service_descriptor()),
+            "PIPELINE_OPTIONS": json_format.MessageToJson(self.provision_info.provision_info.pipeline_options),
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", worker.__name__, str(self._lifeline)],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            # Beam prints tracebacks there; each reaches this process, which raises and shows it.
+            stderr=subprocess.DEVNULL,
+            pass_fds=[self._lifeline],
+        )
+        threading.Thread(target=self._watch, name=f"tpudata-{self.worker_id}", daemon=True).start()
+
+    def stop_worker(self) -> None:
+        """Wait until the process has ended, or end it."""
+        self._is_stopping.set()
+        try:
+            self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _watch(self) -> None:
+        """Fail what the process was to do once it has ended too early: Beam would wait for its answer without end."""
+        code = self._process.wait()
+        ended = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with the exit code {code}"
+        error = (
+            f"tpudata.errors.TpudataError: worker process {self._process.pid} {ended}. If memory ran out, use fewer --workers; run"
+            " again with --resume to convert the rest."
+        )
+        # Requests that are still to come fail, too.
+        while not self._is_stopping.wait(_FAIL_EVERY_SECONDS):
+            waiting = self.control_conn._futures_by_id
+            for number in list(waiting):
+                with contextlib.suppress(KeyError):
+                    waiting.pop(number).set(beam_fn_api_pb2.InstructionResponse(instruction_id=number, error=error))
+
+
+def _quietly(read: Callable[..., None], *args: Any) -> None:
+    with contextlib.suppress(Exception):
+        read(*args)

@@ -1,0 +1,201 @@
+"""Running a pipeline: the local default, Beam's own flags, and errors as a person should see them."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import logging
+import re
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NoReturn
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+from beam_jobs.run.local_workers import LocalRunner
+from tpudata.error_text import own_error
+from tpudata.errors import MissingExtraError, TpudataError, UsageError
+from tpudata.flags import sentence
+from tpudata.process import useful_workers
+
+# DirectRunner first tries to download another engine (Beam 2.68 and later); this one comes with the package.
+LOCAL_RUNNER = "FnApiRunner"
+_IN_PROCESS = (
+    *(LOCAL_RUNNER, LocalRunner.__name__),
+    *("DirectRunner", "SwitchingDirectRunner", "BundleBasedDirectRunner", "TestDirectRunner", "InteractiveRunner"),
+)
+# Stands in the text of what a step raised.
+_RUNNING = "[while running"
+# How the traceback ends where a runner's workers are containers: docker is not there, or it is and does not start them.
+_NO_DOCKER = re.compile(r"(FileNotFoundError: .*'docker'|CalledProcessError: Command '\['docker', .*)\s*$")
+_MANUAL = "https://beam.apache.org/documentation/runners/"
+
+
+def pipeline_options(beam_flags: Sequence[str], workers: int) -> tuple[PipelineOptions, list[str]]:
+    """Options of a pipeline.
+
+    Args:
+        beam_flags: flags for Beam, such as `--runner=DataflowRunner`.
+        workers: processes of the local runner.
+
+    Returns:
+        The options, and the words among the flags that Beam does not know.
+
+    Raises:
+        UsageError: a value that a flag of Beam does not take, or more workers than one for a runner that counts its own.
+    """
+    _, unknown = _beam_parser().parse_known_args(list(beam_flags))
+    options = PipelineOptions(list(beam_flags))
+    standard = options.view_as(StandardOptions)
+    standard.runner = standard.runner or LOCAL_RUNNER
+    if workers > 1:
+        if standard.runner != LOCAL_RUNNER:
+            raise UsageError(
+                f"--workers is for the local runner; {standard.runner} has flags of its own, see Beam's manual"
+            )
+        options.view_as(DirectOptions).direct_num_workers = workers
+    return options, unknown
+
+
+def new_pipeline(options: PipelineOptions, parts: int | None = None) -> beam.Pipeline:
+    """Return an empty pipeline.
+
+    Args:
+        options: where it runs. Of the worker processes that they ask for, the local runner gets as many as there is use for.
+        parts: how many parts the work has at most, if that is known.
+
+    Raises:
+        UsageError: there is no runner of the name that the options say, or it needs flags that they do not have.
+        MissingExtraError: it is not installed.
+    """
+    workers = options.view_as(DirectOptions).direct_num_workers
+    name = str(options.view_as(StandardOptions).runner)
+    try:
+        if is_local(options) and workers > 1:
+            used = copy.deepcopy(options)
+            used.view_as(DirectOptions).direct_num_workers = useful_workers(workers, parts)
+            return beam.Pipeline(runner=LocalRunner(), options=used)
+        return beam.Pipeline(options=options)
+    except ValueError as error:
+        # Beam lists what is missing on a line each.
+        raise UsageError(f"--runner={name}: {' '.join(str(error).split())}") from None
+    except ImportError as error:
+        if "dataflow" in name.lower():
+            raise MissingExtraError(f"--runner={name}", "gcp") from None
+        raise UsageError(_unusable(name, error)) from None
+    except (AttributeError, TypeError) as error:
+        # Beam takes any path of a module and a name for one of a class.
+        if "." not in name:
+            raise
+        raise UsageError(_unusable(name, error)) from None
+
+
+def _unusable(name: str, error: Exception) -> str:
+    return f"--runner={name}: {error}. Give the name of one of Beam's runners, or the full name of a class that is one."
+
+
+def is_local(options: PipelineOptions) -> bool:
+    """Whether the pipeline runs in this process and its children."""
+    return str(options.view_as(StandardOptions).runner) == LOCAL_RUNNER
+
+
+def ends_with_process(options: PipelineOptions) -> bool:
+    """Return whether a job ends at the latest when this process does."""
+    return is_in_process(str(options.view_as(StandardOptions).runner))
+
+
+def is_in_process(runner: str) -> bool:
+    """Return whether a runner, given by the name of its class with or without its module, works in the process that uses it."""
+    return runner.rpartition(".")[2] in _IN_PROCESS
+
+
+def beam_flag_names() -> list[str]:
+    """Every flag that Beam knows, such as `--runner`."""
+    return [name for action in _beam_parser()._actions for name in action.option_strings]
+
+
+class _BeamParser(argparse.ArgumentParser):
+    """Raises a UsageError where argparse would print all of Beam's flags and exit."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}. It is a flag of Apache Beam: see {_MANUAL}.")
+
+
+def _beam_parser() -> argparse.ArgumentParser:
+    """A parser of every flag that Beam's own options declare; Beam has no public list of them."""
+    parser = _BeamParser(add_help=False, allow_abbrev=False, conflict_handler="resolve")
+    for options in PipelineOptions.__subclasses__():
+        add = getattr(options, "_add_argparse_args", None)
+        if add is not None:
+            add(parser)
+    return parser
+
+
+def run_pipeline(pipeline: beam.Pipeline) -> beam.runners.runner.PipelineResult:
+    """Runs a pipeline to its end.
+
+    Raises:
+        TpudataError: what a step raised, without Beam's wrapping; or the runner could not run the pipeline.
+    """
+    with _quiet_beam():
+        try:
+            result = pipeline.run()
+            result.wait_until_finish()
+        except Exception as error:
+            if _is_interrupt(error):
+                raise KeyboardInterrupt from error
+            known = own_error(error) or _runner_error(pipeline, error)
+            if known is None:
+                raise
+            raise known from error
+    return result
+
+
+def _runner_error(pipeline: beam.Pipeline, error: Exception) -> TpudataError | None:
+    """What to say where the runner itself is at fault; None where it may be a step, whose traceback is of use."""
+    name = type(pipeline.runner).__name__
+    if _NO_DOCKER.search(str(error)):
+        return TpudataError(
+            f"--runner={name} runs its workers in docker, which did not start one here. Try `docker info`; or say"
+            " --environment_type=LOOPBACK to work in this process, or leave --runner out to convert on this machine."
+        )
+    text = " ".join(str(error).split()) or "nothing is said of why"
+    if isinstance(pipeline.runner, FnApiRunner) or "Traceback" in text or _RUNNING in text:
+        return None
+    return TpudataError(
+        f"--runner={name} could not run the job: {type(error).__name__}: {sentence(text)} See {_MANUAL}, or leave --runner out to"
+        " convert on this machine."
+    )
+
+
+# Held by the thread that changed the loggers, which are the process's.
+_quiet = threading.Lock()
+
+
+@contextmanager
+def _quiet_beam() -> Iterator[None]:
+    """Keeps Beam from logging the traceback of an error that is raised, and shown, anyway."""
+    if not _quiet.acquire(blocking=False):
+        # Another thread keeps it quiet, and knows what the levels were.
+        yield
+        return
+    loggers = [logging.getLogger(name) for name in ("apache_beam.runners", "root")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+        _quiet.release()
+
+
+def _is_interrupt(error: BaseException) -> bool:
+    """Whether a runner wrapped a Ctrl-C that met a step at work, or a worker that it ended."""
+    text = str(error)
+    return "KeyboardInterrupt" in text or f"exited with return code -{signal.SIGINT.value}" in text

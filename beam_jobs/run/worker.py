@@ -1,0 +1,27 @@
+"""A worker process of the local runner: Beam's own, without its log of every connection and of errors that are shown anyway.
+
+`python -m beam_jobs.run.worker DESCRIPTOR` ends by itself at the end of file of its lifeline: see
+`beam_jobs.run.local_workers`. Nothing that takes time is imported before it watches for that.
+"""
+
+import logging
+import signal
+import sys
+
+from tpudata.process import end_with
+
+
+def main() -> None:
+    """Run Beam's worker until the runner ends it, or is gone."""
+    end_with(int(sys.argv[1]))
+    # A Ctrl-C goes to the whole group; the process that started the job ends the workers.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    from apache_beam.runners.worker import sdk_worker_main
+
+    logging.disable(logging.CRITICAL)
+    sdk_worker_main.main(sys.argv)
+
+
+if __name__ == "__main__":
+    main()

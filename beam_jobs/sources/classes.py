@@ -1,0 +1,166 @@
+"""Class names as an input writes them, and the file that may fix them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from typing import Any, NoReturn
+
+from beam_jobs.references.labels import Labels
+from beam_jobs.sources.options import SourceOptions
+from beam_jobs.values.json_values import shown_json
+from tpudata.errors import BadRecordError, SourceError
+from tpudata.nearest import suggestion
+from tpudata.storage import storage_for
+from tpudata.tables import counted
+
+_INTEGER = re.compile(r"0|[1-9][0-9]*")
+_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")
+# Whole numbers are labels as they stand, so the classes run to the largest; beyond this they are something else: years, ids.
+MAX_INTEGER_LABEL = 1_000_000
+
+
+def is_integer_label(text: str) -> bool:
+    """Return whether a class is written as a whole number, without sign and leading zeros."""
+    return _INTEGER.fullmatch(text) is not None
+
+
+def is_number_label(text: str) -> bool:
+    """Return whether a class is written as any number, also as -1, 01 or 1.0, which are no labels themselves."""
+    return _NUMBER.fullmatch(text) is not None
+
+
+@dataclasses.dataclass(frozen=True)
+class Classes:
+    """How the classes that an input writes become class names.
+
+    Attributes:
+        labels: the names in `--labels FILE`, or None.
+        path: that file.
+        integers: whether the input writes whole numbers. They are labels themselves; with a file, lines counted from 0.
+        unmixed: whether names that are numbers are rejected: the labels looked at first are names.
+    """
+
+    labels: Labels | None = None
+    path: str = ""
+    integers: bool = False
+    unmixed: bool = False
+
+    @classmethod
+    def open(cls, options: SourceOptions, *, integers: bool = False, unmixed: bool = False) -> Classes:
+        """Read the file of class names, if the options name one.
+
+        Args:
+            options: of the input.
+            integers, unmixed: as the attributes.
+
+        Raises:
+            SourceError: the file is not there, or a line of it is empty or comes twice.
+        """
+        if options.labels_file is None:
+            return cls(integers=integers, unmixed=unmixed)
+        return cls(read_labels(options.labels_file), options.labels_file, integers)
+
+    @property
+    def collects_integers(self) -> bool:
+        """Whether class names are whole numbers that are the labels themselves."""
+        return self.integers and self.labels is None
+
+    @functools.cached_property
+    def _known(self) -> frozenset[str]:
+        return frozenset(self.labels.names if self.labels else ())
+
+    def name(self, written: str, source: str) -> str:
+        """The class name of what an input writes.
+
+        Args:
+            written: a class, as the input has it.
+            source: where, for the message.
+
+        Raises:
+            BadRecordError: no such class.
+        """
+        if self.labels is not None:
+            if written in self._known:
+                return written
+            if self.integers and is_integer_label(written) and int(written) < len(self.labels.names):
+                return self.labels.names[int(written)]
+            near = suggestion(written, self.labels.names)
+            raise BadRecordError(
+                source,
+                f"unknown label: {written!r}; --labels {self.path} has {counted(len(self.labels.names), 'name')}{near}",
+            )
+        if self.integers:
+            self._check_integer(written, source)
+        elif not written:
+            raise BadRecordError(source, "its label is empty")
+        elif self.unmixed and is_number_label(written):
+            raise BadRecordError(
+                source,
+                f"its label is a number, and the first label of the input is not a whole number from 0: {written!r}; pass"
+                " --label-type str if all are names, or --label-type int if all are numbers",
+            )
+        return written
+
+    def _check_integer(self, written: str, source: str) -> None:
+        if not is_integer_label(written):
+            raise BadRecordError(
+                source,
+                f"its label is no whole number from 0, as other labels of the input are: {written!r}; correct it, or pass"
+                " --label-type str if all are names",
+            )
+        if len(written) > 7 or int(written) > MAX_INTEGER_LABEL:
+            raise BadRecordError(
+                source,
+                f"its label is more than {MAX_INTEGER_LABEL:,}, the most that whole numbers may count classes to: {written}; list"
+                " the classes in a file and pass --labels FILE",
+            )
+
+
+def read_labels(path: str) -> Labels:
+    """The class names in a file, a line each.
+
+    Raises:
+        SourceError: the file is not there or has none, or a line of it is empty or comes twice.
+    """
+
+    def refuse(reason: str) -> NoReturn:
+        raise SourceError(
+            f"--labels {path}: {reason}. It holds the class names, a line each, in the order of their labels."
+        )
+
+    found = storage_for(path).stat(path)
+    if found is None or found.is_folder:
+        refuse("there is no such file" if found is None else "it is a folder")
+    try:
+        text = storage_for(path).read(path).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        refuse(f"byte {error.start} is not UTF-8")
+    lines = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
+    seen: dict[str, int] = {}
+    for number, line in enumerate(lines, 1):
+        name = line.strip()
+        if not name:
+            refuse(f"line {number} is empty")
+        if name in seen:
+            refuse(f"{name!r} is on line {seen[name]} and on line {number}")
+        seen[name] = number
+    return Labels(tuple(seen))
+
+
+def json_labels(value: Any, source: str, name: str) -> tuple[tuple[str, ...], bool]:
+    """The labels in a JSON value, and whether they are a list.
+
+    Raises:
+        BadRecordError: not a string, not a whole number, and not a list of these.
+    """
+    several = isinstance(value, list)
+    items = value if several else [value]
+    for item in items:
+        if not isinstance(item, (str, int)) or isinstance(item, bool) or item == "":
+            raise BadRecordError(
+                source,
+                f"{name} is no label: it is {shown_json(item)}; allowed are a string, a whole number, or a list of these",
+            )
+    return tuple(map(str, items)), several

@@ -1,0 +1,202 @@
+"""Which source an input is: a folder or a file by what is there and what it holds, a pattern by the names that it matches.
+
+folder    ImageNet's raw files, IDX pairs, tar files, or class folders; with --unlabelled, all files below it
+file      a tar, one of an IDX pair, or a list
+pattern   files of one of these forms, or images: whatever has not the name of another form
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from beam_jobs.image_records.header import BMP, PPM, image_format
+from beam_jobs.options import ConvertOptions
+from beam_jobs.sources.class_folders import ClassFolders
+from beam_jobs.sources.idx import IdxPairs, is_idx_name
+from beam_jobs.sources.imagenet import ImageNet
+from beam_jobs.sources.lists.lists import Lists
+from beam_jobs.sources.lists.rows import UTF16_BOMS
+from beam_jobs.sources.matched_images import MatchedImages
+from beam_jobs.sources.names import is_left_behind
+from beam_jobs.sources.options import SourceOptions
+from beam_jobs.sources.source import Source
+from beam_jobs.sources.tars.file import first_bytes, is_gzip, is_tar
+from beam_jobs.sources.tars.form import PAIRS
+from beam_jobs.sources.tars.members import is_tar_header
+from beam_jobs.sources.tars.samples import IMAGE_FIELDS
+from beam_jobs.sources.tars.tars import Tars
+from tpudata.errors import SourceError, UsageError
+from tpudata.storage import Entry, expand, is_pattern, split_pattern, storage_for
+
+_TAR, _IDX, _LIST, _IMAGE, _PACKED = "a tar", "an IDX file", "a list", "an image", "of a form that is not read"
+# By the end of a name, with a .gz behind it left aside.
+_FORM_OF_ENDING = {
+    **dict.fromkeys(("tar", "tgz"), _TAR),
+    **dict.fromkeys(("csv", "tsv", "json", "jsonl"), _LIST),
+    **dict.fromkeys(("zip", "bz2", "xz", "zst", "7z", "parquet"), _PACKED),
+    **dict.fromkeys(IMAGE_FIELDS, _IMAGE),
+}
+_WILDCARD_END = re.compile(r"[*?\]]")
+# A first column of a list may well be called BMI or P3.
+_PPM_START = re.compile(rb"P[1-6]\s*[\d#]")
+# Forms that people do have, with what to do about them.
+_OTHER = {
+    b"PK\x03\x04": "a zip archive. Unpack it, and name the folder",
+    b"BZh": "compressed with bzip2. Unpack it, or pack it with gzip",
+    b"\xfd7zXZ\0": "compressed with xz. Unpack it, or pack it with gzip",
+    b"\x28\xb5\x2f\xfd": "compressed with zstd. Unpack it, or pack it with gzip",
+    b"7z\xbc\xaf": "a 7z archive. Unpack it, and name the folder",
+    b"PAR1": "a Parquet file, which is not read for images. Write paths and labels as a CSV list",
+}
+_FORMS = "a folder whose subfolders are classes, a CSV or JSONL list, tar files, IDX files, or a pattern such as 'DIR/*/*.jpg'"
+
+
+def open_source(options: ConvertOptions, source_options: SourceOptions | None = None) -> Source:
+    """The source that `options.input` is.
+
+    Args:
+        options: of the conversion.
+        source_options: what is said of the input beyond where it is; nothing where None.
+
+    Raises:
+        SourceError: there is nothing at that path, or nothing that is read; says what is.
+        CorruptionError: a file that is looked at is damaged.
+        UsageError: the options do not fit the input.
+    """
+    said = source_options or SourceOptions()
+    source = _open(options, said)
+    if said.label_type is not None and not _has_label_fields(source):
+        raise UsageError(
+            f"--label-type is for labels in lists and WebDataset tars, and {options.input} is neither. Omit the flag."
+        )
+    if options.label_offset and not source.has_classes:
+        raise UsageError(
+            f"--label-offset is {options.label_offset}, and the images have no classes to count. Leave it out."
+        )
+    return source
+
+
+def _has_label_fields(source: Source) -> bool:
+    return isinstance(source, Lists) or (isinstance(source, Tars) and source.form == PAIRS)
+
+
+def _open(options: ConvertOptions, said: SourceOptions) -> Source:
+    # A name that is there is taken as it is, also where it has a bracket in it.
+    found = storage_for(options.input).stat(options.input)
+    if found is None:
+        if is_pattern(options.input):
+            return _open_pattern(options, said)
+        raise SourceError(f"{options.input} is not there. Name {_FORMS}.")
+    if found.is_folder:
+        said.refuse_list_flags(f"{options.input} is a folder")
+        return _open_folder(options, said)
+    return _open_files(options, said, _form(options.input), [(options.input, found.name)])
+
+
+def _open_folder(options: ConvertOptions, said: SourceOptions) -> Source:
+    entries = [entry for entry in storage_for(options.input).list(options.input) if not is_left_behind(entry.name)]
+    files = [entry for entry in entries if not entry.is_folder]
+    imagenet = ImageNet.find(options, said) if not said.unlabelled else None
+    if imagenet is not None:
+        return imagenet
+    idx = [entry.path for entry in files if is_idx_name(entry.name)]
+    if idx:
+        return IdxPairs.find(options, said, idx)
+    if files and len(files) == len(entries) and is_tar(files[0].path):
+        return Tars.find(options, said, [(entry.path, entry.name) for entry in files])
+    if said.unlabelled:
+        return MatchedImages.find(options, said, options.input, ("**", "*"))
+    return ClassFolders.find(options, said)
+
+
+def _open_pattern(options: ConvertOptions, said: SourceOptions) -> Source:
+    folder, _ = split_pattern(options.input)
+    if storage_for(folder).stat(folder) is None:
+        raise SourceError(f"{options.input}: there is no folder {folder}.")
+    if _matched_form(options.input) == _IMAGE:
+        said.refuse_list_flags(f"{options.input} matches images")
+        return MatchedImages.find(options, said, *split_pattern(options.input))
+    files = [(entry.path, below) for entry, below in _matched_files(options.input)]
+    return _open_files(options, said, _form(files[0][0]), files)
+
+
+def _matched_files(pattern: str) -> Iterator[tuple[Entry, str]]:
+    for entry, below in expand(pattern):
+        if not entry.is_folder and not any(map(is_left_behind, below.split("/"))):
+            yield entry, below
+
+
+def _matched_form(pattern: str) -> str:
+    """What the files are that a pattern matches, by their names: there may be millions, and the first may be the bad one."""
+    last = split_pattern(pattern)[1][-1]
+    same_ending = _form_of_ending(_WILDCARD_END.split(last)[-1]) is not None
+    found: dict[str, str] = {}
+    for entry, _ in _matched_files(pattern):
+        form = _IDX if is_idx_name(entry.name) else _form_of_ending(entry.name) or _IMAGE
+        found.setdefault(form, entry.path)
+        if same_ending:
+            break
+    if not found:
+        raise SourceError(
+            f"{pattern} matches no file. A folder's files are matched by FOLDER/*, all below it by FOLDER/**."
+        )
+    if _IMAGE in found:
+        # Such a file among images is a bad record.
+        found.pop(_PACKED, None)
+    if len(found) > 1:
+        (one, path), (other, other_path) = sorted(found.items())[:2]
+        raise SourceError(
+            f"{pattern} matches files of several forms: {path} is {one}, and {other_path} is {other}, going by their names (what"
+            " has no other form's name is an image). Match one form alone, such as 'DIR/*/*.jpg'."
+        )
+    return next(iter(found))
+
+
+def _form_of_ending(name: str) -> str | None:
+    """What the end of a name says; None where it says nothing."""
+    _, dot, ending = name.lower().removesuffix(".gz").rpartition(".")
+    return _FORM_OF_ENDING.get(ending) if dot else None
+
+
+def _open_files(options: ConvertOptions, said: SourceOptions, form: str, files: list[tuple[str, str]]) -> Source:
+    if form == _IMAGE:
+        raise SourceError(f"{files[0][0]} is one image. Name {_FORMS}.")
+    if form == _LIST:
+        return Lists.find(options, said, [path for path, _ in files])
+    said.refuse_list_flags(f"{files[0][0]} is {form}")
+    if form == _IDX:
+        return IdxPairs.find(options, said, [path for path, _ in files])
+    return Tars.find(options, said, files)
+
+
+def _form(path: str) -> str:
+    """What a file is, by its first bytes."""
+    head = first_bytes(path)
+    if is_tar_header(head):
+        return _TAR
+    if head[:3] == b"\0\0\x08":
+        return _IDX
+    for magic, what in _OTHER.items():
+        if head.startswith(magic):
+            raise SourceError(f"{path} is {what}.")
+    if _is_image(head):
+        return _IMAGE
+    if is_gzip(path):
+        raise SourceError(f"{path} is compressed with gzip, and neither a tar nor an IDX file inside. Unpack it.")
+    if not head:
+        raise SourceError(f"{path} is empty.")
+    if b"\0" in head and not head.startswith(UTF16_BOMS):
+        raise SourceError(f"{path} is of no known form: it begins with {head[:8].hex(' ')}. Name {_FORMS}.")
+    return _LIST
+
+
+def _is_image(head: bytes) -> bool:
+    try:
+        name = image_format(head)
+    except ValueError:
+        return False
+    # These two have signatures that a list may begin with.
+    if name == BMP:
+        return b"\0" in head
+    return name != PPM or _PPM_START.match(head) is not None

@@ -1,0 +1,145 @@
+"""What is said of an input beyond where it is, checked once at the door."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import re
+from collections.abc import Mapping
+
+from beam_jobs.options import ConvertOptions
+from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, STR, ColumnKind
+from tpudata.errors import UsageError
+from tpudata.flags import FlagParser, flag_type
+
+COLUMN_TYPES = (INT, FLOAT, FLOAT32, STR)
+LABEL_TYPES = (INT, STR)
+_TYPED_COLUMN = re.compile(rf"(.+?)=((?:{'|'.join(COLUMN_TYPES)})(?:=.*)?)", re.DOTALL)
+
+
+@dataclasses.dataclass(frozen=True)
+class SourceOptions:
+    """How an input is to be read.
+
+    Attributes:
+        labels_file: file of class names, a line each, that fixes the classes and their order.
+        unlabelled: records have no classes.
+        path_column: column of a list that holds the paths; None finds it by its name.
+        label_column: column of a list that holds the classes; None finds it by its name.
+        split_column: column of a list that holds the splits; None takes a column named "split" where there is one.
+        label_separator: stands between several classes in one cell of a CSV list; None where a cell is one class.
+        label_type: `"int"` if labels are whole numbers that stand for themselves, `"str"` if they are names; None finds out by
+            the labels, and rejects a mixture.
+        column_types: `"int"`, `"float"`, `"float32"` or `"str"` by column, in place of what the values look like; with `=VALUE`
+            after it, what missing values are stored as.
+
+    Raises:
+        UsageError: values that do not fit each other.
+    """
+
+    labels_file: str | None = None
+    unlabelled: bool = False
+    path_column: str | None = None
+    label_column: str | None = None
+    split_column: str | None = None
+    label_separator: str | None = None
+    label_type: str | None = None
+    column_types: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("labels_file", "path_column", "label_column", "split_column", "label_separator"):
+            if getattr(self, name) == "":
+                raise UsageError(f"--{_flag(name)} is empty")
+        if self.label_type not in (None, *LABEL_TYPES):
+            raise UsageError(f"--label-type is {self.label_type!r}; allowed are {', '.join(LABEL_TYPES)}")
+        for name in ("labels_file", "label_column", "label_separator", "label_type"):
+            if self.unlabelled and getattr(self, name) is not None:
+                raise UsageError(f"--unlabelled and --{_flag(name)}: choose one")
+        for column, kind in self.column_kinds.items():
+            if kind.kind not in COLUMN_TYPES:
+                raise UsageError(
+                    f"--column-types: {column} is {str(kind)!r}; allowed are {', '.join(COLUMN_TYPES)}, as in age=int"
+                )
+
+    @property
+    def column_kinds(self) -> dict[str, ColumnKind]:
+        """The declared kinds by column; UsageError if a value for missing ones is not of its kind."""
+        kinds = {}
+        for column, text in self.column_types.items():
+            try:
+                kinds[column] = ColumnKind.parse(text)
+            except ValueError as error:
+                raise UsageError(f"--column-types: {column}={text}: {error}") from None
+        return kinds
+
+    def refuse_list_flags(self, what: str) -> None:
+        """Raises UsageError where something is said that only a list has; `what` is what the input is instead."""
+        for name in ("path_column", "label_column", "split_column", "label_separator", "column_types"):
+            if getattr(self, name):
+                raise UsageError(f"--{_flag(name)} is for CSV and JSONL lists, and {what}. Leave the flag out.")
+
+
+def add_source_flags(parser: FlagParser) -> None:
+    """Adds the flags that `source_options` reads."""
+    add = parser.add_argument
+    add("--labels", metavar="FILE", help="class names, a line each: fixes the classes and their order")
+    parser.add_switch("--unlabelled", default=False, help="the images have no classes")
+    add(
+        "--path-column", metavar="NAME", help="column of a list with the paths (default: path, file, filename or image)"
+    )
+    add(
+        "--label-column",
+        metavar="NAME",
+        help="column of a list with the classes (default: label, class or their plurals)",
+    )
+    add("--split-column", metavar="NAME", help="column of a list with the splits (default: split, where there is one)")
+    add("--label-separator", metavar="TEXT", help="between several classes in one cell of a CSV list, such as '|'")
+    add(
+        "--label-type",
+        choices=LABEL_TYPES,
+        help="labels of lists and WebDataset tars: int if whole numbers are labels themselves, str if all are names"
+        " (default: by the labels; a mixture is an error)",
+    )
+    add(
+        "--column-types",
+        type=flag_type("column types", _parse_types),
+        default={},
+        metavar="NAME=TYPE[=VALUE],...",
+        help="int, float, float32 or str for further columns of a list, in place of what their values look like; VALUE is"
+        " stored for missing values",
+    )
+
+
+def source_options(flags: argparse.Namespace) -> SourceOptions:
+    """The options that the flags of `add_source_flags` say; UsageError where they do not fit each other."""
+    return SourceOptions(
+        labels_file=flags.labels,
+        unlabelled=flags.unlabelled,
+        path_column=flags.path_column,
+        label_column=flags.label_column,
+        split_column=flags.split_column,
+        label_separator=flags.label_separator,
+        label_type=flags.label_type,
+        column_types=flags.column_types,
+    )
+
+
+def refuse_split_flag(options: ConvertOptions, what: str) -> None:
+    """Raises UsageError where --split deals out records whose split the input says; `what` is what says it."""
+    if options.split:
+        raise UsageError(f"--split: {what}. Leave the flag out.")
+
+
+def _flag(name: str) -> str:
+    return "labels" if name == "labels_file" else name.replace("_", "-")
+
+
+def _parse_types(text: str) -> dict[str, str]:
+    types: dict[str, str] = {}
+    for part in text.split(","):
+        found = _TYPED_COLUMN.fullmatch(part.strip())
+        name, kind = found.groups() if found else part.rpartition("=")[::2]
+        if not name.strip() or name.strip() in types:
+            raise UsageError(f"{part!r}: write each column once, as in age=int,score=float")
+        types[name.strip()] = kind.strip()
+    return types

@@ -1,0 +1,80 @@
+"""What a source is, and how it makes references."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol, TypeAlias
+
+from beam_jobs.options import DEFAULT_SPLIT, ConvertOptions
+from beam_jobs.references.labels import Labels
+from beam_jobs.references.reference import WHOLE_FILE, Reference, key_digest
+from tpudata.errors import BadRecordError
+from tpudata.format import Feature
+
+Refuse: TypeAlias = Callable[[BadRecordError], None]
+
+
+def raise_refusal(error: BadRecordError) -> None:
+    """Raises what a source refuses: the first refused record ends the listing."""
+    raise error
+
+
+def with_key(error: BadRecordError, key: str | None) -> BadRecordError:
+    """The refusal of a record whose key is known: --append then knows it again wherever the input has moved."""
+    return BadRecordError(error.source, error.reason, error.offset, key)
+
+
+class Source(Protocol):
+    """An input of one form. A frozen dataclass that is pickled to the workers; making it looks at the input, reading little."""
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether records have class names."""
+
+    @property
+    def several_labels(self) -> bool:
+        """Whether a record may have any number of classes; otherwise each has one, or none where there are no classes."""
+
+    @property
+    def labels(self) -> Labels | None:
+        """The classes, where they are known before listing; None where they are collected from the references."""
+
+    @property
+    def integer_labels(self) -> bool:
+        """Whether class names are whole numbers that are the labels themselves."""
+
+    @property
+    def extra(self) -> tuple[Feature, ...]:
+        """Schema of what `Reference.extra` holds; empty where it holds nothing."""
+
+    def units(self) -> Sequence[Any]:
+        """Parts that are listed on their own, on any worker: folders, files, ranges."""
+
+    def references(self, unit: Any, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
+        """Yields a reference to each record of a unit.
+
+        Args:
+            unit: one of `units()`.
+            ignored: gets the path of what was passed over by its name.
+            refuse: called with the error of a record that cannot be referred to (a listed file that is missing, an unknown
+                label, an image without its label). It may raise; where it returns, the listing goes on without the record.
+        """
+
+
+def make_reference(
+    options: ConvertOptions,
+    key: str,
+    *,
+    path: str,
+    size: int,
+    offset: int = WHOLE_FILE,
+    split: str = "",
+    labels: tuple[str, ...] = (),
+    form: str = "",
+    extra: str = "",
+    data: bytes = b"",
+) -> Reference:
+    """A reference and its split; `split` is where the input says it, nothing where the options deal it out."""
+    if not split:
+        split = options.split.split_of(key_digest(key)) if options.split else DEFAULT_SPLIT
+    return Reference(key, split, labels, path, offset, size, form, extra, data)

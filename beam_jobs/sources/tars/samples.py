@@ -1,0 +1,72 @@
+"""Samples of a WebDataset tar: neighbours whose base names are alike up to the first dot; what follows it is the field's name.
+
+Source: webdataset, tariterators.py (base_plus_ext).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO, NamedTuple
+
+from beam_jobs.sources.classes import json_labels
+from beam_jobs.sources.tars.members import Member
+from beam_jobs.values.json_values import parse_json
+from tpudata.errors import BadRecordError, CorruptionError
+from tpudata.tables import counted
+
+# The fields of a sample that hold its image, and those that may hold its label, the first of them that is there.
+IMAGE_FIELDS = frozenset(("jpg", "jpeg", "png", "gif", "webp", "bmp", "ppm", "tif", "tiff"))
+LABEL_FIELDS = ("cls", "json", "txt")
+
+
+class Content(NamedTuple):
+    """A member, and its bytes where they were read."""
+
+    member: Member
+    data: bytes
+
+
+def read_content(file: BinaryIO, path: str, member: Member) -> bytes:
+    """The bytes of a member; CorruptionError where the tar ends before them."""
+    file.seek(member.offset)
+    data = file.read(member.size)
+    if len(data) < member.size:
+        raise CorruptionError(path, member.offset, f"the tar is cut inside {member.name}")
+    return data
+
+
+def samples(
+    file: BinaryIO, path: str, members: Iterable[Member], read_images: bool
+) -> Iterator[tuple[str, dict[str, Content]]]:
+    """Yields (key, members by field) of the samples; the content of labels is read, and that of images if `read_images`."""
+    sample: dict[str, Content] = {}
+    current = ""
+    for member in members:
+        folder, slash, base = member.name.rpartition("/")
+        stem, _, field = base.partition(".")
+        key, field = f"{folder}{slash}{stem}", field.lower()
+        if sample and (key != current or field in sample):
+            yield current, sample
+            sample = {}
+        current = key
+        read = field in LABEL_FIELDS or (read_images and field in IMAGE_FIELDS)
+        sample[field] = Content(member, read_content(file, path, member) if read else b"")
+    if sample:
+        yield current, sample
+
+
+def field_labels(content: Content, field: str, path: str) -> tuple[tuple[str, ...], bool]:
+    """The labels that a field of a sample holds, and whether they are a list."""
+    where = f"{path}/{content.member.name}"
+    try:
+        text = content.data.decode("utf-8-sig").strip()
+        value: Any = parse_json(text) if field == "json" else text
+    except ValueError as error:
+        raise BadRecordError(where, "not UTF-8 text" if field != "json" else f"not JSON: {error}") from None
+    if field != "json":
+        if not text or "\n" in text:
+            raise BadRecordError(
+                where, f"a label is one line of text: it has {counted(len(text.splitlines()), 'line')} of text"
+            )
+        return (text,), False
+    return json_labels(value.get("label") if isinstance(value, dict) else None, where, '"label"')

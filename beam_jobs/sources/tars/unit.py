@@ -1,0 +1,56 @@
+"""A tar, or a tar in a tar, as it is listed: its name in keys, and those of its members that may be records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import BinaryIO, NamedTuple
+
+from beam_jobs.references.reading import MOST_INPUT_BYTES, too_large
+from beam_jobs.sources.names import is_left_behind
+from beam_jobs.sources.source import Refuse, with_key
+from beam_jobs.sources.tars.members import Member, tar_members
+from tpudata.errors import BadRecordError
+
+
+class TarUnit(NamedTuple):
+    """A tar, or a tar in a tar.
+
+    Attributes:
+        path: the file.
+        name: stands before the members' names in keys.
+        start, end: of the inner tar in the file; 0 and -1 for the file as a whole.
+        label: class of all members, or nothing.
+    """
+
+    path: str
+    name: str
+    start: int = 0
+    end: int = -1
+    label: str = ""
+
+    def key(self, member: str) -> str:
+        """The key of a member, by its name; of a sample, by what its members' names have in common."""
+        return f"{self.name}/{member}"
+
+
+def is_record(member: Member) -> bool:
+    """Whether a member may be a record, or belong to one: a file whose name is not passed over."""
+    return member.is_file and not any(is_left_behind(part) for part in member.name.split("/"))
+
+
+def tar_files(file: BinaryIO, unit: TarUnit, size: int | None, ignored: list[str], refuse: Refuse) -> Iterator[Member]:
+    """Yields the files of a tar that may be records."""
+    for member in tar_members(file, unit.path, unit.start, size if unit.end < 0 else unit.end):
+        where, key = f"{unit.path}/{member.name}", unit.key(member.name)
+        if member.link:
+            reason = f"a link (to {member.link}); pack the tar again with --dereference --hard-dereference"
+            refuse(BadRecordError(where, reason, key=key))
+        elif member.problem:
+            refuse(BadRecordError(where, member.problem, key=key))
+        elif not is_record(member):
+            ignored.append(where)
+        elif member.size > MOST_INPUT_BYTES:
+            # Of a compressed tar, it would be read here.
+            refuse(with_key(too_large(where, member.size), key))
+        else:
+            yield member

@@ -1,0 +1,1 @@
+"""The steps of a conversion: one Beam transform a module."""

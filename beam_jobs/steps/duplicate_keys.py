@@ -1,0 +1,74 @@
+"""Refusing inputs of one key where the order does not bring them together.
+
+Shuffled, records of one key have one position and meet in a shard, where they are found. In the order of the source they may lie
+anywhere, so here references are grouped by their keys once more, for nothing but this check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_jobs.references.pack import Pack
+from beam_jobs.references.reference import Reference, key_digests
+from tpudata.errors import SourceError
+
+_GROUPS = 256
+# References that a worker holds back, so that one pack of each group holds some hundreds and not the few of a small folder.
+_HELD_REFERENCES = 1 << 16
+
+
+class RefuseDuplicates(beam.PTransform):  # type: ignore[misc]
+    """Raises SourceError where two references in packs have one key; yields nothing."""
+
+    def expand(self, packs: beam.PCollection) -> beam.PCollection:
+        """Applies the transform."""
+        return packs | "ByKey" >> beam.ParDo(_ByKey()) | "Group" >> beam.GroupByKey() | beam.FlatMap(_refuse)
+
+
+def duplicate_keys(one: Reference, other: Reference) -> SourceError:
+    """The error for two references of one key."""
+    return SourceError(f"{one.origin} and {other.origin} have the same key {one.key!r}. Every input needs its own.")
+
+
+class _ByKey(beam.DoFn):  # type: ignore[misc]
+    """Yields (group, pack), holding references back until there are enough for packs that are worth their name."""
+
+    def start_bundle(self) -> None:
+        self._held: list[Pack] = []
+        self._count = 0
+
+    def process(self, data: bytes) -> Iterator[tuple[int, bytes]]:
+        pack = Pack.from_bytes(data).without_contents()
+        self._held.append(pack)
+        self._count += len(pack.keys)
+        if self._count >= _HELD_REFERENCES:
+            yield from self._release()
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        window = GlobalWindow()
+        for item in self._release():
+            yield WindowedValue(item, window.max_timestamp(), [window])
+
+    def _release(self) -> Iterator[tuple[int, bytes]]:
+        held, self._held, self._count = self._held, [], 0
+        if held:
+            pack = Pack.joined(held)
+            groups = key_digests(pack.keys)[:, 0] % np.uint64(_GROUPS)
+            for group, part in pack.grouped(groups.astype(np.intp)):
+                yield group, part.to_bytes()
+
+
+def _refuse(group: tuple[int, Iterable[bytes]]) -> Iterator[None]:
+    _, packs = group
+    seen: dict[str, Reference] = {}
+    for pack in map(Pack.from_bytes, packs):
+        for reference in pack.references():
+            if reference.key in seen:
+                raise duplicate_keys(*sorted((seen[reference.key], reference)))
+            seen[reference.key] = reference
+    yield from ()

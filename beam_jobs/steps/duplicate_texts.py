@@ -1,0 +1,154 @@
+"""Documents with the same content: which are equal, and which of them stays.
+
+Documents are equal where the values of their text fields are, character by character: nothing is trimmed, folded or normalised, and
+other fields do not count. Of equal documents the one with the smallest key stays, whatever its split, so that what stays depends on
+the input alone, and no text is in two splits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.pvalue import TaggedOutput
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_jobs.references.pack import Pack
+from beam_jobs.references.pack_reading import read_packs
+from beam_jobs.references.reference import key_bytes
+from beam_jobs.text_files.options import TextOptions
+from beam_jobs.text_files.values import readable_texts
+
+DIGEST_BYTES = 16
+# Names of the outputs of LeaveOutDuplicates.
+KEPT, LEFT_OUT = "kept", "left_out"
+_GROUPS = 256
+# Documents that a worker holds back, so that what it passes on of a group is worth an element.
+_HELD_DOCUMENTS = 1 << 16
+
+
+class LeaveOutDuplicates(beam.PTransform):  # type: ignore[misc]
+    """Turns packs of references to documents into the same packs without the duplicates, and a count of these.
+
+    Documents that cannot be read are kept; whoever converts them says so. The outputs are `kept`, packs, and `left_out`: of each
+    pack, by split, how many documents and how many bytes were left out.
+
+    Args:
+        options: of the conversion.
+    """
+
+    def __init__(self, options: TextOptions) -> None:
+        super().__init__()
+        self._options = options
+
+    def expand(self, packs: beam.PCollection) -> Any:
+        """Applies the transform."""
+        named = packs | "Name" >> beam.Map(_named)
+        doubles = (
+            named
+            | "Digests" >> beam.ParDo(_Digests(self._options))
+            | "ByDigest" >> beam.GroupByKey()
+            | "Compare" >> beam.FlatMap(_doubles)
+        )
+        return (
+            {"packs": named, "doubles": doubles}
+            | "ByPack" >> beam.CoGroupByKey()
+            | "LeaveOut" >> beam.FlatMap(_without).with_outputs(LEFT_OUT, main=KEPT)
+        )
+
+
+def content_digest(texts: Sequence[str]) -> bytes:
+    """The 128-bit BLAKE2b hash of a document's text fields, in the order of the options.
+
+    Two documents among 10^12 share one by chance with a probability below 10^-14.
+
+    Args:
+        texts: the values; UnicodeEncodeError, a ValueError, for a lone surrogate.
+    """
+    digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    for text in texts:
+        data = text.encode()
+        # With their sizes, so that "ab" and "c" are not "a" and "bc".
+        digest.update(len(data).to_bytes(8, "little"))
+        digest.update(data)
+    return digest.digest()
+
+
+# A document in a group: its digest, its key, and its pack and row there.
+_Entry = tuple[bytes, bytes, bytes, int]
+
+
+def _named(data: bytes) -> tuple[bytes, bytes]:
+    """A pack and its name."""
+    return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest(), data
+
+
+class _Digests(beam.DoFn):  # type: ignore[misc]
+    """Yields (group, entries of documents)."""
+
+    def __init__(self, options: TextOptions) -> None:
+        super().__init__()
+        self._options = options
+
+    def start_bundle(self) -> None:
+        self._held: dict[int, list[_Entry]] = {}
+        self._count = 0
+
+    def process(self, element: tuple[bytes, bytes]) -> Iterator[tuple[int, list[_Entry]]]:
+        name, data = element
+        pack = Pack.from_bytes(data)
+        texts = readable_texts(read_packs([pack]), self._options)
+        for row, (key, found) in enumerate(zip(pack.keys, texts, strict=True)):
+            if found is not None:
+                digest = content_digest(found)
+                self._held.setdefault(digest[0] % _GROUPS, []).append((digest, key_bytes(key), name, row))
+        self._count += len(pack.keys)
+        if self._count >= _HELD_DOCUMENTS:
+            yield from self._release()
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        window = GlobalWindow()
+        for item in self._release():
+            yield WindowedValue(item, window.max_timestamp(), [window])
+
+    def _release(self) -> Iterator[tuple[int, list[_Entry]]]:
+        held, self._held, self._count = self._held, {}, 0
+        yield from held.items()
+
+
+def _doubles(group: tuple[int, Iterable[list[_Entry]]]) -> Iterator[tuple[bytes, list[int]]]:
+    """Yields the rows of each pack that are to be left out, of the documents of one group."""
+    kept: dict[bytes, _Entry] = {}
+    rows: dict[bytes, list[int]] = {}
+    for entries in group[1]:
+        for entry in entries:
+            other = kept.setdefault(entry[0], entry)
+            if other is entry:
+                continue
+            if entry[1] < other[1]:
+                kept[entry[0]], entry = entry, other
+            rows.setdefault(entry[2], []).append(entry[3])
+    yield from rows.items()
+
+
+def _without(element: tuple[bytes, dict[str, Iterable[Any]]]) -> Iterator[Any]:
+    """Yields a pack without some rows, and what these were."""
+    _, found = element
+    (data,) = found["packs"]
+    doubles = sorted(row for rows in found["doubles"] for row in rows)
+    if not doubles:
+        yield data
+        return
+    pack = Pack.from_bytes(data)
+    left_out = pack.take(np.array(doubles))
+    counts = {
+        split: (len(rows), int(left_out.sizes[rows].sum(dtype=np.int64))) for split, rows in left_out.split_rows()
+    }
+    yield TaggedOutput(LEFT_OUT, counts)
+    rest = np.setdiff1d(np.arange(len(pack.keys)), doubles)
+    if len(rest):
+        yield pack.take(rest).to_bytes()

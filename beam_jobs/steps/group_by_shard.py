@@ -1,0 +1,90 @@
+"""From packs of references in any order to the ordered references of each shard.
+
+Grouping by shard at once would make an element of every reference, since a pack of a few thousand holds one or two of each
+shard. So references are grouped by runs of neighbouring shards first, and a run, some 64,000 references, is sorted and cut into
+its shards by one worker.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_jobs.planning.plan import Plan
+from beam_jobs.references.pack import Pack
+
+# (split, number): of a run of shards, or of a shard.
+Key = tuple[str, int]
+# References that a worker holds back to make packs that are worth their name.
+_HELD_REFERENCES = 1 << 16
+
+
+class GroupByShard(beam.PTransform):  # type: ignore[misc]
+    """Turns packs of references into ((split, shard number), packs of the shard's references in order).
+
+    Args:
+        plan: the Plan, as a side input.
+    """
+
+    def __init__(self, plan: beam.pvalue.AsSingleton) -> None:
+        super().__init__()
+        self._plan = plan
+
+    def expand(self, packs: beam.PCollection) -> beam.PCollection:
+        """Applies the transform."""
+        return (
+            packs
+            | "ByRun" >> beam.ParDo(_ByRun(), self._plan)
+            | "Group" >> beam.GroupByKey()
+            | "ByShard" >> beam.FlatMap(_by_shard, self._plan)
+            | "Spread" >> beam.Reshuffle()
+        )
+
+
+class _ByRun(beam.DoFn):  # type: ignore[misc]
+    """Yields ((split, run of shards), pack), holding references back until there are enough for full packs."""
+
+    def start_bundle(self) -> None:
+        self._held: dict[Key, list[Pack]] = defaultdict(list)
+        self._count = 0
+
+    def process(self, references: bytes, plan: Plan) -> Iterator[tuple[Key, bytes]]:
+        for split, part in Pack.from_bytes(references).by_split():
+            split_plan = plan.splits[split]
+            for run, inside in part.grouped(split_plan.shards_of(part.positions) // split_plan.group_width):
+                self._held[split, run].append(inside)
+            self._count += len(part.keys)
+        if self._count >= _HELD_REFERENCES:
+            yield from self._release()
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        window = GlobalWindow()
+        for item in self._release():
+            yield WindowedValue(item, window.max_timestamp(), [window])
+
+    def _release(self) -> Iterator[tuple[Key, bytes]]:
+        held, self._held, self._count = self._held, defaultdict(list), 0
+        for key, packs in held.items():
+            yield key, Pack.joined(packs).to_bytes()
+
+
+def _by_shard(element: tuple[Key, Iterable[bytes]], plan: Plan) -> Iterator[tuple[Key, list[bytes]]]:
+    """Sorts the references of a run of shards, and yields those of each shard."""
+    (split, _), packs = element
+    references = _in_order(Pack.joined([Pack.from_bytes(data) for data in packs]))
+    for number, inside in references.grouped(plan.splits[split].shards_of(references.positions)):
+        yield (split, number), [part.to_bytes() for part in inside.in_parts()]
+
+
+def _in_order(pack: Pack) -> Pack:
+    order = np.argsort(pack.positions, kind="stable")
+    positions = pack.positions[order]
+    if (positions[1:] == positions[:-1]).any():
+        # Equal positions are almost always equal keys; the key decides between them all the same.
+        order = np.array(sorted(range(len(order)), key=lambda row: (pack.positions[row], pack.keys[row])))
+    return pack.take(order)

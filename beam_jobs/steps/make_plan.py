@@ -1,0 +1,108 @@
+"""From what was counted to a plan: on a worker in the middle of a run, or in this process, where nothing is written."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from beam_jobs.append.base import Base, plan_append
+from beam_jobs.options import SKIP, ConvertOptions
+from beam_jobs.output.folder import refuse_strays, suffix_for
+from beam_jobs.output.rejects import listing_rejects
+from beam_jobs.planning.plan import Plan, make_plan
+from beam_jobs.planning.sample import Sample
+from beam_jobs.planning.tally import Tally, TallyPart
+from beam_jobs.references.pack import packs
+from beam_jobs.references.reference import Reference
+from beam_jobs.run.progress import ProgressReport
+from beam_jobs.sources import Source, raise_refusal
+from beam_jobs.steps.list_references import TextBytes
+from tpudata.errors import BadRecordError, SourceError
+from tpudata.format.layout import REJECTS_FOLDER
+
+# From a sample of references to bytes of their content in a shard over their bytes in the input.
+Estimate = Callable[[Iterable[Reference]], float]
+
+
+def plan_here(
+    source: Source,
+    options: ConvertOptions,
+    text_bytes: TextBytes,
+    estimate: Estimate,
+    overhead: int,
+    base: Base | None,
+) -> Plan:
+    """Lists a source in this process, and plans what it lists; BadRecordError as in a run that does not skip bad records."""
+    refuse = _passed_over if options.on_bad_record == SKIP else raise_refusal
+    tally, sample = Tally(), Sample()
+
+    def sampled(references: Iterable[Reference]) -> Iterator[Reference]:
+        # What a compressed stream gives is in the references themselves, and kept for the sample alone.
+        for reference in references:
+            sample.add([reference])
+            yield reference._replace(data=b"") if reference.data else reference
+
+    for number, unit in enumerate(source.units()):
+        listed = sampled(source.references(unit, [], refuse))
+        for pack, digests in packs(listed, options.order, number):
+            tally.add(TallyPart.of(pack, digests, shuffled=options.shuffle, texts=text_bytes(pack)))
+    return _plan(tally, estimated(sample, estimate), options, overhead, base)
+
+
+def planned(
+    tally: Tally,
+    ratios: Mapping[str, float],
+    options: ConvertOptions,
+    overhead: int,
+    base: Base | None,
+    progress: ProgressReport,
+    left_out: Iterable[Mapping[str, tuple[int, int]]] = (),
+) -> Plan:
+    """Return the plan of what a run has counted, and report its totals.
+
+    OutputError if the output has shards of another plan, SourceError if there is nothing to convert.
+    `left_out` says in parts how many documents of each split are left out, and their bytes; never beside a base.
+    """
+    if base is None and not tally.splits and listing_rejects(options.output):
+        raise SourceError(
+            f"{options.input}: all that is in it was refused. It is listed in {options.output}/{REJECTS_FOLDER}/. Mend it, and run"
+            " again with --resume."
+        )
+    plan = _plan(tally, ratios, options, overhead, base, summed(left_out))
+    refuse_strays(options.output, plan.shard_names() if base is None else base.all_shard_names(plan))
+    progress.total(plan.files, plan.bytes)
+    return plan
+
+
+def estimated(sample: Sample, estimate: Estimate) -> dict[str, float]:
+    """The estimate of each split."""
+    return {split: estimate(references) for split, references in sorted(sample.splits.items())}
+
+
+def summed(left_out: Iterable[Mapping[str, tuple[int, int]]]) -> dict[str, tuple[int, int]]:
+    """By split, how many documents are left out, and their bytes, from what is said in parts."""
+    total: dict[str, tuple[int, int]] = {}
+    for part in left_out:
+        for split, (count, size) in part.items():
+            before = total.get(split, (0, 0))
+            total[split] = (before[0] + count, before[1] + size)
+    return total
+
+
+def _plan(
+    tally: Tally,
+    ratios: Mapping[str, float],
+    options: ConvertOptions,
+    overhead: int,
+    base: Base | None,
+    left_out: Mapping[str, tuple[int, int]] | None = None,
+) -> Plan:
+    if base is not None:
+        plan = plan_append(tally, ratios, options, overhead)
+        return dataclasses.replace(plan, suffix=suffix_for(options, base.manifest))
+    return dataclasses.replace(make_plan(tally, ratios, options, overhead, left_out), suffix=suffix_for(options))
+
+
+def _passed_over(error: BadRecordError) -> None:
+    """A plan counts what can be converted; the run reports what cannot."""
+    del error

@@ -1,0 +1,59 @@
+"""Collecting the vocabulary of characters: the step of a conversion that learns it from all documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import apache_beam as beam
+
+from beam_jobs.references.pack import Pack
+from beam_jobs.references.pack_reading import read_packs
+from beam_jobs.text_files.options import TextOptions
+from beam_jobs.text_files.values import readable_texts
+from beam_jobs.tokenizers import CharacterSet
+
+
+class CollectCharacters(beam.PTransform):  # type: ignore[misc]
+    """Turns packs of references to documents into one string: all their characters, in the order of code points.
+
+    Documents that cannot be read are passed over; whoever converts them says so.
+
+    Args:
+        options: of the conversion.
+    """
+
+    def __init__(self, options: TextOptions) -> None:
+        super().__init__()
+        self._options = options
+
+    def expand(self, packs: beam.PCollection) -> beam.PCollection:
+        """Applies the transform."""
+        return packs | "Characters" >> beam.FlatMap(_characters, self._options) | beam.CombineGlobally(_Merge())
+
+
+class _Merge(beam.CombineFn):  # type: ignore[misc]
+    """Combines strings of characters into one."""
+
+    def create_accumulator(self) -> str:
+        return ""
+
+    def add_input(self, characters: str, more: str) -> str:
+        return _merged([characters, more])
+
+    def merge_accumulators(self, parts: Iterable[str]) -> str:
+        return _merged(parts)
+
+    def extract_output(self, characters: str) -> str:
+        return characters
+
+
+def _characters(data: bytes, options: TextOptions) -> Iterator[str]:
+    seen = CharacterSet()
+    for texts in readable_texts(read_packs([Pack.from_bytes(data)]), options):
+        for text in texts or ():
+            seen.add(text)
+    yield seen.characters
+
+
+def _merged(parts: Iterable[str]) -> str:
+    return "".join(sorted(set().union(*parts)))

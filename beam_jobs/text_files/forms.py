@@ -1,0 +1,174 @@
+"""What a file of text is: how it is compressed, and what a document in it is.
+
+Compression and Parquet are found by content. Rows of JSONL, CSV and TSV are found by the file's name (`.jsonl`, `.ndjson`, `.json`,
+`.csv`, `.tsv`, with or without `.gz`, `.bz2` or `.zst` behind), because a text may begin like any of them; `--form` says otherwise.
+JSON whose first character is a bracket is one array of rows.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from beam_jobs.text_files.csv_rows import cells, row_spans
+from beam_jobs.text_files.json_arrays import is_json_array
+from beam_jobs.text_files.lines import line_spans, lines
+from beam_jobs.text_files.options import (
+    AUTO,
+    CSV,
+    JSON_ARRAY,
+    JSONL,
+    LINES,
+    PARAGRAPHS,
+    PARQUET,
+    ROWS,
+    TSV,
+    TextOptions,
+)
+from beam_jobs.text_files.streams import compression, unpacked_chunks
+from tpudata.errors import SourceError, UsageError
+from tpudata.nearest import suggestion
+from tpudata.storage import storage_for
+
+_HEAD_BYTES = 1 << 16
+_SUFFIXES = {".jsonl": JSONL, ".ndjson": JSONL, ".json": JSONL, ".csv": CSV, ".tsv": TSV, ".parquet": PARQUET}
+_PACKED_SUFFIXES = (".gz", ".bz2", ".zst")
+_PARQUET_MAGIC = b"PAR1"
+# Forms that people do have, with what to do about them.
+_OTHER = {
+    b"PK\x03\x04": "a zip archive. Unpack it, and name the folder",
+    b"\xfd7zXZ\0": "compressed with xz. Unpack it, or pack it with gzip, bzip2 or zstd",
+    b"7z\xbc\xaf": "a 7z archive. Unpack it, and name the folder",
+}
+# Those of UTF-32 before those of UTF-16 that they begin with.
+_OTHER_MARKS = {
+    b"\xff\xfe\0\0": "UTF-32",
+    b"\0\0\xfe\xff": "UTF-32",
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
+}
+
+
+class TextForm(NamedTuple):
+    """What a file is.
+
+    Attributes:
+        kind: `"lines"`, `"paragraphs"`, `"files"`, `"jsonl"`, `"json array"`, `"csv"`, `"tsv"` or `"parquet"`.
+        packed: `"gzip"`, `"bzip2"`, `"zstd"` or nothing.
+        columns: names of the cells of a row of CSV or TSV.
+        delimiter: between two cells.
+    """
+
+    kind: str
+    packed: str = ""
+    columns: tuple[str, ...] = ()
+    delimiter: str = ""
+
+    @property
+    def has_ranges(self) -> bool:
+        """Whether a range of bytes can be read alone."""
+        return not self.packed and self.kind in (LINES, PARAGRAPHS, JSONL, TSV)
+
+
+def document_key(name: str) -> str:
+    """A file's part of its documents' keys: its path below the input without `.gz` and the like, so that packing moves nothing."""
+    for suffix in _PACKED_SUFFIXES:
+        if name.endswith(suffix):
+            return name.removesuffix(suffix)
+    return name
+
+
+def look_at(path: str, options: TextOptions) -> TextForm:
+    """What a file is, from its name and its first 64 kB.
+
+    Raises:
+        SourceError: it is nothing that is read: another archive, UTF-16, no text; or it has not the fields that are asked for.
+        CorruptionError: it is compressed, and damaged.
+        UsageError: the options do not fit what it is.
+    """
+    head = storage_for(path).read_range(path, 0, _HEAD_BYTES)
+    for magic, what in _OTHER.items():
+        if head.startswith(magic):
+            raise SourceError(f"{path} is {what}.")
+    packed = compression(head[:16])
+    if packed:
+        head = next(unpacked_chunks(path, packed), b"")[:_HEAD_BYTES]
+    kind = _kind(path, head, packed, options)
+    if kind == PARQUET:
+        return TextForm(kind)
+    for mark, encoding in _OTHER_MARKS.items():
+        if head.startswith(mark):
+            raise SourceError(f"{path} is {encoding}. Save it as UTF-8: iconv -f {encoding} -t UTF-8 {path} > NEW")
+    if b"\0" in head:
+        raise SourceError(f"{path} is no text: byte {head.index(0)} is zero, and it begins with {head[:8].hex(' ')}.")
+    if kind == JSONL and is_json_array(head):
+        kind = JSON_ARRAY
+    if kind not in ROWS and len(options.fields) > 1:
+        raise UsageError(
+            f"{path} is read by {kind}, which have no fields, and --field names {len(options.fields)}. Say --form where it has"
+            " rows, or leave the flag out."
+        )
+    if kind in (CSV, TSV):
+        return _with_columns(path, kind, packed, head, options)
+    return TextForm(kind, packed)
+
+
+def _kind(path: str, head: bytes, packed: str, options: TextOptions) -> str:
+    is_parquet = head.startswith(_PARQUET_MAGIC)
+    name = document_key(path.lower())
+    named = next((kind for suffix, kind in _SUFFIXES.items() if name.endswith(suffix)), LINES)
+    kind = options.form if options.form != AUTO else PARQUET if is_parquet else named
+    if (kind == PARQUET) != is_parquet:
+        if is_parquet:
+            raise UsageError(
+                f"--form is {kind}, and {path} is a Parquet file. Leave the flag out, or name other files."
+            )
+        raise SourceError(f"{path} is no Parquet file: it begins with {head[:8].hex(' ') or 'nothing'}.")
+    if is_parquet and packed:
+        raise SourceError(f"{path} is a Parquet file compressed with {packed}. Unpack it; Parquet compresses itself.")
+    return kind
+
+
+def _with_columns(path: str, kind: str, packed: str, head: bytes, options: TextOptions) -> TextForm:
+    """A CSV or TSV form, with the columns that the first row names."""
+    names = [field.name for field in options.fields]
+    first: tuple[str, ...] = ()
+    wrong: SourceError | None = None
+    for delimiter in ("\t",) if kind == TSV else (",", ";", "\t"):
+        try:
+            columns = _first_row(path, kind, head, delimiter)
+        except SourceError as error:
+            # Quotes may be right with the next delimiter.
+            wrong = wrong or error
+            continue
+        first = first or columns
+        if all(name in columns for name in names):
+            doubled = sorted({name for name in columns if columns.count(name) > 1})
+            if doubled:
+                raise SourceError(
+                    f"{path}: column {doubled[0]!r} comes twice in the first row. Give each its own name."
+                )
+            return TextForm(kind, packed, columns, delimiter)
+    if wrong is not None:
+        raise wrong
+    missing = next(name for name in names if name not in first)
+    raise SourceError(
+        f"{path} has no column {missing!r}; its first row names {', '.join(map(repr, first)) or 'nothing'}"
+        f"{suggestion(missing, first)}. Name columns with --field."
+    )
+
+
+def _first_row(path: str, kind: str, head: bytes, delimiter: str) -> tuple[str, ...]:
+    spans = line_spans([head], 0, _HEAD_BYTES)
+    row = next(row_spans(spans, delimiter, _HEAD_BYTES, path) if kind == CSV else lines(spans), None)
+    if row is None:
+        return ()
+    if b"\r" in row.data and b"\n" not in head:
+        raise SourceError(f"{path}: its lines end with CR alone. Save it with LF or CRLF as line ends.")
+    if row.offset + row.size >= _HEAD_BYTES:
+        raise SourceError(f"{path}: the first row, which names the columns, is longer than {_HEAD_BYTES} bytes.")
+    try:
+        text = row.data.decode()
+        found = cells(text, delimiter) if kind == CSV else text.split(delimiter)
+    except ValueError as error:
+        raise SourceError(f"{path}: the first row, which names the columns, cannot be read: {error}.") from None
+    return tuple(cell.strip() for cell in found)

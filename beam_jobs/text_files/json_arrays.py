@@ -1,0 +1,117 @@
+"""Elements of a JSON file that is one array, such as `[{"text": ...}, {"text": ...}]`.
+
+The file is read as a stream: what is in memory is one element, not the array. Only brackets, quotes and commas are looked at; each
+element is parsed when its document is read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from beam_jobs.text_files.lines import Span
+from tpudata.errors import SourceError
+
+_SPACE = b" \t\r\n"
+_ARRAY = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*\[")
+_TOKEN = re.compile(rb'["{}\[\],]')
+_STRING_TOKEN = re.compile(rb'["\\]')
+
+
+def is_json_array(head: bytes) -> bool:
+    """Return whether the first bytes of a file begin a JSON array."""
+    return _ARRAY.match(head) is not None
+
+
+def array_spans(chunks: Iterable[bytes], limit: int, path: str) -> Iterator[Span]:
+    """Yield the elements of a JSON array, without the whitespace around them.
+
+    Args:
+        chunks: the bytes of the file, from its begin.
+        limit: a longer element is read past, and has no data.
+        path: the file, for messages.
+
+    Raises:
+        SourceError: the array has no end, has something after its end, or lacks an element next to a comma; names the byte.
+    """
+    element = _Element(limit, path)
+    offset = depth = 0
+    quoted = escaped = False
+    for chunk in chunks:
+        # From `taken` on, the bytes belong to an element that has not ended.
+        taken = place = 0
+        while place < len(chunk):
+            if escaped:
+                escaped, place = False, place + 1
+                continue
+            found = (_STRING_TOKEN if quoted else _TOKEN).search(chunk, place)
+            if found is None:
+                break
+            token, at, place = found[0], found.start(), found.end()
+            if token == b'"':
+                quoted = not quoted
+            elif token == b"\\":
+                escaped = True
+            elif token in b"{[":
+                depth += 1
+                if depth == 1 and not element.is_first:
+                    raise _after_end(path, offset + at)
+                taken = place if depth == 1 else taken
+            elif token in b"}]":
+                depth -= 1
+                if depth < 0 or (depth == 0 and token == b"}"):
+                    raise SourceError(f"{path} at byte {offset + at}: not a JSON array: this bracket closes none.")
+                if depth == 0:
+                    element.add(chunk[taken:at], offset + taken)
+                    yield from element.ended(offset + at, is_last=True)
+                    taken = place
+            elif depth == 1:
+                element.add(chunk[taken:at], offset + taken)
+                yield from element.ended(offset + at)
+                taken = place
+        if depth:
+            element.add(chunk[taken:], offset + taken)
+        elif element.is_closed and chunk[taken:].strip(_SPACE):
+            raise _after_end(path, offset + taken)
+        offset += len(chunk)
+    if depth:
+        raise SourceError(f"{path} at byte {offset}: the JSON array is cut: it has no end.")
+
+
+def _after_end(path: str, at: int) -> SourceError:
+    return SourceError(
+        f"{path} at byte {at}: there is more after the end of the JSON array. Keep one array, or write one object a line."
+    )
+
+
+class _Element:
+    """The bytes of an element as they come."""
+
+    def __init__(self, limit: int, path: str) -> None:
+        self._limit = limit
+        self._path = path
+        self._held: list[bytes] = []
+        self._start = self._size = 0
+        self.is_first = True
+        self.is_closed = False
+
+    def add(self, data: bytes, offset: int) -> None:
+        """Add bytes of the file that begin at `offset`."""
+        if not self._size:
+            self._start = offset + len(data) - len(data.lstrip(_SPACE))
+            data = data.lstrip(_SPACE)
+        self._size += len(data)
+        if self._size <= self._limit:
+            self._held.append(data)
+        else:
+            self._held.clear()
+
+    def ended(self, at: int, *, is_last: bool = False) -> Iterator[Span]:
+        """Yield the element, which ends before byte `at`, and begin the next one; an empty array has none."""
+        if self._size:
+            data = b"".join(self._held).rstrip(_SPACE)
+            yield Span(self._start, len(data) if data else self._size, data)
+        elif not (is_last and self.is_first):
+            raise SourceError(f"{self._path} at byte {at}: not a JSON array: no value before this comma or bracket.")
+        self._held, self._size = [], 0
+        self.is_first, self.is_closed = False, is_last

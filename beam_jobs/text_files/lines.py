@@ -1,0 +1,181 @@
+"""Lines and paragraphs, and which of them belong to a range of a file.
+
+A record belongs to the range in which it begins: whatever the ranges, each record is in exactly one of them, and whole. A range
+therefore begins with the first record that begins in it, and is read on behind its end until its last record has ended.
+
+A line ends with LF or CRLF, or with the file. Blank lines, with nothing but whitespace, are no records; between them are
+paragraphs, which keep their line ends inside. A byte order mark at the begin of a file belongs to no record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from beam_jobs.text_files.streams import plain_chunks
+from tpudata.storage import storage_for
+
+BOM = b"\xef\xbb\xbf"
+_BACK_BYTES = 1 << 10
+
+
+class Span(NamedTuple):
+    """A run of bytes of a file.
+
+    Attributes:
+        offset: where it begins.
+        size: how many bytes it has.
+        data: these bytes; empty where they are more than was allowed.
+    """
+
+    offset: int
+    size: int
+    data: bytes
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether it has nothing but whitespace."""
+        return not self.size or (bool(self.data) and self.data.isspace())
+
+
+def line_spans(chunks: Iterable[bytes], offset: int, limit: int) -> Iterator[Span]:
+    """Yields every line, blank ones too, without LF, and with a CR where it has one.
+
+    Args:
+        chunks: the bytes of a file.
+        offset: of the first of them.
+        limit: a longer line is read past, and has no data.
+    """
+    held: list[bytes] = []
+    size = 0
+    for chunk in chunks:
+        first, *others = chunk.split(b"\n")
+        size += len(first)
+        if size <= limit:
+            held.append(first)
+        else:
+            held = []
+        if not others:
+            continue
+        yield Span(offset, size, b"".join(held))
+        offset += size + 1
+        last = others.pop()
+        for line in others:
+            yield Span(offset, len(line), line if len(line) <= limit else b"")
+            offset += len(line) + 1
+        held, size = [last] if len(last) <= limit else [], len(last)
+    if size:
+        yield Span(offset, size, b"".join(held))
+
+
+def lines(spans: Iterable[Span], stop: int | None = None) -> Iterator[Span]:
+    """Yields the lines that are not blank, without line end and byte order mark.
+
+    Args:
+        spans: every line, from `line_spans`.
+        stop: lines that begin here or behind are left out; None takes all.
+    """
+    for span in spans:
+        if stop is not None and span.offset >= stop:
+            return
+        line = span if span.offset else _without_mark(span)
+        if not line.is_blank:
+            yield _without_cr(line)
+
+
+def paragraphs(spans: Iterable[Span], limit: int, stop: int | None = None, *, inside: bool = False) -> Iterator[Span]:
+    """Yields the paragraphs, without the end of the last line and without byte order mark.
+
+    Args:
+        spans: every line, from `line_spans`.
+        limit: a longer paragraph is read past, and has no data.
+        stop: paragraphs that begin here or behind are left out; None takes all.
+        inside: the lines before the first blank one belong to a paragraph that began before.
+    """
+    held: list[bytes] = []
+    begin: Span | None = None
+    size = 0
+    for span in spans:
+        if begin is None and stop is not None and span.offset >= stop:
+            return
+        line = span if span.offset else _without_mark(span)
+        if line.is_blank:
+            if begin is not None:
+                yield _paragraph(begin, size, held)
+            begin, inside = None, False
+        elif begin is not None or not inside:
+            begin, held = (line, []) if begin is None else (begin, held)
+            size = line.offset + line.size - begin.offset
+            if size <= limit:
+                held.append(line.data)
+            else:
+                held.clear()
+    if begin is not None:
+        yield _paragraph(begin, size, held)
+
+
+def lines_in_range(path: str, start: int, stop: int, limit: int) -> Iterator[Span]:
+    """The lines of a file that begin in the range from byte `start` to before `stop`; see the module's docstring."""
+    if start <= 0:
+        yield from lines(line_spans(plain_chunks(path, 0, stop), 0, limit), stop)
+        return
+    # One byte before, so that the first line is one that began before, and a line that begins at `start` is the second.
+    spans = line_spans(plain_chunks(path, start - 1, stop), start - 1, limit)
+    next(spans, None)
+    yield from lines(spans, stop)
+
+
+def paragraphs_in_range(path: str, start: int, stop: int, limit: int) -> Iterator[Span]:
+    """The paragraphs of a file that begin in the range from byte `start` to before `stop`."""
+    if start <= len(BOM):
+        # A byte order mark would be cut: from the begin it is few bytes more.
+        for span in paragraphs(line_spans(plain_chunks(path, 0, stop), 0, limit), limit, stop):
+            begin = 0 if span.offset == len(BOM) and has_mark(path) else span.offset
+            if begin >= start:
+                yield span
+        return
+    spans = line_spans(plain_chunks(path, start - 1, stop), start - 1, limit)
+    rest = next(spans, None)
+    if rest is not None:
+        inside = not (rest.is_blank and _is_blank_before(path, start - 1))
+        yield from paragraphs(spans, limit, stop, inside=inside)
+
+
+def _is_blank_before(path: str, position: int) -> bool:
+    """Whether there is nothing but whitespace between a position and the begin of its line."""
+    storage = storage_for(path)
+    while position > 0:
+        start = position - _BACK_BYTES
+        # A byte order mark is not to be cut.
+        start = start if start > len(BOM) else 0
+        data = storage.read_range(path, start, position - start)
+        if start == 0:
+            data = data.removeprefix(BOM)
+        line = data.rpartition(b"\n")
+        if line[2] and not line[2].isspace():
+            return False
+        if line[1]:
+            return True
+        position = start
+    return True
+
+
+def has_mark(path: str) -> bool:
+    """Whether a file begins with a byte order mark."""
+    return storage_for(path).read_range(path, 0, len(BOM)) == BOM
+
+
+def _without_mark(span: Span) -> Span:
+    if span.offset or not span.data.startswith(BOM):
+        return span
+    return Span(len(BOM), span.size - len(BOM), span.data[len(BOM) :])
+
+
+def _without_cr(span: Span) -> Span:
+    if not span.data.endswith(b"\r"):
+        return span
+    return Span(span.offset, span.size - 1, span.data[:-1])
+
+
+def _paragraph(begin: Span, size: int, held: list[bytes]) -> Span:
+    return _without_cr(Span(begin.offset, size, b"\n".join(held)))

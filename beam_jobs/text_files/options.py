@@ -1,0 +1,174 @@
+"""What a conversion of text is asked to do, checked once at the door."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Any
+
+from beam_jobs.references.reading import MOST_INPUT_BYTES
+from beam_jobs.tokenizers import TokenizerSpec
+from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, STR, ColumnKind
+from tpudata.errors import UsageError
+from tpudata.nearest import suggestion
+
+AUTO = "auto"
+LINES, PARAGRAPHS, FILES = "lines", "paragraphs", "files"
+JSONL, CSV, TSV, PARQUET = "jsonl", "csv", "tsv", "parquet"
+FORMS = (AUTO, LINES, PARAGRAPHS, FILES, JSONL, CSV, TSV, PARQUET)
+# A file of JSON that is one array: found by its content, and named by no flag.
+JSON_ARRAY = "json array"
+# Forms whose records have named fields.
+ROWS = (JSONL, JSON_ARRAY, CSV, TSV, PARQUET)
+TEXT = "text"
+FIELD_KINDS = (TEXT, STR, INT, FLOAT, FLOAT32)
+_KIND = re.compile(rf"(.+):((?:{'|'.join(FIELD_KINDS)})(?:=.*)?)", re.DOTALL)
+# Beyond, a row and the tables of packing would be as large as a shard.
+MOST_SEQUENCE_TOKENS = 1 << 20
+INPUT_IDS = "input_ids"
+# What becomes of documents that are longer than a sequence.
+SPLIT, CUT = "split", "cut"
+# A worker holds a few documents of this size; a limit also keeps a file without line ends from being one.
+DEFAULT_DOCUMENT_BYTES = 1 << 26
+
+
+@dataclasses.dataclass(frozen=True)
+class TextField:
+    """A field of the input that goes into the records.
+
+    Attributes:
+        name: of the field, and of the feature.
+        kind: `"text"` is what is tokenized if there is a tokenizer; `"str"`, `"int"`, `"float"` and `"float32"` (which rounds)
+            are stored as they are.
+        missing: what a missing value is stored as; None rejects its document.
+
+    Raises:
+        UsageError: the name is empty or not UTF-8, or there is no such kind.
+    """
+
+    name: str
+    kind: str = TEXT
+    missing: str | int | float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise UsageError("--field has no name; write --field text or --field label:int")
+        if self.name.encode(errors="ignore").decode() != self.name:
+            raise UsageError(f"--field {self.name!r} is not UTF-8, as names of features are; rename the field")
+        if self.kind not in FIELD_KINDS:
+            raise UsageError(f"--field {self.name}: kind {self.kind!r}; allowed are {', '.join(FIELD_KINDS)}")
+
+    @classmethod
+    def parse(cls, text: str) -> TextField:
+        """Parse `NAME`, `NAME:KIND` or `NAME:KIND=VALUE`; a name may have colons in it if no kind follows the last."""
+        found = _KIND.fullmatch(text)
+        if not found:
+            return cls(text)
+        name, kind = found.groups()
+        try:
+            return cls(name, *ColumnKind.parse(kind))
+        except ValueError as error:
+            raise UsageError(f"--field {text}: {error}") from None
+
+
+@dataclasses.dataclass(frozen=True)
+class TextOptions:
+    """How text is read and what becomes of it.
+
+    Attributes:
+        form: what a document is: `"lines"`, `"paragraphs"` (between blank lines), `"files"`, a row of `"jsonl"`, `"csv"`, `"tsv"`
+            or `"parquet"`; `"auto"` takes rows where the file's name or content says so, else lines.
+        fields: what goes into the records. Documents without fields, such as lines, give the one text field.
+        replace_invalid: bytes that are not UTF-8 become U+FFFD; otherwise their document is refused.
+        document_bytes: a document of more bytes is refused.
+        tokenizer: None stores text.
+        sequence_length: tokens of every record, 1 to 1,048,576; None makes a record of each document.
+        pack: sequences are packed from whole documents; otherwise they are cut from the stream of documents.
+        long_documents: `"split"` or `"cut"`, what packing does with documents longer than a sequence.
+        end_documents: in sequences, the tokenizer's end of document stands behind each document.
+        int64_lists: the ids of sequences are stored as lists of int64, and not as bytes of int32.
+        dedup: of documents with equal text one is kept.
+
+    Raises:
+        UsageError: a value is not allowed, or two do not fit each other.
+    """
+
+    form: str = AUTO
+    fields: tuple[TextField, ...] = (TextField("text"),)
+    replace_invalid: bool = False
+    document_bytes: int = DEFAULT_DOCUMENT_BYTES
+    tokenizer: TokenizerSpec | None = None
+    sequence_length: int | None = None
+    pack: bool = False
+    long_documents: str = SPLIT
+    end_documents: bool = True
+    int64_lists: bool = False
+    dedup: bool = False
+
+    def __post_init__(self) -> None:
+        if self.form not in FORMS:
+            raise UsageError(f"--form is {self.form!r}; allowed are {', '.join(FORMS)}{suggestion(self.form, FORMS)}")
+        names = [field.name for field in self.fields]
+        if len(set(names)) < len(names):
+            raise UsageError(f"--field names one of {', '.join(names)} twice")
+        if not self.text_fields:
+            raise UsageError(f"--field: none of {', '.join(names)} is text; write one without a kind")
+        if self.form in (LINES, PARAGRAPHS, FILES) and len(names) > 1:
+            raise UsageError(f"--field {' --field '.join(names)}: documents of --form {self.form} have no fields")
+        if not 1 <= self.document_bytes <= MOST_INPUT_BYTES:
+            raise UsageError(
+                f"--document-bytes is {self.document_bytes:,}; it is 1 or more, and an input has 1 GiB at most"
+            )
+        if self.long_documents not in (SPLIT, CUT):
+            raise UsageError(f"--long-documents is {self.long_documents!r}; allowed are {SPLIT} and {CUT}")
+        self._check_ids()
+        self._check_sequences(names)
+
+    def _check_ids(self) -> None:
+        """The ids of text have names of their own, which no other field of the records may have."""
+        if self.tokenizer is None:
+            return
+        ids = {self.ids_name(name): name for name in self.text_fields}
+        for field in self.fields:
+            if field.kind != TEXT and field.name in ids:
+                raise UsageError(
+                    f"--field {field.name}:{field.kind}: {field.name} is the name of the ids of {ids[field.name]} in the records."
+                    " Rename the field in the input, or leave it out"
+                )
+
+    def _check_sequences(self, names: list[str]) -> None:
+        if self.sequence_length is None:
+            if self.pack:
+                raise UsageError("--pack needs --sequence-length, the number of tokens of a sequence")
+            if self.int64_lists:
+                raise UsageError(
+                    "--int64-lists is for sequences of --sequence-length tokens; others are stored as lists of int64 anyway"
+                )
+            return
+        if self.tokenizer is None:
+            raise UsageError("--sequence-length counts tokens: say --tokenizer, such as --tokenizer bytes")
+        if not 1 <= self.sequence_length <= MOST_SEQUENCE_TOKENS:
+            raise UsageError(f"--sequence-length is {self.sequence_length:,}; it is 1 to {MOST_SEQUENCE_TOKENS:,}")
+        if len(names) > 1:
+            raise UsageError(
+                f"--sequence-length: a sequence holds several documents, or parts of one, so only one text field can go into"
+                f" it, and --field names {', '.join(names)}"
+            )
+
+    @property
+    def text_fields(self) -> tuple[str, ...]:
+        """Names of the fields that are text."""
+        return tuple(field.name for field in self.fields if field.kind == TEXT)
+
+    def ids_name(self, name: str) -> str:
+        """Name of the feature with the ids of a text field."""
+        return INPUT_IDS if len(self.text_fields) == 1 else f"{name}_ids"
+
+    def deciding(self) -> dict[str, Any]:
+        """The options that decide what the shards hold, for the manifest; not the tokenizer's path: its identity counts."""
+        values = dataclasses.asdict(self)
+        values["fields"] = {field.name: str(ColumnKind(field.kind, field.missing)) for field in self.fields}
+        values["tokenizer"] = None if self.tokenizer is None else self.tokenizer.kind
+        values["eos"] = None if self.tokenizer is None else self.tokenizer.eos
+        values["replace_unknown"] = self.tokenizer is not None and self.tokenizer.replace_unknown
+        return values

@@ -1,0 +1,193 @@
+"""From the bytes of a document to the values of its fields."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, TypeAlias
+
+from beam_jobs.references.reference import Reference
+from beam_jobs.text_files.csv_rows import cells
+from beam_jobs.text_files.lines import BOM
+from beam_jobs.text_files.options import TEXT, TextField, TextOptions
+from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, fits_int64, float32_problem, parse_float
+from beam_jobs.values.json_values import parse_json, shown_json
+from tpudata.errors import BadRecordError
+from tpudata.tables import counted
+
+Value: TypeAlias = "str | int | float"
+
+# A JSON string may hold half of a surrogate pair, which is no character.
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class DocumentError(ValueError):
+    """A document has not what is due; `at` is the byte of it where that is, or None."""
+
+    def __init__(self, reason: str, at: int | None = None) -> None:
+        super().__init__(reason)
+        self.at = at
+
+
+class RowForm(NamedTuple):
+    """How the bytes of a document are read: what `Reference.form` says.
+
+    Attributes:
+        kind: `"plain"` for text as it stands, `"file"` for a whole file, `"json"` for an object, `"csv"` and `"tsv"` for cells.
+        delimiter: between two cells.
+        columns: their names.
+    """
+
+    kind: str
+    delimiter: str = ""
+    columns: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return self.kind if not self.columns else json.dumps([self.kind, self.delimiter, *self.columns])
+
+    @classmethod
+    @functools.lru_cache(maxsize=1024)
+    def parse(cls, text: str) -> RowForm:
+        """What `str` wrote."""
+        if not text.startswith("["):
+            return cls(text)
+        kind, delimiter, *columns = json.loads(text)
+        return cls(kind, delimiter, tuple(columns))
+
+
+PLAIN, FILE, JSON_ROW, CSV_ROW, TSV_ROW = "plain", "file", "json", "csv", "tsv"
+
+
+def document_values(data: bytes, form: RowForm, options: TextOptions) -> list[Value]:
+    """The values of `options.fields`, in their order.
+
+    Args:
+        data: the bytes of one document.
+        form: how they are read.
+        options: the fields, and what becomes of bytes that are not UTF-8.
+
+    Raises:
+        DocumentError: the bytes are not UTF-8, no such row, or a field is missing or of another kind.
+    """
+    # A file that is one document has its byte order mark still; elsewhere it is a character like any other.
+    mark = len(BOM) if form.kind == FILE and data.startswith(BOM) else 0
+    text = _decoded(data[mark:], mark, options.replace_invalid)
+    if form.kind in (PLAIN, FILE):
+        return [text]
+    values = _json_values(text) if form.kind == JSON_ROW else _cell_values(text, form)
+    return [_value(field, values) for field in options.fields]
+
+
+def readable_texts(
+    read: Iterable[tuple[Reference, bytes | BadRecordError]] | Iterable[tuple[Reference, bytes]], options: TextOptions
+) -> Iterator[list[str] | None]:
+    """Yields for each reference the values of its text fields, or None where they cannot be read."""
+    rows = [number for number, field in enumerate(options.fields) if field.kind == TEXT]
+    for reference, data in read:
+        try:
+            values = None if isinstance(data, BadRecordError) else _values(reference, data, options)
+        except DocumentError:
+            values = None
+        yield None if values is None else [str(values[row]) for row in rows]
+
+
+def _values(reference: Reference, data: bytes, options: TextOptions) -> list[Value]:
+    return document_values(data, RowForm.parse(reference.form), options)
+
+
+def _decoded(data: bytes, start: int, replace: bool) -> str:
+    try:
+        return data.decode("utf-8", "replace" if replace else "strict")
+    except UnicodeDecodeError as error:
+        raise DocumentError(
+            f"not UTF-8: byte {data[error.start]:#04x}. Save the file as UTF-8, or say --invalid-utf8=replace",
+            start + error.start,
+        ) from None
+
+
+def _json_values(text: str) -> dict[str, Any]:
+    try:
+        values = parse_json(text)
+    except ValueError as error:
+        raise DocumentError(f"not JSON: {error}") from None
+    if not isinstance(values, dict):
+        raise DocumentError(f'a JSON {type(values).__name__}; each row is an object, such as {{"text": ...}}')
+    return values
+
+
+def _cell_values(text: str, form: RowForm) -> dict[str, str]:
+    try:
+        found = cells(text, form.delimiter) if form.kind == CSV_ROW else text.split(form.delimiter)
+    except ValueError as error:
+        # A quote too many takes all lines up to the next one, or to the end of the file, with it.
+        lines = text.count("\n") + 1
+        many = f" (a row of {counted(lines, 'line')}, all of which are refused)" if lines > 1 else ""
+        raise DocumentError(f"not CSV: {error}{many}") from None
+    if len(found) != len(form.columns):
+        raise DocumentError(
+            f"not as many cells as columns: {counted(len(found), 'cell')}, where the first row names"
+            f" {counted(len(form.columns), 'column')}"
+            f" ({_listed(form.columns)})"
+        )
+    return dict(zip(form.columns, found, strict=True))
+
+
+def _value(field: TextField, values: dict[str, Any]) -> Value:
+    value = values.get(field.name)
+    is_number = field.kind in (INT, FLOAT, FLOAT32)
+    if value is None or (is_number and value == ""):
+        if field.missing is not None:
+            return field.missing
+        if field.name not in values:
+            raise DocumentError(f"no field {field.name!r}: it has {_listed(values) or 'none'}")
+        example = "=" if not is_number else "=0" if field.kind == INT else "=nan"
+        raise DocumentError(
+            f"field {field.name!r} has no value: {shown_json(value)}; to store another one there, pass --field"
+            f" {field.name}:{field.kind}{example}"
+        )
+    if is_number:
+        return _number(field, value)
+    if not isinstance(value, str):
+        raise DocumentError(f"field {field.name!r} is no string: {shown_json(value)}")
+    if not value.isascii() and _SURROGATE.search(value):
+        raise DocumentError(f"field {field.name!r} has half of a surrogate pair, which is no character")
+    return value
+
+
+def _listed(names: Iterable[str]) -> str:
+    """Some names, the first ten: a row may have thousands, and each of its refusals would list them."""
+    every = list(names)
+    return ", ".join(map(repr, every[:10])) + (f" and {len(every) - 10} more" if len(every) > 10 else "")
+
+
+def _number(field: TextField, value: Any) -> int | float:
+    number: int | float | None = value if isinstance(value, (int, float)) else None
+    if isinstance(value, str):
+        number = _whole(value)
+        if number is None and field.kind != INT:
+            number = parse_float(value)
+    if field.kind == INT:
+        if isinstance(number, int) and fits_int64(number):
+            return int(number)
+        raise DocumentError(f"field {field.name!r} is no whole number that fits int64: {shown_json(value)}")
+    if number is None:
+        raise DocumentError(f"field {field.name!r} is no number that fits float32: {shown_json(value)}")
+    problem = float32_problem(number, rounds=field.kind == FLOAT32)
+    if problem:
+        fix = (
+            ""
+            if problem.endswith("large for float32")
+            else f"; store it as {field.name}:str, or round with {field.name}:float32"
+        )
+        raise DocumentError(f"field {field.name!r} is no number that fits float32: {shown_json(value)} {problem}{fix}")
+    return float(number)
+
+
+def _whole(text: str) -> int | None:
+    """Return the whole number that a text is, or None; Python's `1_000` is none."""
+    try:
+        return None if "_" in text else int(text)
+    except ValueError:
+        return None

@@ -1,0 +1,1 @@
+"""Records of text: tokens, sequences and packed rows."""

@@ -1,0 +1,165 @@
+"""The converter of text: opens the tokenizer on a worker, makes a shard's records, and says what is kept of it all."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_jobs.converter import RefuseInput
+from beam_jobs.references.labels import Labels
+from beam_jobs.references.pack import Pack
+from beam_jobs.references.reading import read_references
+from beam_jobs.references.reference import Reference
+from beam_jobs.text_files.options import TextOptions
+from beam_jobs.text_files.values import readable_texts
+from beam_jobs.text_records.records import TextRecords
+from beam_jobs.text_records.schema import text_features
+from beam_jobs.text_records.summary import TextSummary
+from beam_jobs.tokenizers import CharacterSet, Tokenizer, TokenizerIdentity, TokenizerSpec, open_tokenizer
+from tpudata.errors import BadRecordError
+from tpudata.format import Feature, encode_example
+from tpudata.format.tfrecord import FRAME_BYTES
+
+# Packing leaves about so much free.
+_FREE = 0.005
+
+
+@dataclasses.dataclass(frozen=True)
+class TextConverter:
+    """Turns the documents of a shard into its records; its fields decide what it writes.
+
+    Attributes:
+        options: fields and layout.
+        tokenizer: the identity of the tokenizer; None without one, and where its vocabulary is collected from the data.
+
+    Raises:
+        UsageError: the tokenizer has no end of document, and one is due.
+    """
+
+    options: TextOptions
+    tokenizer: TokenizerIdentity | None = None
+
+    def __post_init__(self) -> None:
+        if self.tokenizer is not None:
+            TextRecords(self.options, self.tokenizer)
+
+    def new_summary(self) -> TextSummary:
+        """A summary that has counted nothing."""
+        return TextSummary()
+
+    def summary_from_json(self, value: dict[str, Any]) -> TextSummary:
+        """The summary that `TextSummary.to_json` wrote."""
+        return TextSummary.from_json(value)
+
+    def features(self, summary: TextSummary, labels: Labels) -> tuple[Feature, ...]:
+        """The schema, which no document changes."""
+        del summary, labels
+        return text_features(self.options)
+
+    def records(
+        self, inputs: Iterable[tuple[Reference, bytes]], learned: str | None, summary: TextSummary, refuse: RefuseInput
+    ) -> Iterator[bytes]:
+        """Yields the records of a shard; `learned` is all characters of the data, where the tokenizer is made of them."""
+        tokenizer = self._tokenizer(learned)
+        records = TextRecords(self.options, None if tokenizer is None else tokenizer.identity)
+        return records.records(inputs, tokenizer, summary, refuse)
+
+    def said(self, learned: str | None) -> dict[str, Any]:
+        """The tokenizer's identity, where it was not known before."""
+        tokenizer = self._tokenizer(learned) if learned is not None else None
+        return {} if tokenizer is None else {"tokenizer": tokenizer.identity.to_json()}
+
+    def counts(self, summary: TextSummary) -> dict[str, int]:
+        """Documents, and tokens where there are any."""
+        counts = {"documents": summary.documents}
+        if self.options.tokenizer is not None:
+            counts["tokens"] = summary.tokens
+        if self.options.sequence_length is not None:
+            counts |= {"padding": summary.padding, "dropped": summary.dropped}
+        if summary.unknown:
+            counts["unknown"] = summary.unknown
+        return counts
+
+    def files(self, learned: str | None) -> dict[str, bytes]:
+        """The tokenizer's file, where it has one."""
+        tokenizer = self._tokenizer(learned)
+        if tokenizer is None or not tokenizer.identity.file:
+            return {}
+        return {tokenizer.identity.file: tokenizer.file_bytes}
+
+    @property
+    def record_overhead(self) -> int:
+        """About how many bytes a document takes in a shard beside its text or tokens; beside its frame, where it is a record."""
+        if self.options.sequence_length is None:
+            return _record_bytes(self.options)
+        # Sequences have frames, documents none.
+        return round(self._token_bytes(1.0) if self.options.end_documents else 0) - FRAME_BYTES
+
+    def estimate_ratio(self, references: Iterable[Reference]) -> float:
+        """Estimates what documents take in the shards beside `record_overhead`, over their bytes; 1.0 where none can be read.
+
+        Args:
+            references: a fair sample of all documents.
+        """
+        read = [(one, data) for one, data in read_references(references) if not isinstance(data, BadRecordError)]
+        tokenizer = self._sample_tokenizer(read)
+        if tokenizer is None and self.options.tokenizer is not None:
+            return 1.0
+        # Each document for itself, as text or as a list of ids.
+        options = dataclasses.replace(self.options, sequence_length=None, pack=False, int64_lists=False)
+        records = TextRecords(options, None if tokenizer is None else tokenizer.identity)
+        summary, left_out = self.new_summary(), set()
+        made = list(records.records(read, tokenizer, summary, lambda reference, _: left_out.add(reference.key)))
+        before = sum(reference.size for reference, _ in read if reference.key not in left_out)
+        if not before:
+            return 1.0
+        # Of ids this is what their varints take, and little else.
+        content = sum(map(len, made)) - len(made) * _record_bytes(options)
+        if self.options.sequence_length is None:
+            return content / before
+        return summary.tokens * self._token_bytes(content / max(1, summary.tokens)) / before
+
+    def _tokenizer(self, learned: str | None) -> Tokenizer | None:
+        if self.options.tokenizer is None:
+            return None
+        return _opened(self.options.tokenizer, learned or "", self.tokenizer.sha256 if self.tokenizer else "")
+
+    def _sample_tokenizer(self, read: Iterable[tuple[Reference, bytes]]) -> Tokenizer | None:
+        if self.options.tokenizer is None or not self.options.tokenizer.collects_characters:
+            return self._tokenizer(None)
+        seen = CharacterSet()
+        for texts in readable_texts(read, self.options):
+            for text in texts or ():
+                seen.add(text)
+        return open_tokenizer(self.options.tokenizer, seen.characters) if seen.characters else None
+
+    def _token_bytes(self, varint: float) -> float:
+        """What a token in a sequence takes of its record, frame and all, where its id as a varint takes so much."""
+        length, features = self.options.sequence_length or 1, len(text_features(self.options))
+        # A position below 128 takes one byte as a varint, any other two or so; a segment takes one.
+        positions = 1 + max(0, length - 128) / length
+        lists = varint + (1 + positions if self.options.pack else 0)
+        fixed = (_record_bytes(self.options) + FRAME_BYTES) / length
+        return (fixed + (lists if self.options.int64_lists else 4 * features)) * (1 + _FREE)
+
+
+def text_bytes(pack: Pack) -> npt.NDArray[np.int64]:
+    """Of a pack: no document takes more than its text or tokens."""
+    return np.zeros(len(pack.keys), np.int64)
+
+
+def _record_bytes(options: TextOptions) -> int:
+    """Bytes of a record whose texts have nothing in them."""
+    empty = {feature.name: b"" if feature.kind == "bytes" else 0 for feature in text_features(options)}
+    return len(encode_example(empty))
+
+
+@functools.lru_cache(maxsize=2)
+def _opened(spec: TokenizerSpec, characters: str, sha256: str) -> Tokenizer:
+    """A tokenizer, opened once in a process."""
+    return open_tokenizer(spec, characters, sha256)

@@ -1,0 +1,38 @@
+"""What records of text are: which of the four layouts, and the features of each (beam_jobs.text_records.records)."""
+
+from __future__ import annotations
+
+from beam_jobs.text_files.options import INPUT_IDS, TEXT, TextField, TextOptions
+from beam_jobs.values.column_kinds import INT, STR
+from tpudata.format import Feature
+
+LAYOUT_TEXT, LAYOUT_TOKENS, LAYOUT_SEQUENCES, LAYOUT_PACKED = "text", "tokens", "sequences", "packed"
+SEGMENT_IDS, POSITIONS = "segment_ids", "positions"
+
+
+def text_layout(options: TextOptions) -> str:
+    """Name of the feature layout."""
+    if options.tokenizer is None:
+        return LAYOUT_TEXT
+    if options.sequence_length is None:
+        return LAYOUT_TOKENS
+    return LAYOUT_PACKED if options.pack else LAYOUT_SEQUENCES
+
+
+def text_features(options: TextOptions) -> tuple[Feature, ...]:
+    """The schema of the records."""
+    length = options.sequence_length
+    if length is None:
+        return tuple(_feature(field, options) for field in options.fields)
+    names = (INPUT_IDS, SEGMENT_IDS, POSITIONS) if options.pack else (INPUT_IDS,)
+    if options.int64_lists:
+        return tuple(Feature(name, "int64", "int64", (length,)) for name in names)
+    return tuple(Feature(name, "bytes", "int32", (length,), encoding="raw") for name in names)
+
+
+def _feature(field: TextField, options: TextOptions) -> Feature:
+    if field.kind == TEXT and options.tokenizer is not None:
+        return Feature(options.ids_name(field.name), "int64", "int64", (None,))
+    if field.kind in (TEXT, STR):
+        return Feature(field.name, "bytes", "string", encoding="utf8")
+    return Feature(field.name, "int64", "int64") if field.kind == INT else Feature(field.name, "float", "float32")

@@ -1,0 +1,129 @@
+"""Which tokenizer a person means, and opening it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from beam_jobs.tokenizers import bytes as byte_tokens
+from beam_jobs.tokenizers import chars, hugging_face, sentencepiece
+from beam_jobs.tokenizers.tokenizer import Tokenizer, TokenizerIdentity, refuse_eos
+from tpudata.errors import DatasetError, SourceError, UsageError
+from tpudata.format import open_dataset
+from tpudata.nearest import suggestion
+from tpudata.storage import storage_for
+
+KINDS = (byte_tokens.NAME, chars.NAME, sentencepiece.NAME, hugging_face.NAME)
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenizerSpec:
+    """A tokenizer as a person names it; small, so that it can travel to workers in the tokenizer's place.
+
+    Attributes:
+        kind: `"bytes"`, `"chars"`, `"sentencepiece"` or `"hf"`.
+        path: its file, local or gs://; empty for bytes, and for chars whose vocabulary is collected from the data.
+        eos: the token that ends a document, or None for the tokenizer's own.
+        replace_unknown: chars only: a character that is not in the vocabulary becomes an id of its own, and is no error.
+
+    Raises:
+        UsageError: there is no such kind, a file is missing or one too many, or the values do not fit each other.
+    """
+
+    kind: str
+    path: str = ""
+    eos: str | None = None
+    replace_unknown: bool = False
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise UsageError(
+                f"--tokenizer is {self.kind!r}; allowed are bytes, chars, chars:FILE, sentencepiece:FILE and"
+                f" hf:FILE{suggestion(self.kind, KINDS)}"
+            )
+        needs_file = self.kind in (sentencepiece.NAME, hugging_face.NAME)
+        if needs_file and not self.path:
+            raise UsageError(f"--tokenizer {self.kind} needs its file: write {self.kind}:FILE")
+        if self.kind == byte_tokens.NAME and self.path:
+            raise UsageError(f"--tokenizer bytes has no file, and got {self.path!r}")
+        if self.kind in (byte_tokens.NAME, chars.NAME):
+            refuse_eos(self.eos, self.kind)
+        if self.replace_unknown and not (self.kind == chars.NAME and self.path):
+            raise UsageError(
+                "unknown characters are replaced only with --tokenizer chars:FILE: a vocabulary that is collected from the"
+                " data has them all, and other tokenizers have rules of their own"
+            )
+
+    @classmethod
+    def parse(cls, text: str, eos: str | None = None, *, replace_unknown: bool = False) -> TokenizerSpec:
+        """Parses `bytes`, `chars`, `chars:FILE`, `sentencepiece:FILE` or `hf:FILE`; UsageError where it is none."""
+        kind, _, path = text.partition(":")
+        return cls(kind, path, eos, replace_unknown)
+
+    @property
+    def collects_characters(self) -> bool:
+        """Whether the vocabulary is collected from the data, so that the tokenizer is there only after that."""
+        return self.kind == chars.NAME and not self.path
+
+
+def open_tokenizer(spec: TokenizerSpec, characters: str = "", sha256: str = "") -> Tokenizer:
+    """Opens a tokenizer.
+
+    Args:
+        spec: which.
+        characters: those collected from the data, where the spec says so.
+        sha256: hash that its file is to have, as in `TokenizerIdentity`; nothing where any file will do.
+
+    Raises:
+        MissingExtraError: its package is not installed.
+        SourceError: there is no such file, it is no such tokenizer, or another one than `sha256` says.
+        UsageError: it has no such end of document.
+    """
+    tokenizer = _opened(spec, characters)
+    if sha256 and tokenizer.identity.sha256 != sha256:
+        raise SourceError(
+            f"{spec.path} is another {spec.kind} tokenizer than before: its SHA-256 is {tokenizer.identity.sha256}, and was"
+            f" {sha256}. Bring back the file, or convert again from the start."
+        )
+    return tokenizer
+
+
+def dataset_tokenizer(folder: str) -> Tokenizer:
+    """Opens the tokenizer that made a dataset, from the file beside its shards.
+
+    Args:
+        folder: the dataset's, local or gs://.
+
+    Raises:
+        DatasetError: there is no complete dataset, or it has no tokenizer.
+        MissingExtraError: the tokenizer's package is not installed.
+        SourceError: the file is missing, or not the one that made the dataset.
+    """
+    options = open_dataset(folder).manifest.options
+    try:
+        identity = TokenizerIdentity.from_json(options["tokenizer"])
+    except (KeyError, TypeError):
+        raise DatasetError(
+            f"{folder} was made without a tokenizer: name one of `tpudata convert text` with --tokenizer."
+        ) from None
+    path = storage_for(folder).join(folder, identity.file) if identity.file else ""
+    spec = TokenizerSpec(identity.name, path, options.get("eos"), bool(options.get("replace_unknown")))
+    return open_tokenizer(spec, sha256=identity.sha256)
+
+
+def _opened(spec: TokenizerSpec, characters: str) -> Tokenizer:
+    if spec.kind == byte_tokens.NAME:
+        return byte_tokens.ByteTokenizer(spec.eos)
+    if spec.collects_characters:
+        if not characters:
+            raise SourceError("--tokenizer chars: the text has no characters to make a vocabulary of.")
+        return chars.CharTokenizer(characters, spec.eos)
+    storage = storage_for(spec.path)
+    found = storage.stat(spec.path)
+    if found is None or found.is_folder:
+        raise SourceError(f"--tokenizer {spec.kind}:{spec.path}: there is no such file.")
+    data = storage.read(spec.path)
+    if spec.kind == chars.NAME:
+        return chars.CharTokenizer.from_bytes(data, spec.path, spec.eos, replace_unknown=spec.replace_unknown)
+    if spec.kind == sentencepiece.NAME:
+        return sentencepiece.SentencePieceTokenizer(data, spec.path, spec.eos)
+    return hugging_face.HuggingFaceTokenizer(data, spec.path, spec.eos)

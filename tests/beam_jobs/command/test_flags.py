@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from beam_jobs.command.flags import add_common_flags, common_options
+from beam_jobs.options import Budget, ConvertOptions, SplitShares
+from tpudata.errors import SourceError, StorageError, UsageError
+from tpudata.flags import FlagParser
+
+
+def parsed(*argv: str) -> ConvertOptions:
+    parser = FlagParser("job", "A job.")
+    add_common_flags(parser)
+    return common_options(parser.parse(["--input=in", "--output=out", *argv]))
+
+
+def test_without_flags_options_are_as_declared() -> None:
+    assert parsed() == ConvertOptions("in", "out")
+
+
+# A way to say each option, and what it is then.
+SAID = {
+    "split": (["--split=train=0.75,test=1/4"], SplitShares({"train": Fraction(3, 4), "test": Fraction(1, 4)})),
+    "shard_bytes": (["--shard-size=64MiB"], 64 << 20),
+    "num_shards": (["--num_shards", "12"], 12),
+    "shards_multiple_of": (["--shards-multiple-of=8"], 8),
+    "on_bad_record": (["--on-bad-record=skip"], "skip"),
+    "max_bad_records": (["--max-bad-records=7", "--on-bad-record=skip"], Budget(count=7)),
+    "shuffle": (["--no-shuffle"], False),
+    "seed": (["--seed=-3"], -3),
+    "label_offset": (["--label-offset=1"], 1),
+    "compression": (["--compression=gzip"], "gzip"),
+    "resume": (["--resume"], True),
+    "overwrite": (["--overwrite=true"], True),
+    "append": (["--append"], True),
+    "dali_index": (["--dali-index"], True),
+}
+
+
+def test_every_option_has_a_flag() -> None:
+    assert {field.name for field in dataclasses.fields(ConvertOptions)} == {"input", "output", *SAID}
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_a_flag_decides_its_option(name: str) -> None:
+    flags, value = SAID[name]
+    options = parsed(*flags)
+    assert getattr(options, name) == value
+    assert getattr(parsed(), name) != value
+    others = {field for other, (said, _) in SAID.items() if set(said) & set(flags) for field in [other]}
+    changed = {
+        field.name
+        for field in dataclasses.fields(options)
+        if getattr(options, field.name) != getattr(parsed(), field.name)
+    }
+    assert changed <= others | {name}
+
+
+def test_paths_may_have_names_of_the_callers_own() -> None:
+    parser = FlagParser("job", "A job.")
+    parser.add_argument("--input", "--raw-data-dir", dest="input")
+    parser.add_argument("--output", dest="output")
+    add_common_flags(parser, paths=False)
+    assert common_options(parser.parse(["--raw_data_dir=a", "--output=b"])) == ConvertOptions("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("--shard-size=0", "less than one byte"),
+        ("--shard-size=1e400", "not a size"),
+        ("--num-shards=0", "not a whole number of 1 or more"),
+        ("--seed=x", "invalid int value"),
+        ("--shuffle=maybe", "neither true nor false"),
+        ("--compression=zip", "invalid choice: 'zip'"),
+        ("--split=a=1e999999999", "is not NAME=SHARE"),
+        ("--max-bad-records=1e999999999", "neither a count such as 100 nor a share"),
+        ("--workers=0", "not a whole number of 1 or more"),
+        ("--shard-sice=1MB", "did you mean --shard-size"),
+    ],
+)
+def test_a_value_that_does_not_fit_names_the_flag(flag: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message) as error:
+        parsed(flag)
+    assert flag.split("=")[0] in str(error.value)
+
+
+@pytest.mark.parametrize("kind", ["images", "text"])
+def test_an_output_that_cannot_be_written_is_noticed_before_the_input_is_looked_at(kind: str, tmp_path: Path) -> None:
+    run = importlib.import_module(f"beam_jobs.{kind}").run
+    (tmp_path / "file").write_bytes(b"")
+    flags = [f"--input={tmp_path / 'missing'}", f"--output={tmp_path / 'file' / 'out'}"]
+    with pytest.raises(StorageError, match="/file/out could not be written: Not a directory"):
+        run(flags)
+    # A plan is made without writing.
+    with pytest.raises(SourceError, match="/missing"):
+        run([*flags, "--dry-run"])

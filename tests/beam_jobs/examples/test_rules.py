@@ -1,0 +1,46 @@
+"""From an example to its record: classes and given schemas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from beam_jobs.examples.rules import ExampleRules
+from tpudata.errors import BadRecordError, FeatureError
+from tpudata.format import Feature, decode_example
+
+
+def rules(**said: Any) -> ExampleRules:
+    return ExampleRules(**{"key": None, "split_of": None, "schema": None, "label": "label", "classes": None, **said})
+
+
+@pytest.mark.parametrize("label", ["dog", b"dog", 1, 1.0, np.int64(1), np.array(1), True])
+def test_a_class_is_stored_as_its_number(label: Any) -> None:
+    data, text = rules(classes=("cat", "dog")).encode({"label": label}, "here")
+    assert decode_example(data) == {"label": [1]}
+    assert '"num_classes":2' in text
+
+
+@pytest.mark.parametrize("label", ["eel", 2, -1, 0.5, None, [1, 2], np.zeros(2)])
+def test_what_is_no_class(label: Any) -> None:
+    with pytest.raises(BadRecordError, match="here: refused"):
+        rules(classes=("cat", "dog")).encode({"label": label}, "here")
+
+
+def test_another_feature_may_hold_the_class() -> None:
+    data, _ = rules(classes=("cat", "dog"), label="kind").encode({"kind": "cat", "label": "free text"}, "here")
+    assert decode_example(data) == {"kind": [0], "label": [b"free text"]}
+
+
+def test_a_given_schema_is_complete() -> None:
+    schema = (Feature("x", "float", "float32"), Feature("y", "bytes", "string"))
+    data, _ = rules(schema=schema).encode({"x": 2, "y": "a"}, "here")
+    assert decode_example(data) == {"x": [2.0], "y": [b"a"]}
+    for example, message in (
+        ({"x": 2}, "'y': it is in the schema and not"),
+        ({"x": 2, "y": "a", "z": 1}, "'z': it is not in"),
+    ):
+        with pytest.raises(FeatureError, match=message):
+            rules(schema=schema).encode(example, "here")

@@ -1,0 +1,239 @@
+"""Values of examples: the feature that each is, and what stands in the record, as TensorFlow parses it."""
+
+from __future__ import annotations
+
+import array
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from beam_jobs.examples.values import decoded_size, describe, fit, infer
+from tpudata.errors import FeatureError
+from tpudata.format import Feature, decode_example, encode_example
+
+NAMES = st.text(min_size=1, max_size=8)
+INTEGERS = st.integers(-(2**63), 2**63 - 1)
+FLOATS = st.floats(width=32, allow_nan=False)
+SHAPES = hnp.array_shapes(min_dims=0, max_dims=3, max_side=4)
+ARRAYS = st.one_of(
+    hnp.arrays(st.sampled_from([np.int8, np.uint16, np.int32, np.int64, np.bool_, np.uint8]), SHAPES),
+    hnp.arrays(st.sampled_from([np.float16, np.float32]), SHAPES, elements={"allow_nan": False}),
+)
+VALUES = st.one_of(
+    *(st.one_of(item, st.lists(item, max_size=4)) for item in (st.binary(max_size=9), st.text(), INTEGERS, FLOATS)),
+    st.booleans(),
+    ARRAYS,
+)
+
+
+@settings(max_examples=150)
+@given(st.dictionaries(NAMES, VALUES, min_size=1, max_size=4))
+def test_tensorflow_parses_what_was_put_in(example: dict[str, Any]) -> None:
+    tf = pytest.importorskip("tensorflow")
+    pairs = {name: infer(name, value) for name, value in example.items()}
+    parsed = tf.train.Example.FromString(encode_example({name: stored for name, (_, stored) in pairs.items()}))
+    assert set(parsed.features.feature) == set(example)
+    for name, value in example.items():
+        feature = pairs[name][0]
+        found = parsed.features.feature[name]
+        assert feature.name == name
+        if isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim:
+            assert feature == Feature(name, "bytes", "uint8", value.shape, "raw")
+            assert list(found.bytes_list.value) == [value.tobytes()]
+            continue
+        wanted = np.asarray(value).ravel().tolist() if isinstance(value, np.ndarray) else value
+        flat = wanted if isinstance(wanted, list) else [wanted]
+        assert feature.shape == (
+            value.shape if isinstance(value, np.ndarray) else (len(value),) if isinstance(value, list) else ()
+        )
+        if flat:
+            assert found.WhichOneof("kind") == f"{feature.kind}_list"
+        stored = {"bytes": found.bytes_list, "int64": found.int64_list, "float": found.float_list}[feature.kind].value
+        assert list(stored) == [item.encode() if isinstance(item, str) else item for item in flat]
+
+
+DATA = b"\x00a\xff\x00"
+
+
+@pytest.mark.parametrize(
+    ("value", "shape"),
+    [
+        (bytearray(DATA), ()),
+        (memoryview(DATA), ()),
+        (memoryview(bytearray(DATA)).toreadonly(), ()),
+        (np.bytes_(DATA), ()),
+        ([bytearray(DATA)], (1,)),
+        ((memoryview(DATA),), (1,)),
+        ([np.bytes_(DATA)], (1,)),
+        (np.array([b"\x00a\xff"]), (1,)),
+        (np.array(b"\x00a\xff"), ()),
+    ],
+)
+def test_whatever_holds_bytes_is_bytes(value: Any, shape: tuple[int, ...]) -> None:
+    tf = pytest.importorskip("tensorflow")
+    feature, stored = infer("x", value)
+    assert feature == Feature("x", "bytes", "string", shape)
+    found = tf.train.Example.FromString(encode_example({"x": stored})).features.feature["x"]
+    # numpy drops zero bytes at the end of each value of an array.
+    wanted = DATA.rstrip(b"\0") if isinstance(value, np.ndarray) else DATA
+    assert list(found.bytes_list.value) == [wanted]
+    assert fit(feature, value)[0] == feature
+    assert encode_example({"x": value}) == encode_example({"x": stored})
+
+
+def test_bytes_of_any_type_fit_raw_features() -> None:
+    feature = Feature("x", "bytes", "int16", (2,), "raw")
+    for value in (DATA, bytearray(DATA), memoryview(DATA)):
+        assert fit(feature, value) == (feature, DATA)
+
+
+@pytest.mark.parametrize(
+    ("value", "feature", "stored"),
+    [
+        (np.array(5), Feature("x", "int64", "int64"), [5]),
+        (np.array(7, np.uint8), Feature("x", "int64", "int64"), [7]),
+        (np.str_("é"), Feature("x", "bytes", "string", (), "utf8"), ["é".encode()]),
+        (np.array("é"), Feature("x", "bytes", "string", (), "utf8"), ["é".encode()]),
+        (np.bool_(True), Feature("x", "int64", "int64"), [1]),
+        ([True, 2, np.int8(3)], Feature("x", "int64", "int64", (3,)), [1, 2, 3]),
+        ((1, 2), Feature("x", "int64", "int64", (2,)), [1, 2]),
+        ([], Feature("x", "bytes", "string", (0,)), []),
+        ((), Feature("x", "bytes", "string", (0,)), []),
+        ([b"a", "é"], Feature("x", "bytes", "string", (2,)), [b"a", "é".encode()]),
+        (np.float64(1.5), Feature("x", "float", "float32"), [1.5]),
+        (np.array([0.1]), Feature("x", "float", "float32", (1,)), [np.float32(0.1)]),
+        (np.uint64(2**63 - 1), Feature("x", "int64", "int64"), [2**63 - 1]),
+        (np.ma.array([1, 2], mask=[False, False]), Feature("x", "int64", "int64", (2,)), [1, 2]),
+    ],
+)
+def test_scalars_and_sequences(value: Any, feature: Feature, stored: list[Any]) -> None:
+    found, kept = infer("x", value)
+    assert found == feature
+    assert decode_example(encode_example({"x": kept}))["x"] == stored
+
+
+ID = 1234567890123
+
+
+@pytest.mark.parametrize("value", [float(ID), [0.5, float(ID)], np.array([[float(ID)]]), np.float64(ID), 1700000000.75])
+def test_floats_that_float32_changes(value: Any) -> None:
+    with pytest.raises(FeatureError, match=r"Feature 'x': \d+\.\d+ would become \d+\.0 in float32.*numpy\.float32"):
+        infer("x", value)
+    # Asked for, they are rounded.
+    rounded = decode_example(encode_example({"x": infer("x", np.float32(value))[1]}))["x"]
+    feature = Feature("x", "float", "float32", np.shape(value))
+    assert decode_example(encode_example({"x": fit(feature, value)[1]}))["x"] == rounded
+
+
+def test_measured_floats_are_rounded() -> None:
+    values = [0.1, 6.02214076e23, 16777216.0, math.inf, -math.inf]
+    assert decode_example(encode_example({"x": infer("x", values)[1]}))["x"] == np.asarray(values, np.float32).tolist()
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (memoryview(array.array("f", [0, 0])), "a memoryview of format 'f' and 1 dimensions, expected bytes in one"),
+        (memoryview(bytes(4)).cast("B", (2, 2)), "a memoryview of format 'B' and 2 dimensions"),
+        ([memoryview(array.array("f", [0, 0]))], "a memoryview of format 'f'"),
+        ([bytearray(b"a"), 1], "values of type bytes, int"),
+        (np.ma.array([1, 2], mask=[False, True]), "a numpy array with masked values"),
+        (np.array([2**64 - 1], np.uint64), "18446744073709551615 does not fit int64"),
+        ([1, 2.5], "values of type float, int"),
+        ([True, 2.5], "values of type float, int"),
+        ([1, "a"], "values of type bytes, int"),
+    ],
+)
+def test_what_is_not_stored(value: Any, message: str) -> None:
+    with pytest.raises(FeatureError, match=f"Feature 'x': {message}"):
+        encode_example({"x": infer("x", value)[1]})
+    with pytest.raises(FeatureError, match=f"Feature 'x': {message}"):
+        encode_example({"x": value})
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ([None], "Feature 'x': a sequence of NoneType"),
+        ([np.array(1)], "Feature 'x': a sequence of ndarray"),
+        (None, "Feature 'x': NoneType; allowed are bytes, str"),
+        ({1}, "Feature 'x': set; allowed"),
+        ([[1], [2]], "Feature 'x': a sequence of list"),
+        (np.zeros(2, complex), "numpy dtype complex128"),
+        (np.array([None]), "numpy dtype object"),
+    ],
+)
+def test_what_no_feature_holds(value: Any, message: str) -> None:
+    with pytest.raises(FeatureError, match=message):
+        infer("x", value)
+
+
+@pytest.mark.parametrize(
+    ("feature", "value", "stored"),
+    [
+        (Feature("x", "bytes", "float64", (2,), "raw"), [1.5, -2], np.array([1.5, -2.0], "<f8").tobytes()),
+        (Feature("x", "bytes", "uint16", (1, 2), "raw"), np.array([[1, 2]], ">u2"), b"\1\0\2\0"),
+        (Feature("x", "bytes", "int16", (2,), "raw"), b"\1\0\2\0", b"\1\0\2\0"),
+        (Feature("x", "bytes", "uint8", (None, None, 3), "image"), b"\xff\xd8", b"\xff\xd8"),
+        (Feature("x", "float", "float32", (2,)), [1, 2], [1.0, 2.0]),
+        (Feature("x", "float", "float32"), 3, 3.0),
+        (Feature("x", "float", "float32"), 2**40, float(2**40)),
+        (Feature("x", "int64", "int64", (None,)), np.array([1, 255], np.uint8), [1, 255]),
+        (Feature("x", "int64", "int64", (None,)), [], []),
+        (Feature("x", "bytes", "string", (), "utf8"), "é", "é"),
+    ],
+)
+def test_given_features_say_how_values_are_stored(feature: Feature, value: Any, stored: Any) -> None:
+    found, got = fit(feature, value)
+    assert encode_example({"x": got}) == encode_example({"x": stored})
+    assert (found.kind, found.dtype, found.encoding) == (feature.kind, feature.dtype, feature.encoding)
+
+
+@pytest.mark.parametrize(
+    ("feature", "value", "message"),
+    [
+        (Feature("x", "int64", "int64"), 1.5, r"float of shape \(\), where the schema has int64 of shape \(\)"),
+        (Feature("x", "int64", "int64", (3,)), [1, 2], r"shape \(2,\), where the schema has int64 of shape \(3,\)"),
+        (Feature("x", "float", "float32", (None,)), np.zeros((2, 2)), r"shape \(2, 2\)"),
+        (Feature("x", "float", "float32"), "1.5", "bytes of shape"),
+        (Feature("x", "float", "float32"), ID, "do not fit float32"),
+        (Feature("x", "float", "float32"), 1e39, "do not fit float32"),
+        (Feature("x", "float", "float32", (1,)), np.array([2**24 + 1]), "do not fit float32"),
+        (Feature("x", "bytes", "float32", (1,), "raw"), [2**24 + 1], "do not fit float32"),
+        (Feature("x", "bytes", "float16", (1,), "raw"), [2049], "do not fit float16"),
+        (Feature("x", "bytes", "float16", (1,), "raw"), [70000], "do not fit float16"),
+        (Feature("x", "int64", "int64", (2,)), bytearray(b"ab"), "bytes of shape"),
+        (Feature("x", "bytes", "string"), 1, "int64 of shape"),
+        (Feature("x", "bytes", "string", (None,)), np.zeros(2, np.uint8), "raw uint8 of shape"),
+        (Feature("x", "bytes", "uint8", (2,), "raw"), [1, 256], "do not fit uint8"),
+        (Feature("x", "bytes", "float32", (2,), "raw"), [1.0, 1e39], "do not fit float32"),
+        (Feature("x", "bytes", "uint8", (2,), "raw"), [1.0, 2.0], "values of dtype float64"),
+        (Feature("x", "bytes", "uint8", (2,), "raw"), b"abc", "3 bytes"),
+        (Feature("x", "bytes", "uint8", (None,), "raw"), b"abc", "Pass an array"),
+        (
+            Feature("x", "bytes", "uint8", (4, 4, 3), "image"),
+            np.zeros((4, 4, 3), np.uint8),
+            "where the schema has image",
+        ),
+    ],
+)
+def test_values_that_do_not_fit_the_given_feature(feature: Feature, value: Any, message: str) -> None:
+    with pytest.raises(FeatureError, match=message) as caught:
+        fit(feature, value)
+    assert "Feature 'x'" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "size"),
+    [(np.zeros((3, 4), np.float32), 48), (np.zeros((3, 4), np.uint8), 12), (7, 4), ("text", None), (b"", None)],
+)
+def test_decoded_size_is_what_the_tensor_takes(value: npt.NDArray[Any] | int | str | bytes, size: int | None) -> None:
+    feature, _ = infer("x", value)
+    assert decoded_size(feature) == size
+    assert describe(feature).endswith(f"of shape {feature.shape}")

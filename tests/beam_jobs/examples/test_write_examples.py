@@ -1,0 +1,388 @@
+"""`WriteTFRecordShards` in pipelines of a user's own, from end to end."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pytest
+from apache_beam.transforms.window import FixedWindows, TimestampedValue
+
+from beam_jobs import WriteTFRecordShards
+from beam_jobs.run.runner import new_pipeline, pipeline_options, run_pipeline
+from tests.beam_jobs.test_images import digests
+from tpudata.errors import BadRecordError, FeatureError, OutputError, SourceError, TpudataError, UsageError
+from tpudata.format import Feature, Manifest, open_dataset
+
+ROOT = Path(__file__).parents[3]
+COUNT = 600
+SPECIES = ("iris", "rose", "tulip")
+
+
+def flower(number: int) -> tuple[str, dict[str, Any]]:
+    random = np.random.default_rng(number)
+    return f"flower-{number}", {
+        "measured": random.normal(size=(2, 3)).astype(np.float32),
+        "picture": random.integers(0, 256, (4, 4), np.uint8),
+        "seen": random.integers(0, 9, number % 4),
+        "name": f"flower {number}",
+        "number": number,
+        "label": SPECIES[number % 3],
+    }
+
+
+def write(
+    elements: Iterable[Any], output: Path, change: Callable[[Any], Any] | None = None, workers: int = 1, **said: Any
+) -> None:
+    options, _ = pipeline_options([], workers)
+    pipeline = new_pipeline(options)
+    # Workers get bundles of their own only where Create deals its elements out.
+    examples = pipeline | beam.Create(list(elements), reshuffle=workers > 1)
+    if change is not None:
+        examples = examples | beam.Map(change)
+    _ = examples | WriteTFRecordShards(output, **said)
+    run_pipeline(pipeline)
+
+
+@pytest.fixture(scope="module")
+def flowers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("flowers") / "out"
+    write(range(COUNT), output, flower, labels=SPECIES, split="train=0.8,test=0.2", shard_size="4kB")
+    return output
+
+
+def test_every_example_is_in_exactly_one_record(flowers: Path) -> None:
+    dataset = open_dataset(str(flowers))
+    assert dataset.labels() == SPECIES
+    found: dict[int, dict[str, Any]] = {}
+    for split in ("train", "test"):
+        for example in dataset.examples(split):
+            (number,) = example["number"]
+            assert isinstance(number, int)
+            assert number not in found
+            found[number] = example
+    assert found.keys() == set(range(COUNT))
+    for number, example in found.items():
+        _, put_in = flower(number)
+        assert example == {
+            "measured": put_in["measured"].ravel().tolist(),
+            "picture": [put_in["picture"].tobytes()],
+            "seen": put_in["seen"].tolist(),
+            "name": [put_in["name"].encode()],
+            "number": [number],
+            "label": [number % 3],
+        }
+
+
+def test_schema_and_shards(flowers: Path) -> None:
+    manifest = open_dataset(str(flowers)).manifest
+    assert manifest.features == (
+        Feature("label", "int64", "int64", num_classes=3),
+        Feature("measured", "float", "float32", (2, 3)),
+        Feature("name", "bytes", "string", encoding="utf8"),
+        Feature("number", "int64", "int64"),
+        Feature("picture", "bytes", "uint8", (4, 4), "raw"),
+        Feature("seen", "int64", "int64", (None,)),
+    )
+    shards = manifest.split("train").shards
+    assert len(shards) >= 20
+    assert all(abs(shard.bytes - 4000) <= 0.15 * 4000 for shard in shards)
+    assert not [name for name in digests(flowers) if "/." in f"/{name}"]
+
+
+def test_same_bytes_whatever_the_order_and_the_workers(flowers: Path, tmp_path: Path) -> None:
+    said: dict[str, Any] = {"labels": SPECIES, "split": "train=0.8,test=0.2", "shard_size": 4000}
+    write(reversed(range(COUNT)), tmp_path / "reversed", flower, **said)
+    write(np.random.default_rng(0).permutation(COUNT).tolist(), tmp_path / "two", flower, workers=2, **said)
+    assert digests(tmp_path / "reversed") == digests(flowers)
+    assert digests(tmp_path / "two") == digests(flowers)
+
+
+def test_make_input_fn_feeds_it(tmp_path: Path) -> None:
+    pytest.importorskip("tensorflow")
+    import tpudata
+
+    def fixed(number: int) -> dict[str, Any]:
+        return {
+            "measured": np.full((2, 3), number, np.float32),
+            "pixels_raw": np.eye(3, dtype=np.uint8),
+            "label": number % 3,
+        }
+
+    write(range(50), tmp_path / "out", fixed, labels=SPECIES)
+    batches = list(tpudata.make_input_fn(tmp_path / "out", "train", training=False)({"batch_size": 20}))
+    rows: dict[int, int] = {}
+    for features, labels in batches:
+        assert features["measured"].shape == (20, 2, 3)
+        assert features["pixels"].dtype == "uint8"
+        real = features["weights"].numpy() == 1
+        measured = features["measured"].numpy()[real]
+        assert (measured == measured[:, :1, :1]).all()
+        rows.update(zip(measured[:, 0, 0].astype(int).tolist(), labels.numpy()[real].tolist(), strict=True))
+    assert rows == {number: number % 3 for number in range(50)}
+
+
+# TFDS 4.9 reads protobuf descriptors in a way that protobuf 6 warns of.
+@pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated:DeprecationWarning")
+def test_tfds_reads_it(flowers: Path) -> None:
+    tfds = pytest.importorskip("tensorflow_datasets")
+    rows = list(tfds.builder_from_directory(str(flowers)).as_dataset("test"))
+    assert len(rows) == open_dataset(str(flowers)).manifest.split("test").records
+    for row in rows[:20]:
+        _, put_in = flower(int(row["number"]))
+        for name in ("measured", "picture", "seen"):
+            assert np.array_equal(row[name].numpy(), put_in[name])
+        assert row["name"].numpy().decode() == put_in["name"]
+        assert SPECIES[int(row["label"])] == put_in["label"]
+
+
+def test_bytes_of_any_type_are_bytes(tmp_path: Path) -> None:
+    kinds = (bytes, bytearray, np.bytes_)
+    elements = [(str(number), {"x": kind(b"a\0b"), "y": [kind(b"c")]}) for number, kind in enumerate(kinds)]
+    write(elements, tmp_path / "out")
+    dataset = open_dataset(str(tmp_path / "out"))
+    assert [(feature.kind, feature.dtype) for feature in dataset.manifest.features] == [("bytes", "string")] * 2
+    assert list(dataset.examples("train")) == [{"x": [b"a\0b"], "y": [b"c"]}] * 3
+
+
+def test_split_by_name_by_function_and_by_shares(tmp_path: Path) -> None:
+    def sizes(name: str, split: Any) -> dict[str, int]:
+        write(({"n": n} for n in range(100)), tmp_path / name, split=split)
+        return {split: part.records for split, part in open_dataset(str(tmp_path / name)).manifest.splits.items()}
+
+    assert sizes("none", None) == {"train": 100}
+    assert sizes("name", "validation") == {"validation": 100}
+    assert sizes("function", lambda example: "even" if example["n"] % 2 == 0 else "odd") == {"even": 50, "odd": 50}
+    shares = sizes("shares", "train=0.7,test=0.3")
+    assert shares.keys() == {"train", "test"}
+    assert 50 < shares["train"] < 90
+    with pytest.raises(UsageError, match="split name 'split 0'"):
+        sizes("bad", lambda example: f"split {example['n']}")
+
+
+def test_equal_examples_without_keys_are_all_kept_in_one_split(tmp_path: Path) -> None:
+    numbers = [number % 40 for number in range(100)]
+    write(({"n": n} for n in numbers), tmp_path / "out", split="train=0.5,test=0.5", num_shards=3)
+    found: Counter[Any] = Counter()
+    for split in ("train", "test"):
+        order = [example["n"][0] for example in open_dataset(str(tmp_path / "out")).examples(split)]
+        assert not set(order) & set(found)
+        # Equal ones stand side by side.
+        assert len([1 for one, other in itertools.pairwise(order) if one != other]) + 1 == len(set(order))
+        found.update(order)
+    assert found == Counter(numbers)
+
+
+@pytest.mark.parametrize(
+    ("elements", "key"), [([(7, {"n": 1}), ("7", {"n": 2})], None), ([{"n": 1}, {"n": 1}], lambda x: x["n"])]
+)
+def test_two_examples_of_one_key_are_refused(tmp_path: Path, elements: Any, key: Any) -> None:
+    with pytest.raises(SourceError, match=r"have the same key '[17]'"):
+        write(elements, tmp_path / "out", key=key)
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_pairs_and_a_key_function_are_the_same(tmp_path: Path) -> None:
+    write(((f"k{n}", {"n": n}) for n in range(90)), tmp_path / "pairs", num_shards=4)
+    write(({"n": n} for n in range(90)), tmp_path / "function", num_shards=4, key=lambda example: f"k{example['n']}")
+    assert digests(tmp_path / "pairs") == digests(tmp_path / "function")
+
+
+@pytest.mark.parametrize(
+    ("elements", "said", "kind", "message"),
+    [
+        ([], {}, SourceError, "got no examples"),
+        ([3], {}, SourceError, "got 3 (int); an element is a dict"),
+        ([{}], {}, FeatureError, "no features"),
+        ([("a", {"x": 1}), ("b", {"x": 1.5})], {}, FeatureError, "Feature 'x': record "),
+        ([{"x": object()}], {}, FeatureError, "Feature 'x': object; allowed"),
+        ([{"x": np.array([2**63], np.uint64)}], {}, FeatureError, "does not fit int64"),
+        ([{"x": 1}], {"features": [Feature("y", "int64", "int64")]}, FeatureError, "'x': it is not in the schema"),
+        ([{"x": [1, 2]}], {"features": [Feature("x", "int64", "int64", (3,))]}, FeatureError, "where the schema has"),
+        ([{"label": "oak"}], {"labels": SPECIES}, BadRecordError, "oak"),
+        ([{"label": 3}], {"labels": SPECIES}, BadRecordError, "from 0 to 2"),
+        ([{"x": 1}], {"labels": SPECIES}, BadRecordError, "no feature 'label'"),
+        ([{"x": 1}], {"num_shards": 2}, UsageError, "--num-shards is 2"),
+        ([(None, {"x": 1})], {}, SourceError, "key None"),
+        ([("k", {"x": 1})], {"key": str}, UsageError, "Pass one of them"),
+        ([("k", {"x": 1}), ("k", {"x": 2})], {}, SourceError, "have the same key 'k'"),
+        ([{"label": float("inf")}], {"labels": ["a"]}, BadRecordError, "unknown label: inf; it is a class name"),
+        ([{3: 1}], {}, FeatureError, "feature name 3 is no str"),
+        ([{"x": 1e300}], {}, FeatureError, "Feature 'x': 1e+300 does not fit float32"),
+    ],
+)
+def test_what_is_refused_leaves_no_file(
+    tmp_path: Path, elements: list[Any], said: Any, kind: type[TpudataError], message: str
+) -> None:
+    with pytest.raises(kind, match=re.escape(message)):
+        write(elements, tmp_path / "out", **said)
+    assert digests(tmp_path) == {}
+
+
+def test_an_unknown_label_is_a_bad_record_in_any_pipeline(tmp_path: Path) -> None:
+    # Without `run_pipeline`, which looks for our errors in what Beam makes of them.
+    pipeline = beam.Pipeline(runner="FnApiRunner")
+    _ = pipeline | beam.Create([{"label": "eel"}]) | WriteTFRecordShards(tmp_path / "out", labels=["cat"])
+    with pytest.raises(BadRecordError, match="unknown label: 'eel'") as caught:
+        pipeline.run()
+    assert caught.value.source == "{'label': 'eel'}"
+
+
+def test_keys_that_are_not_utf8(tmp_path: Path) -> None:
+    for workers in (1, 2):
+        write([(b"a\xff", {"n": 1}), (b"b\xfe", {"n": 2})], tmp_path / str(workers), workers=workers)
+    assert digests(tmp_path / "1") == digests(tmp_path / "2")
+    assert sorted(example["n"] for example in open_dataset(str(tmp_path / "1")).examples("train")) == [[1], [2]]
+
+
+def test_a_conflict_between_bundles_is_found_before_any_shard(tmp_path: Path) -> None:
+    pipeline = new_pipeline(pipeline_options([], 1)[0])
+    parts = [pipeline | str(value) >> beam.Create([(str(value), {"x": value})]) for value in (1, 1.5)]
+    _ = parts | beam.Flatten() | WriteTFRecordShards(tmp_path / "out")
+    with pytest.raises(FeatureError, match="Feature 'x': record '1"):
+        run_pipeline(pipeline)
+    assert digests(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"shard_size": "1XB"}, "'1XB' is not a size"),
+        ({"shard_size": 0}, "less than one byte"),
+        ({"shard_size": 1.5}, "shard_size is 1.5"),
+        ({"num_shards": 0}, "num_shards is 0"),
+        ({"num_shards": 3, "shards_multiple_of": 2}, "no multiple of 2"),
+        ({"shards_multiple_of": True}, "shards_multiple_of is True"),
+        ({"seed": "1"}, "seed is '1'"),
+        ({"split": "train=0.5"}, "add up to 0.5"),
+        ({"split": "a b"}, "split name 'a b'"),
+        ({"split": 3}, "split is 3"),
+        ({"key": "n"}, "key is 'n'"),
+        ({"label": 3}, "label is 3"),
+        ({"labels": "cat"}, "a sequence of class names"),
+        ({"labels": ["a", "a"]}, "named once"),
+        ({"labels": []}, "there is one at least"),
+        ({"features": []}, "features is empty"),
+        ({"features": ["x"]}, "tpudata.format.Feature"),
+        ({"features": [Feature("x", "int64", "int64")] * 2}, "'x' twice"),
+        ({"features": [Feature("x", "int64", "int64")], "labels": ["a"]}, "for the label"),
+        ({"resume": True, "overwrite": True}, "choose one"),
+    ],
+)
+def test_wrong_arguments_are_refused_at_once(tmp_path: Path, said: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        WriteTFRecordShards(tmp_path / "out", **said)
+
+
+def test_output_folder(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").write_text("mine")
+    examples = [{"n": n} for n in range(20)]
+    with pytest.raises(OutputError, match=r"mine\.txt"):
+        write(examples, tmp_path / "out")
+    (tmp_path / "out" / "mine.txt").unlink()
+    write(examples, tmp_path / "out", num_shards=4)
+    with pytest.raises(OutputError, match="holds a dataset"):
+        write(examples, tmp_path / "out")
+    # An error in the new examples comes out before the old dataset goes.
+    before = digests(tmp_path / "out")
+    with pytest.raises(FeatureError):
+        write([{"n": 1}, {"n": 1.5}], tmp_path / "out", overwrite=True)
+    assert {name: digests(tmp_path / "out").get(name) for name in before} == before
+    write(examples, tmp_path / "out", num_shards=2, overwrite=True)
+    write(examples, tmp_path / "fresh", num_shards=2)
+    assert digests(tmp_path / "out") == digests(tmp_path / "fresh")
+
+
+def test_resume_keeps_whole_shards_and_notices_changed_examples(tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    write(((n, {"n": n}) for n in range(60)), output, num_shards=5)
+    whole = digests(output)
+    times = {path.name: path.stat().st_mtime_ns for path in output.glob("*.tfrecord")}
+    (output / "manifest.json").unlink()
+    (output / "train-00001-of-00005.tfrecord").unlink()
+    (output / ".tpudata-spool-old").write_bytes(b"left by a killed run")
+    write(((n, {"n": n}) for n in reversed(range(60))), output, num_shards=5, resume=True)
+    assert digests(output) == whole
+    kept = [path.name for path in output.glob("*.tfrecord") if path.stat().st_mtime_ns == times[path.name]]
+    assert len(kept) == 4
+    (output / "manifest.json").unlink()
+    # The same keys and sizes, one other value.
+    write(((n, {"n": n if n != 30 else 31}) for n in range(60)), output, num_shards=5, resume=True)
+    found = Counter(example["n"][0] for example in open_dataset(str(output)).examples("train"))
+    assert found[31] == 2
+    assert found[30] == 0
+
+
+def test_the_result_is_the_manifest(tmp_path: Path) -> None:
+    pipeline = new_pipeline(pipeline_options([], 1)[0])
+    timed = pipeline | beam.Create(range(30)) | beam.Map(lambda n: TimestampedValue({"n": n}, n))
+    # Windows of the user's own do not cut the dataset up.
+    manifests = timed | beam.WindowInto(FixedWindows(5)) | WriteTFRecordShards(tmp_path / "out")
+    _ = manifests | beam.Map(lambda manifest: (tmp_path / "seen.json").write_bytes(manifest.to_bytes()))
+    run_pipeline(pipeline)
+    seen = Manifest.from_bytes((tmp_path / "seen.json").read_bytes())
+    assert seen == open_dataset(str(tmp_path / "out")).manifest
+    assert seen.records == 30
+
+
+def test_the_example_of_the_docs_runs(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "write_tfrecord_shards.md").read_text()
+    (program,) = re.findall(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+    assert len([line for line in program.splitlines() if line]) <= 15
+    (tmp_path / "program.py").write_text(program)
+    done = subprocess.run(
+        [sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=False, env=with_root()
+    )
+    assert done.returncode == 0, done.stderr
+    dataset = open_dataset(str(tmp_path / "flowers"))
+    assert dataset.manifest.records == 1000
+    assert dataset.manifest.feature("measured") == Feature("measured", "float", "float32", (4,))
+
+
+# 300 MB of records that are made as they are asked for.
+LARGE = r"""
+import re, sys
+from pathlib import Path
+import apache_beam as beam
+import numpy as np
+from beam_jobs import WriteTFRecordShards
+from beam_jobs.run.runner import new_pipeline, pipeline_options, run_pipeline
+
+def example(number):
+    return number, {"data": np.random.default_rng(number).bytes(100_000)}
+
+pipeline = new_pipeline(pipeline_options([], 1)[0])
+_ = pipeline | beam.Create(range(3000)) | beam.Map(example) | WriteTFRecordShards(sys.argv[1], shard_size="50MB")
+run_pipeline(pipeline)
+# The peak of this program; ru_maxrss would count the process that started it, too.
+print(re.search(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())[1])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_memory_does_not_grow_with_the_records(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LARGE, str(tmp_path / "out")],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=with_root(),
+    )
+    assert done.returncode == 0, done.stderr
+    assert open_dataset(str(tmp_path / "out")).manifest.split("train").bytes > 300_000_000
+    assert int(done.stdout) * 1024 < 400_000_000
+
+
+def with_root() -> dict[str, str]:
+    """The environment of a program that finds the packages although it runs elsewhere."""
+    return {**os.environ, "PYTHONPATH": str(ROOT)}

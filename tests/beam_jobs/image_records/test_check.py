@@ -1,0 +1,147 @@
+"""Images whose headers contradict what stands beside them, found by verifying real datasets."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from beam_jobs.image_records.check import decoded_image_problems, image_problems
+from tests.beam_jobs.images import encode, picture
+from tests.datasets import write_dataset
+from tpudata.error_text import reader_error
+from tpudata.format import Feature, verify
+
+JPEG, PNG = encode(picture(24, 40), "JPEG"), encode(picture(24, 40), "PNG")
+ALPHA = encode(Image.fromarray(picture(24, 40)).convert("LA"), "PNG")
+RECORD = {"image/encoded": JPEG, "image/format": "JPEG", "image/height": 24, "image/width": 40, "image/channels": 3}
+
+
+def features(height: int | None = None) -> list[Feature]:
+    return [
+        Feature("image/encoded", "bytes", "uint8", (height, None, 3), "image"),
+        Feature("image/format", "bytes", "string", encoding="utf8"),
+        *(Feature(f"image/{part}", "int64", "int64") for part in ("height", "width", "channels")),
+    ]
+
+
+def found(
+    folder: Path, record: dict[str, Any], schema: list[Feature], check: Any = image_problems
+) -> list[tuple[int | None, str]]:
+    write_dataset(str(folder), {"train": [record]}, schema, layout="imagenet", shards=1)
+    return [(defect.offset, defect.reason) for defect in verify(str(folder), example_check=check)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"image/height": 25}, "feature 'image/height' is 25; the image's header says 24"),
+        ({"image/width": 24}, "feature 'image/width' is 24; the image's header says 40"),
+        ({"image/channels": 1}, "feature 'image/channels' is 1; the image's header says 3"),
+        ({"image/encoded": PNG}, "feature 'image/format' is b'JPEG'; the image is a PNG"),
+        ({"image/encoded": JPEG[:-40]}, "feature 'image/encoded': JPEG cut"),
+        ({"image/encoded": b"GIF"}, "feature 'image/encoded': no known image"),
+        ({"image/encoded": b""}, "feature 'image/encoded': the file is empty"),
+    ],
+)
+def test_contradictions(tmp_path: Path, changes: dict[str, Any], reason: str) -> None:
+    ((offset, said),) = found(tmp_path, {**RECORD, **changes}, features())
+    assert offset == 0
+    assert said.startswith(reason)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"image/encoded": PNG, "image/format": "png"},
+        {"image/encoded": ALPHA, "image/format": "PNG", "image/channels": 1},
+        {"image/encoded": ALPHA, "image/format": "PNG", "image/channels": 2},
+    ],
+)
+def test_agreement(tmp_path: Path, changes: dict[str, Any]) -> None:
+    assert found(tmp_path, {**RECORD, **changes}, features(24)) == []
+
+
+def damaged(image: bytes) -> bytes:
+    """With a changed byte in its pixels; its header is whole."""
+    at = len(image) // 2
+    return image[:at] + bytes([image[at] ^ 255]) + image[at + 1 :]
+
+
+@pytest.mark.parametrize(
+    ("data", "name", "reason"),
+    [
+        (damaged(PNG), "PNG", "feature 'image/encoded' does not decode: the checksum of the PNG's IDAT chunk"),
+        (JPEG[:-100] + b"\xff\xc3" + JPEG[-98:], "JPEG", "feature 'image/encoded' does not decode: JPEG that cannot"),
+    ],
+)
+def test_what_does_not_decode_is_found_where_it_is_decoded(tmp_path: Path, data: bytes, name: str, reason: str) -> None:
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        tf.io.decode_image(data)
+    record = {**RECORD, "image/encoded": data, "image/format": name}
+    assert found(tmp_path / "a", record, features()) == []
+    ((offset, said),) = found(tmp_path / "b", record, features(), decoded_image_problems)
+    assert offset == 0
+    assert said.startswith(reason)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"image/encoded": PNG, "image/format": "PNG"},
+        {"image/encoded": JPEG[:-40]},
+        {"image/encoded": b"GIF"},
+        {"image/height": 25},
+    ],
+)
+def test_nothing_else_is_found_there(tmp_path: Path, changes: dict[str, Any]) -> None:
+    record = {**RECORD, **changes}
+    expected = found(tmp_path / "a", record, features())
+    assert found(tmp_path / "b", record, features(), decoded_image_problems) == expected
+
+
+@pytest.mark.parametrize("name", ["TIFF", "PPM"])
+def test_formats_that_tensorflow_does_not_decode(tmp_path: Path, name: str) -> None:
+    data = encode(picture(24, 40), name)
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        tf.io.decode_image(data)
+    record = {**RECORD, "image/encoded": data, "image/format": name}
+    assert found(tmp_path / "a", record, features()) == []
+    said = f"feature 'image/encoded' is a {name}, which TensorFlow does not decode; convert it to JPEG or PNG"
+    assert found(tmp_path / "b", record, features(), decoded_image_problems) == [(0, said)]
+
+
+# TensorFlow 2.20 may not know it.
+WEBP = pytest.param("WebP", marks=pytest.mark.skipif(not hasattr(tf.raw_ops, "DecodeWebP"), reason="no WebP"))
+
+
+@pytest.mark.parametrize("name", ["GIF", "BMP", WEBP])
+def test_other_formats_that_tensorflow_decodes(tmp_path: Path, name: str) -> None:
+    data = encode(picture(24, 40), name)
+    assert tf.io.decode_image(data, 3, expand_animations=False).shape == (24, 40, 3)
+    record = {**RECORD, "image/encoded": data, "image/format": name}
+    assert found(tmp_path / "a", record, features(), decoded_image_problems) == []
+    cut = data[: len(data) // 2]
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        list(tf.data.Dataset.from_tensors(cut).map(lambda image: tf.io.decode_image(image, expand_animations=False)))
+    assert "an encoded image does not decode" in str(reader_error(caught.value))
+    ((offset, said),) = found(tmp_path / "b", {**record, "image/encoded": cut}, features(), decoded_image_problems)
+    assert offset == 0
+    assert said.startswith(f"feature 'image/encoded' does not decode: {name} that cannot")
+
+
+def test_the_manifest_s_own_size(tmp_path: Path) -> None:
+    assert found(tmp_path, RECORD, features(25)) == [(0, "feature 'image/encoded' has height 24; the manifest says 25")]
+
+
+def test_an_image_without_anything_beside_it(tmp_path: Path) -> None:
+    schema = [Feature("picture", "bytes", "uint8", (None, None, 3), "image")]
+    assert found(tmp_path, {"picture": encode(picture(), "WEBP")}, schema) == []
+    ((_, said),) = found(tmp_path, {"picture": PNG[:-5]}, schema)
+    assert re.match("feature 'picture': PNG cut", said)

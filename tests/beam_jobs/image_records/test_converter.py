@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from beam_jobs.image_records.converter import ImageConverter
+from beam_jobs.image_records.options import ImageOptions
+from beam_jobs.image_records.summary import ImageSummary
+from beam_jobs.references.labels import Labels
+from beam_jobs.references.pack import Pack
+from beam_jobs.references.reference import WHOLE_FILE, Reference
+from tests.beam_jobs.images import encode, exif, picture
+from tpudata.errors import BadRecordError, SourceError, UsageError
+from tpudata.format import Feature, decode_example
+
+CLASSES = Labels(("cat", "dog", "owl"))
+RAW = ImageOptions(layout="raw")
+JPEG = encode(picture(), "JPEG")
+GREY = picture()[..., 0]
+
+
+def reference(*labels: str, key: str = "cat/1.jpg", **fields: Any) -> Reference:
+    return Reference(key, "train", labels, f"/in/{key}", WHOLE_FILE, len(JPEG), **fields)
+
+
+def parse(record: bytes, features: tuple[Feature, ...]) -> dict[str, Any]:
+    """A record as TensorFlow parses it by the schema."""
+    dtypes = {"bytes": tf.string, "int64": tf.int64, "float": tf.float32}
+    spec = {
+        feature.name: tf.io.FixedLenFeature((), dtypes[feature.kind])
+        if feature.encoding in ("image", "raw") or feature.shape == ()
+        else tf.io.FixedLenSequenceFeature((), dtypes[feature.kind], allow_missing=True)
+        for feature in features
+    }
+    return {name: value.numpy() for name, value in tf.io.parse_single_example(record, spec).items()}
+
+
+def convert(
+    converter: ImageConverter, where: Reference, data: bytes = JPEG, labels: Labels = CLASSES
+) -> dict[str, Any]:
+    """A record, parsed by the schema of a dataset that holds it alone; the schema names every feature in it."""
+    summary = converter.new_summary()
+    record = b"".join(converter.convert(where, labels, data, summary))
+    features = converter.features(summary, labels)
+    parsed = parse(record, features)
+    assert set(decode_example(record)) == set(parsed)
+    return parsed
+
+
+def test_the_imagenet_layout() -> None:
+    assert convert(ImageConverter(label_offset=1), reference("dog")) == {
+        "image/encoded": JPEG,
+        "image/format": b"JPEG",
+        "image/height": 24,
+        "image/width": 40,
+        "image/channels": 3,
+        "image/colorspace": b"RGB",
+        "image/class/label": 2,
+        "image/class/text": b"dog",
+        "image/filename": b"cat/1.jpg",
+    }
+
+
+def test_the_raw_layout() -> None:
+    parsed = convert(ImageConverter(options=RAW), reference("owl"), encode(picture(), "PNG", exif=exif(6)))
+    pixels = tf.io.decode_raw(parsed.pop("image_raw"), tf.uint8).numpy().reshape(40, 24, 3)
+    np.testing.assert_array_equal(pixels, np.rot90(picture(), -1))
+    assert parsed == {"label": 2}
+
+
+@pytest.mark.parametrize("shape", [(24, 40), (24, 40, 3)])
+def test_idx_pixels_are_stored_as_they_are_in_the_raw_layout(shape: tuple[int, ...]) -> None:
+    pixels = (picture() if len(shape) == 3 else GREY).tobytes()
+    where = reference("cat", form="idx:" + "x".join(map(str, shape)))
+    converter, summary = ImageConverter(options=RAW), ImageSummary()
+    record = decode_example(b"".join(converter.convert(where, CLASSES, pixels, summary)))
+    assert record == {"image_raw": [pixels], "label": [0]}
+    image, label = converter.features(summary, CLASSES)
+    assert image == Feature("image_raw", "bytes", "uint8", (24, 40, 3 if len(shape) == 3 else 1), encoding="raw")
+    assert label == Feature("label", "int64", "int64", num_classes=3)
+
+
+def test_idx_pixels_become_png_in_the_imagenet_layout() -> None:
+    parsed = convert(ImageConverter(), reference("cat", form="idx:24x40"), GREY.tobytes())
+    assert (parsed["image/format"], parsed["image/channels"], parsed["image/height"]) == (b"PNG", 1, 24)
+    np.testing.assert_array_equal(tf.io.decode_png(parsed["image/encoded"])[..., 0], GREY)
+
+
+@pytest.mark.parametrize("other", [encode(picture(24, 41), "JPEG"), encode(GREY, "JPEG")], ids=["width", "channels"])
+def test_the_raw_layout_names_the_first_file_that_differs(other: bytes) -> None:
+    converter = ImageConverter(options=RAW)
+    one, two = converter.new_summary(), converter.new_summary()
+    converter.convert(reference("cat", key="1.jpg"), CLASSES, JPEG, one)
+    converter.convert(reference("cat", key="2.jpg"), CLASSES, JPEG, one)
+    message = r"3.jpg is 24 x 4\d x \d .*, but 1.jpg is 24 x 40 x 3. .* use --layout imagenet"
+    # In one shard ...
+    with pytest.raises(SourceError, match=message):
+        converter.convert(
+            reference("cat", key="3.jpg"), CLASSES, other, dataclasses.replace(one, examples=[*one.examples])
+        )
+    # ... and between two.
+    converter.convert(reference("cat", key="3.jpg"), CLASSES, other, two)
+    total = converter.new_summary()
+    for summary in (one, two):
+        total.merge(converter.summary_from_json(json.loads(json.dumps(summary.to_json()))))
+    with pytest.raises(SourceError, match=message):
+        converter.features(total, CLASSES)
+
+
+@pytest.mark.parametrize("options", [ImageOptions(), RAW])
+def test_several_labels_are_lists(options: ImageOptions) -> None:
+    converter = ImageConverter(1, options, several_labels=True)
+    label = "label" if options is RAW else "image/class/label"
+    for names in ((), ("dog",), ("owl", "cat")):
+        parsed = convert(converter, reference(*names))
+        assert parsed[label].tolist() == [CLASSES.names.index(name) + 1 for name in names]
+        if options is not RAW:
+            assert parsed["image/class/text"].tolist() == [name.encode() for name in names]
+
+
+@pytest.mark.parametrize("options", [ImageOptions(), RAW])
+def test_without_classes_there_are_no_labels(options: ImageOptions) -> None:
+    parsed = convert(ImageConverter(options=options), reference(), labels=Labels(()))
+    assert not {"label", "image/class/label", "image/class/text"} & set(parsed)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [((), "0 labels"), (("cat", "dog"), "2 labels"), (("cow",), "unknown label: 'cow'; 3 are known")],
+)
+def test_labels_that_do_not_fit_are_refused(names: tuple[str, ...], message: str) -> None:
+    with pytest.raises(BadRecordError, match=message) as caught:
+        convert(ImageConverter(), reference(*names))
+    assert caught.value.source == "/in/cat/1.jpg"
+
+
+EXTRA = (
+    Feature("age", "int64", "int64"),
+    Feature("weight", "float", "float32"),
+    Feature("note", "bytes", "string", encoding="utf8"),
+)
+
+
+@pytest.mark.parametrize("options", [ImageOptions(), RAW])
+def test_extra_features(options: ImageOptions) -> None:
+    converter = ImageConverter(options=options, extra=EXTRA)
+    values = json.dumps({"age": -3, "weight": 2, "note": "für Äpfel"})
+    parsed = convert(converter, reference("cat", extra=values))
+    assert (parsed["age"], parsed["weight"], parsed["note"].decode()) == (-3, 2.0, "für Äpfel")
+    assert parsed["weight"].dtype == np.float32
+    assert converter.features(ImageSummary(), CLASSES)[-3:] == EXTRA
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"age": None}, "no int64 in column 'age': no value"),
+        ({"age": 1.5}, "no int64 in column 'age': 1.5"),
+        ({"age": 2**63}, "no int64 in column 'age': 9223372036854775808"),
+        ({"weight": "much"}, "no float32 in column 'weight': 'much'"),
+        ({"weight": True}, "no float32 in column 'weight': True"),
+        ({"note": 7}, "no string in column 'note': 7"),
+    ],
+)
+def test_extra_values_that_do_not_fit_are_refused(changed: dict[str, Any], message: str) -> None:
+    values = json.dumps({"age": 1, "weight": 2.0, "note": "x"} | changed)
+    with pytest.raises(BadRecordError, match=message):
+        convert(ImageConverter(extra=EXTRA), reference("cat", extra=values))
+    with pytest.raises(BadRecordError, match="no int64 in column 'age': no value"):
+        convert(ImageConverter(extra=EXTRA), reference("cat"))
+
+
+def test_extra_names_may_not_collide() -> None:
+    with pytest.raises(UsageError, match="'image/height' has the name of a feature"):
+        ImageConverter(extra=(Feature("image/height", "int64", "int64"),))
+    with pytest.raises(UsageError, match="'label' has the name"):
+        ImageConverter(options=RAW, extra=(Feature("label", "int64", "int64"),))
+    with pytest.raises(UsageError, match="'age' has the name"):
+        ImageConverter(extra=(EXTRA[0], EXTRA[0]))
+    with pytest.raises(UsageError, match=r"'box' is .* only scalars"):
+        ImageConverter(extra=(Feature("box", "float", "float32", (4,)),))
+    # A name of the other layout is free.
+    assert ImageConverter(extra=(Feature("label", "int64", "int64"),)).extra
+
+
+def test_the_schema_of_many_images() -> None:
+    converter, summary = ImageConverter(), ImageSummary()
+    for number, data in enumerate([JPEG, encode(GREY, "JPEG"), encode(picture(24, 60), "GIF"), encode(GREY, "BMP")]):
+        converter.convert(reference("cat", key=f"{number}"), CLASSES, data, summary)
+    image = converter.features(summary, CLASSES)[0]
+    assert image == Feature("image/encoded", "bytes", "uint8", (24, None, 3), encoding="image")
+    assert summary.converted == {"GIF": 1, "BMP": 1}
+    assert summary.decoded_bytes == 24 * 40 * 3 + 24 * 40 + 24 * 60 * 3 + 24 * 40
+
+
+def test_a_refused_image_is_not_counted() -> None:
+    converter, summary = ImageConverter(), ImageSummary()
+    with pytest.raises(BadRecordError):
+        converter.convert(reference("cat"), CLASSES, JPEG[:-9], summary)
+    assert summary == ImageSummary()
+
+
+def test_a_member_of_a_container_is_named_with_it() -> None:
+    member = reference("cat", key="shard.tar/7.jpg")._replace(offset=512)
+    with pytest.raises(BadRecordError, match=r"shard.tar/7.jpg in /in/shard.tar/7.jpg: refused: the file is empty"):
+        convert(ImageConverter(), member, b"")
+
+
+@pytest.mark.parametrize("converter", [ImageConverter(extra=EXTRA), ImageConverter(), ImageConverter(options=RAW)])
+@pytest.mark.parametrize("key", ["cat/1.jpg", "train/cat/" + "long/" * 200 + "n0144_1.jpg"])
+@pytest.mark.parametrize("note", ["some", "a caption, " * 300, "Überschrift " * 100])
+def test_content_texts_and_overhead_make_a_record(converter: ImageConverter, key: str, note: str) -> None:
+    extra = json.dumps({"age": 5, "weight": 2.0, "note": note}, ensure_ascii=False) if converter.extra else ""
+    where = reference("cat", key=key, extra=extra)
+    record = b"".join(converter.convert(where, CLASSES, JPEG, ImageSummary()))
+    (texts,) = converter.text_bytes(Pack.of([where], np.zeros(1, np.uint64))).tolist()
+    overhead = len(record) - converter.content_size(where, JPEG)
+    assert converter.record_overhead + texts == pytest.approx(overhead, rel=0.15)
+
+
+def test_what_decides_the_bytes_is_in_the_fields() -> None:
+    # Shards are kept by --resume where these are the same.
+    one = ImageConverter(options=ImageOptions(quality=80), extra=EXTRA)
+    assert json.loads(json.dumps(dataclasses.asdict(one)))["options"]["quality"] == 80
+    assert dataclasses.asdict(one) != dataclasses.asdict(ImageConverter(extra=EXTRA))

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from beam_jobs.image_records.options import ImageOptions, add_image_flags, image_options
+from tpudata import RecordSource, open_dataset
+from tpudata.cli import main
+from tpudata.errors import UsageError
+from tpudata.flags import FlagParser
+
+
+def parse(*argv: str) -> ImageOptions:
+    parser = FlagParser("tpudata convert images", "Convert.")
+    add_image_flags(parser)
+    return image_options(parser.parse(argv))
+
+
+def test_without_flags_the_defaults() -> None:
+    assert parse() == ImageOptions()
+    assert ImageOptions().deciding() == {
+        "layout": "imagenet",
+        "check": "header",
+        "resize_shorter": None,
+        "quality": None,
+        "jpeg_only": False,
+    }
+
+
+def test_every_flag_reaches_its_option() -> None:
+    options = parse("--check=decode", "--resize_shorter", "256", "--quality", "80", "--jpeg-only")
+    assert options == ImageOptions(check="decode", resize_shorter=256, quality=80, jpeg_only=True)
+    assert parse("--layout", "raw").layout == "raw"
+    # So that an option that is added has its flag, too.
+    assert {field.name for field in dataclasses.fields(ImageOptions)} == set(ImageOptions().deciding())
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--layout", "tiles"), "--layout is 'tiles'; allowed are imagenet and raw"),
+        (("--check", "all"), "--check is 'all'; allowed are header and decode"),
+        (("--quality", "101"), "--quality is 101; a JPEG's quality is 1 to 100"),
+        (("--quality", "0"), "not a whole number of 1 or more"),
+        (("--resize-shorter", "-3"), "not a whole number of 1 or more"),
+        (("--layout", "raw", "--quality", "80"), "--quality says how JPEGs are written, but layout raw stores pixels"),
+        (("--layout", "raw", "--jpeg-only"), "--jpeg-only says how JPEGs are written"),
+    ],
+)
+def test_what_is_not_allowed_is_said(flags: tuple[str, ...], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        parse(*flags)
+
+
+@pytest.mark.parametrize("wrong", [{"resize_shorter": 0}, {"quality": 0}])
+def test_values_are_checked_without_flags_too(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="is 0; "):
+        ImageOptions(**wrong)
+
+
+@pytest.fixture(scope="module")
+def for_tpu(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two classes of JPEG and PNG files, converted for the readers of tensorflow/tpu."""
+    folder = tmp_path_factory.mktemp("for")
+    for number in range(8):
+        path = folder / "pictures" / "ab"[number % 2] / f"{number}.{'jpg' if number < 4 else 'png'}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (12, 10), (20 * number, 0, 0)).save(path)
+    flags = ["--split", "train=0.5,validation=0.5", "--for", "tensorflow-tpu"]
+    assert (
+        main(["convert", "images", "--input", str(folder / "pictures"), "--output", str(folder / "data"), *flags]) == 0
+    )
+    return folder / "data"
+
+
+def test_the_readers_of_tensorflow_tpu_take_it(for_tpu: Path) -> None:
+    # The keys and defaults of its imagenet_input, which subtracts 1 from the label.
+    keys = {
+        "image/encoded": tf.io.FixedLenFeature((), tf.string, ""),
+        "image/format": tf.io.FixedLenFeature((), tf.string, "jpeg"),
+        "image/class/label": tf.io.FixedLenFeature([], tf.int64, -1),
+    }
+    seen = []
+    for split in ("train", "validation"):
+        for record in tf.data.TFRecordDataset(tf.io.gfile.glob(f"{for_tpu}/{split}-*")):
+            parsed = tf.io.parse_single_example(record, keys)
+            picture = tf.image.decode_and_crop_jpeg(parsed["image/encoded"], [0, 0, 10, 12], channels=3)
+            red = round(int(picture[5, 5, 0]) / 20)
+            seen.append((red, int(parsed["image/class/label"]) - 1))
+    assert sorted(seen) == [(number, number % 2) for number in range(8)]
+
+
+def test_our_reader_takes_it_too(for_tpu: Path) -> None:
+    manifest = open_dataset(str(for_tpu)).manifest
+    label = manifest.feature("image/class/label")
+    assert (label.num_classes, label.label_offset) == (2, 1)
+    assert {record["image/class/label"] for record in RecordSource(for_tpu, "train")} <= {1, 2}

@@ -1,0 +1,351 @@
+"""Of several runs that would write into one output, one does; the others say who is at work, or take over from the dead."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import apache_beam as beam
+import pytest
+
+from beam_jobs import WriteTFRecordShards
+from beam_jobs.images import run
+from beam_jobs.output import claim
+from beam_jobs.output.claim import JOB, PIPELINE, PROCESS, Claim, claim_path, has_claim, take_claim
+from beam_jobs.run.runner import new_pipeline, pipeline_options, run_pipeline
+from tests.beam_jobs.test_gs import stored
+from tests.beam_jobs.test_images import digests, make_pictures
+from tests.fake_gcs import FakeGcs
+from tpudata.cli import main
+from tpudata.errors import OutputError
+from tpudata.storage import storage_for
+from tpudata.storage._select import _google
+
+ROOT = Path(__file__).parents[3]
+SHARDS = 60
+AT_WORK = r"another run is at work there \(host \S+, process {pid}, since 20\d\d-\d\d-\d\d .*--resume"
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_pictures(tmp_path_factory.mktemp("claimed") / "in", 180)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(source: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    output = tmp_path_factory.mktemp("undisturbed") / "out"
+    run(argv(source, str(output)))
+    return digests(output)
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
+    with FakeGcs() as server:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
+        # The client of the test before knows another server.
+        forget = _google.cache_clear
+        forget()
+        server.bucket("b")
+        yield server
+        forget()
+
+
+def argv(source: Path, output: str, *flags: str) -> list[str]:
+    return ["--input", str(source), "--output", output, "--num-shards", str(SHARDS), *flags]
+
+
+@contextlib.contextmanager
+def halted(
+    arguments: list[str], shards: Callable[[], int], is_complete: Callable[[], bool]
+) -> Iterator[subprocess.Popen[str]]:
+    """A real run that is stopped while it writes shards, alive and in the middle of its work."""
+    job = subprocess.Popen(
+        [sys.executable, "-m", "tpudata", "convert", "images", *arguments], cwd=ROOT, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while shards() == 0 and time.monotonic() < deadline:
+            time.sleep(0.001)
+        job.send_signal(signal.SIGSTOP)
+        assert shards() > 0
+        assert not is_complete()
+        yield job
+    finally:
+        job.kill()
+        job.communicate()
+
+
+@contextlib.contextmanager
+def halted_here(source: Path, output: Path) -> Iterator[subprocess.Popen[str]]:
+    def count() -> int:
+        return len([*output.glob("*.tfrecord")])
+
+    with halted(argv(source, str(output)), count, (output / "manifest.json").exists) as job:
+        yield job
+
+
+@pytest.mark.parametrize(
+    "flags", [[], ["--resume"], ["--overwrite"], ["--append"]], ids=["new", "resume", "overwrite", "append"]
+)
+def test_a_second_run_with_other_options_is_rejected(
+    source: Path, tmp_path: Path, undisturbed: dict[str, str], flags: list[str]
+) -> None:
+    output = tmp_path / "out"
+    with halted_here(source, output) as job:
+        with pytest.raises(OutputError, match=AT_WORK.format(pid=job.pid)) as found:
+            run(argv(source, str(output), "--seed=1", *flags))
+        assert "\n" not in str(found.value)
+        job.send_signal(signal.SIGCONT)
+        assert job.wait(60) == 0
+    assert digests(output) == undisturbed
+
+
+def test_resume_takes_over_from_a_killed_run(source: Path, tmp_path: Path, undisturbed: dict[str, str]) -> None:
+    output = tmp_path / "out"
+    with halted_here(source, output) as job:
+        job.kill()
+        job.wait()
+    assert (output / claim.CLAIM_NAME).exists()
+    with pytest.raises(OutputError, match="--resume to carry on a killed run"):
+        run(argv(source, str(output)))
+    run(argv(source, str(output), "--resume"))
+    assert digests(output) == undisturbed
+
+
+def test_a_run_that_lost_its_claim_completes_nothing(source: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    with halted_here(source, output) as job:
+        other = Claim.new(PROCESS)
+        (output / claim.CLAIM_NAME).write_bytes(other.to_bytes())
+        job.send_signal(signal.SIGCONT)
+        _, errors = job.communicate(timeout=60)
+    assert job.returncode == 1
+    assert f"the claim of this run was taken over by another run ({other})" in errors.splitlines()[-1]
+    assert not (output / "manifest.json").exists()
+    # That of the other run is its own to remove.
+    assert has_claim(str(output), other)
+
+
+def test_runs_on_gs_claim_their_output_too(
+    store: FakeGcs, source: Path, tmp_path: Path, undisturbed: dict[str, str]
+) -> None:
+    objects = store.buckets["b"]
+
+    def count() -> int:
+        return sum(name.endswith(".tfrecord") for name in list(objects))
+
+    with halted(argv(source, "gs://b/out"), count, lambda: "out/manifest.json" in objects) as job:
+        for flags in ([], ["--resume"], ["--overwrite"]):
+            with pytest.raises(OutputError, match=AT_WORK.format(pid=job.pid)):
+                run(argv(source, "gs://b/out", "--seed=1", *flags))
+        job.kill()
+        job.wait()
+    run(argv(source, "gs://b/out", "--resume"))
+    assert stored(store, tmp_path, "out") == undisturbed
+
+
+def dead_claim(ends_with: str = PROCESS) -> Claim:
+    """That of a process that has ended; its id may be another's by now."""
+    return dataclasses.replace(Claim.new(ends_with), birth="1")
+
+
+@pytest.mark.parametrize("folder", ["local", "gs://b/out"])
+def test_of_many_that_take_over_one_does(store: FakeGcs, tmp_path: Path, folder: str) -> None:
+    output = str(tmp_path / folder) if folder == "local" else folder
+    rivals = [Claim.new(PROCESS) for _ in range(8)]
+    for _ in range(5):
+        assert storage_for(output).swap(claim_path(output), None, dead_claim().to_bytes())
+        start = threading.Barrier(len(rivals))
+
+        def rival(own: Claim, start: threading.Barrier = start) -> bool:
+            start.wait()
+            try:
+                take_claim(output, own)
+            except OutputError:
+                return False
+            return True
+
+        with ThreadPoolExecutor(len(rivals)) as pool:
+            won = [own for own, is_winner in zip(rivals, pool.map(rival, rivals), strict=True) if is_winner]
+        assert len(won) == 1
+        assert has_claim(output, won[0])
+        claim.drop_claim(output, won[0])
+    assert storage_for(output).stat(claim_path(output)) is None
+
+
+RIVAL = """
+import sys
+from beam_jobs.output.claim import PROCESS, Claim, take_claim
+from tpudata.errors import OutputError
+print("ready", flush=True)
+sys.stdin.readline()
+try:
+    take_claim(sys.argv[1], Claim.new(PROCESS))
+    print("won", flush=True)
+except OutputError:
+    print("lost", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_of_many_processes_that_take_over_one_does(tmp_path: Path) -> None:
+    take_claim(str(tmp_path), dead_claim())
+    rivals = [
+        subprocess.Popen(
+            [sys.executable, "-c", RIVAL, str(tmp_path)],
+            cwd=ROOT,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        for _ in range(6)
+    ]
+    said: list[list[str]] = [[] for _ in rivals]
+    for _ in range(2):
+        for rival, words in zip(rivals, said, strict=True):
+            assert rival.stdout is not None
+            words.append(rival.stdout.readline().strip())
+        for rival in rivals:
+            assert rival.stdin is not None
+            rival.stdin.write("go\n")
+            rival.stdin.flush()
+    for rival in rivals:
+        rival.communicate()
+    assert sorted(words[1] for words in said) == [*["lost"] * 5, "won"]
+
+
+def elsewhere(ends_with: str) -> Claim:
+    return dataclasses.replace(Claim.new(ends_with), host="elsewhere", machine="another")
+
+
+@pytest.mark.parametrize("folder", ["local", "gs://b/out"])
+def test_a_run_elsewhere_is_dead_when_its_claim_stands_still(
+    store: FakeGcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    output = str(tmp_path) if folder == "local" else folder
+    monkeypatch.setattr(claim, "DEAD_AFTER_SECONDS", 0.3)
+    monkeypatch.setattr(claim, "BEAT_SECONDS", 0.02)
+    there, here = elsewhere(PROCESS), Claim.new(PROCESS)
+    with claim.claimed(output, there), pytest.raises(OutputError, match=r"at work there \(host elsewhere, process \d+"):
+        take_claim(output, here)
+    # It was removed, as that run ended; this one is killed.
+    take_claim(output, there)
+    take_claim(output, here)
+    assert has_claim(output, here)
+
+
+@pytest.mark.parametrize(
+    "other", [elsewhere(PIPELINE), elsewhere(JOB), dead_claim(JOB)], ids=["pipeline", "job", "job from here"]
+)
+def test_what_may_go_on_elsewhere_is_for_the_person_to_decide(source: Path, tmp_path: Path, other: Claim) -> None:
+    take_claim(str(tmp_path), other)
+    with pytest.raises(OutputError, match=rf"process {other.pid}.*remove {tmp_path}/\.tpudata-claim and run again"):
+        run(argv(source, str(tmp_path), "--resume"))
+    assert has_claim(str(tmp_path), other)
+
+
+def test_a_claim_that_is_none_is_left_alone(source: Path, tmp_path: Path) -> None:
+    (tmp_path / claim.CLAIM_NAME).write_bytes(b"[1]")
+    with pytest.raises(OutputError, match="no claim that this version understands"):
+        run(argv(source, str(tmp_path)))
+    assert (tmp_path / claim.CLAIM_NAME).read_bytes() == b"[1]"
+
+
+def write(output: Path, split: str | Callable[[object], str], *, resume: bool = False) -> None:
+    pipeline = new_pipeline(pipeline_options([], 1)[0])
+    examples = pipeline | beam.Create([(f"{n}", {"n": n}) for n in range(9)])
+    _ = examples | WriteTFRecordShards(output, split=split, num_shards=2, resume=resume)
+    run_pipeline(pipeline)
+
+
+def test_a_pipeline_holds_a_claim_while_it_runs(source: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+
+    def intrude(example: object) -> str:
+        with pytest.raises(OutputError, match=AT_WORK.format(pid=os.getpid())):
+            run_elsewhere(source, output)
+        return "train"
+
+    write(output, intrude)
+    assert not (output / claim.CLAIM_NAME).exists()
+    assert main(["verify", str(output)]) == 0
+
+
+def run_elsewhere(source: Path, output: Path) -> None:
+    """As a process of this machine, but this one, would: to it the claim of a pipeline of this one is a living one's."""
+    with pytest.MonkeyPatch.context() as patch:
+        own = os.getpid()
+        patch.setattr(os, "getpid", lambda: own + 1)
+        run(argv(source, str(output)))
+
+
+def test_a_pipeline_that_lost_its_claim_completes_nothing(tmp_path: Path) -> None:
+    output = tmp_path / "out"
+
+    def lose(example: object) -> str:
+        (output / claim.CLAIM_NAME).write_bytes(elsewhere(JOB).to_bytes())
+        return "train"
+
+    with pytest.raises(OutputError, match="the claim of this run was taken over by another run"):
+        write(output, lose)
+    assert not (output / "manifest.json").exists()
+
+
+def _fails(example: object) -> str:
+    del example
+    raise ValueError("a fault of the pipeline's own")
+
+
+def test_a_pipeline_that_failed_is_run_again_in_the_same_process(tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    with pytest.raises(ValueError, match="a fault of the pipeline"):
+        write(output, _fails)
+    write(output, "train", resume=True)
+    assert main(["verify", str(output)]) == 0
+    assert not (output / claim.CLAIM_NAME).exists()
+
+
+def test_readers_ignore_the_claim_of_a_killed_append(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "out"
+    run(argv(source, str(output)))
+    take_claim(str(output), dead_claim())
+    for command in ("verify", "inspect"):
+        capsys.readouterr()
+        assert main([command, str(output)]) == 0
+        assert claim.CLAIM_NAME not in capsys.readouterr().out
+    run(argv(source, str(output), "--append"))
+    assert not (output / claim.CLAIM_NAME).exists()
+
+
+def test_resume_of_a_complete_dataset_removes_a_dead_claim(source: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    run(argv(source, str(output)))
+    whole = digests(output)
+    take_claim(str(output), dead_claim())
+    run(argv(source, str(output), "--resume"))
+    assert digests(output) == whole
+
+
+def test_the_claim_of_a_job_stays_if_the_job_may_go_on(tmp_path: Path) -> None:
+    output = str(tmp_path)
+    for error, stays in (
+        (KeyboardInterrupt(), True),
+        (ConnectionError(), True),
+        (OutputError("the job failed"), False),
+    ):
+        own = Claim.new(JOB)
+        with pytest.raises(type(error)), claim.claimed(output, own):
+            raise error
+        assert has_claim(output, own) == stays
+        claim.drop_claim(output, own)

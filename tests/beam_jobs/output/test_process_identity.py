@@ -1,0 +1,38 @@
+"""Whether a process is still there, by /proc and by ps."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from beam_jobs.output.process_identity import birth_by_ps, birth_of, machine_identity
+
+needs_ps = pytest.mark.skipif(shutil.which("ps") is None, reason="needs ps")
+
+
+@pytest.mark.parametrize("birth", [birth_of, pytest.param(birth_by_ps, marks=needs_ps)])
+def test_the_birth_of_a_process_is_its_own_until_it_ends(
+    birth: Callable[[int], str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    found = birth(process.pid)
+    assert found
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    assert birth(process.pid) == found
+    process.kill()
+    # Dead from here on, also before its parent has asked.
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert birth(process.pid) is None
+    process.communicate()
+    assert birth(process.pid) is None
+
+
+def test_a_machine_keeps_its_identity() -> None:
+    program = "from beam_jobs.output.process_identity import machine_identity; print(machine_identity())"
+    other = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert other.stdout.strip() == machine_identity()

@@ -1,0 +1,267 @@
+"""Refused inputs, from end to end: listed once, counted once, and where a shard or a split has no others, no shard."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+import tpudata
+from beam_jobs.images import run
+from beam_jobs.output.rejects import Rejects, reason_kind
+from tests.beam_jobs.test_images import digests, make_pictures
+from tpudata.errors import BadRecordError, CorruptionError, SourceError
+from tpudata.format import open_dataset, verify
+
+SKIP = ("--on-bad-record=skip", "--max-bad-records=70%")
+BAD = b"no picture"
+
+
+def convert(folder: Path, *flags: str, output: str = "out") -> Path:
+    run(["--input", str(folder / "in"), "--output", str(folder / output), *flags])
+    return folder / output
+
+
+def listed(output: Path) -> list[dict[str, Any]]:
+    """Every line of rejects/."""
+    files = sorted((output / "rejects").glob("*"))
+    return [json.loads(line) for path in files for line in path.read_text().splitlines()]
+
+
+def counts(output: Path) -> tuple[dict[str, int], int]:
+    """Records of every split, and how many inputs were refused."""
+    manifest = open_dataset(str(output)).manifest
+    return {name: split.records for name, split in manifest.splits.items()}, sum(manifest.rejected.values())
+
+
+def defects(output: Path) -> list[str]:
+    return [str(defect) for defect in verify(str(output))]
+
+
+@pytest.fixture
+def splits(tmp_path: Path) -> Path:
+    """Nine pictures to train with, and for validation one file that is none."""
+    make_pictures(tmp_path / "in" / "train", 9)
+    (tmp_path / "in" / "validation" / "cat").mkdir(parents=True)
+    (tmp_path / "in" / "validation" / "cat" / "x.jpg").write_bytes(BAD)
+    return tmp_path
+
+
+def test_a_split_of_refused_files_alone_has_no_shards(splits: Path) -> None:
+    output = convert(splits, *SKIP)
+    assert counts(output) == ({"train": 9}, 1)
+    assert [Path(line["source"]).name for line in listed(output)] == ["x.jpg"]
+    assert not list(output.glob("validation-*"))
+    assert defects(output) == []
+    # An append knows them, and takes them up once they are mended.
+    before = digests(output)
+    convert(splits, *SKIP, "--append")
+    assert digests(output) == before
+    Image.new("L", (5, 6)).save(splits / "in" / "validation" / "cat" / "x.jpg")
+    convert(splits, *SKIP, "--append")
+    assert counts(output) == ({"train": 9, "validation": 1}, 1)
+    assert defects(output) == []
+    convert(splits, "--overwrite")
+    assert not listed(output)
+
+
+def test_resumed_it_is_the_same(splits: Path) -> None:
+    output = convert(splits, *SKIP)
+    due = digests(output)
+    (output / "manifest.json").unlink()
+    convert(splits, *SKIP, "--resume")
+    assert digests(output) == due
+    # What an earlier run has left of a shard that now has no record goes.
+    (output / "manifest.json").unlink()
+    Image.new("L", (5, 6)).save(splits / "in" / "validation" / "cat" / "x.jpg")
+    convert(splits, *SKIP, "--resume")
+    assert counts(output) == ({"train": 9, "validation": 1}, 0)
+    (output / "manifest.json").unlink()
+    (splits / "in" / "validation" / "cat" / "x.jpg").write_bytes(BAD)
+    convert(splits, *SKIP, "--resume")
+    assert digests(output) == due
+
+
+def test_an_append_of_refused_files_alone_lists_them_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_pictures(tmp_path / "in", 9)
+    output = convert(tmp_path)
+    before = digests(output)
+    flags = ("--on-bad-record=skip", "--max-bad-records=100%", "--append")
+    for number in (1, 2):
+        (tmp_path / "in" / f"new{number}").mkdir()
+        (tmp_path / "in" / f"new{number}" / "x.jpg").write_bytes(BAD)
+        capsys.readouterr()
+        convert(tmp_path, *flags)
+        assert "0 records added" in (shown := capsys.readouterr().out)
+        assert "refused     1: 1 no known image" in shown
+        assert counts(output) == ({"train": 9}, number)
+        assert len(listed(output)) == number
+        after = digests(output)
+        assert {name for name in before if after[name] != before[name]} == {"manifest.json"}
+        assert defects(output) == []
+        convert(tmp_path, *flags)
+        assert "nothing new" in capsys.readouterr().out
+        assert digests(output) == after
+    # Without skipping too: what is listed is not looked at again.
+    convert(tmp_path, "--append")
+    assert digests(output) == after
+    # A list that was changed since is named, since it says what not to look at again.
+    path = sorted((output / "rejects").iterdir())[0]
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b'"entry": "', b'"entry": "x'))
+    with pytest.raises(CorruptionError, match=rf"{path} at byte 0: the line is no refused input"):
+        convert(tmp_path, "--append")
+    path.write_bytes(data)
+    # Their classes come with the first append that has records.
+    Image.new("L", (5, 6)).save(tmp_path / "in" / "cat" / "more.png")
+    convert(tmp_path, "--append")
+    assert counts(output) == ({"train": 10}, 2)
+    assert open_dataset(str(output)).labels() == ("cat", "dog", "eel", "new1", "new2")
+    assert defects(output) == []
+
+
+def test_listed_files_that_are_missing_stay_listed_over_appends(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    Image.new("L", (5, 6)).save(tmp_path / "in" / "0.png")
+
+    def listing(name: str, *flags: str) -> Path:
+        (tmp_path / "in" / "list.csv").write_text(f"path,label\n0.png,cat\n{name},cat\n")
+        output = tmp_path / "out"
+        run(["--input", str(tmp_path / "in" / "list.csv"), "--output", str(output), *flags])
+        return output
+
+    Image.new("L", (7, 6)).save(tmp_path / "in" / "1.png")
+    listing("1.png")
+    for number in range(1, 4):
+        # Nothing but refusals: there is no shard to count the appends by.
+        output = listing(f"gone{number}.png", "--on-bad-record=skip", "--max-bad-records=100%", "--append")
+        assert counts(output) == ({"train": 2}, number)
+        assert len(listed(output)) == number
+        assert defects(output) == []
+
+
+# TFDS 4.9 reads protobuf descriptors in a way that protobuf 6 warns of.
+@pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated:DeprecationWarning")
+def test_a_shard_of_refused_files_alone_is_not_there_and_readers_do_without(tmp_path: Path) -> None:
+    tf = pytest.importorskip("tensorflow")
+    tfds = pytest.importorskip("tensorflow_datasets")
+
+    make_pictures(tmp_path / "in", 30)
+    whole = open_dataset(str(convert(tmp_path, "--no-shuffle", "--num-shards=6", output="whole")))
+    start, *_, end = itertools.accumulate(shard.records for shard in whole.manifest.split("train").shards[:4])
+    # The order is that of the folder's listing.
+    gone = set(sorted(str(path.relative_to(tmp_path / "in")) for path in (tmp_path / "in").rglob("*.*"))[start:end])
+    for name in gone:
+        path = tmp_path / "in" / name
+        path.write_bytes(BAD.ljust(path.stat().st_size))
+    output = convert(tmp_path, *SKIP, "--no-shuffle", "--num-shards=6")
+    there = {path.name[6:11] for path in output.glob("train-*")}
+    assert {"00000", "00005"} <= there < {f"{number:05}" for number in range(6)}
+    assert counts(output) == ({"train": 30 - len(gone)}, len(gone))
+    assert {line["source"] for line in listed(output)} == {str(tmp_path / "in" / name) for name in gone}
+    assert defects(output) == []
+    due = {str(path.relative_to(tmp_path / "in")) for path in (tmp_path / "in").rglob("*.*")} - gone
+    feature = {"image/filename": tf.io.FixedLenFeature((), tf.string)}
+    rows = tf.data.TFRecordDataset(sorted(map(str, output.glob("train-*"))))
+    read = [tf.io.parse_single_example(row, feature)["image/filename"].numpy().decode() for row in rows]
+    builder = tfds.builder_from_directory(str(output))
+    assert builder.info.splits["train"].num_examples == len(due)
+    by_tfds = [row["image/filename"].numpy().decode() for row in builder.as_dataset("train")]
+    halves = [builder.as_dataset(f"train[{part}]") for part in (":50%", "50%:")]
+    by_halves = [row["image/filename"].numpy().decode() for half in halves for row in half]
+    assert sorted(read) == sorted(by_tfds) == sorted(by_halves) == sorted(due)
+    batches = tpudata.make_input_fn(str(output), "train", training=False, images=tpudata.Images(size=(8, 8)))(
+        {"batch_size": 8}
+    )
+    assert sum(features["weights"].numpy().sum() for features, _ in batches) == len(due)
+    # An append leaves it at that.
+    before = digests(output)
+    convert(tmp_path, *SKIP, "--no-shuffle", "--append")
+    assert digests(output) == before
+
+
+def test_where_nothing_is_good_there_is_no_dataset(tmp_path: Path) -> None:
+    (tmp_path / "in" / "a").mkdir(parents=True)
+    for number in range(5):
+        (tmp_path / "in" / "a" / f"{number}.png").write_bytes(BAD if number else b"")
+    flags = ("--on-bad-record=skip", "--max-bad-records=100%", "--num-shards=2")
+    with pytest.raises(SourceError, match=r"5 of 5 inputs rejected \(4 no known image, 1 the file is empty\)"):
+        convert(tmp_path, *flags)
+    assert len(listed(tmp_path / "out")) == 5
+    assert not (tmp_path / "out" / "manifest.json").exists()
+    shutil.rmtree(tmp_path / "in" / "a")
+    make_pictures(tmp_path / "in", 5)
+    output = convert(tmp_path, *flags, "--resume")
+    assert counts(output) == ({"train": 5}, 0)
+    assert not listed(output)
+    assert defects(output) == []
+
+
+@pytest.mark.parametrize("append", [False, True])
+def test_over_budget_it_says_how_to_carry_on(tmp_path: Path, append: bool) -> None:
+    make_pictures(tmp_path / "in", 6)
+    if append:
+        convert(tmp_path)
+    (tmp_path / "in" / "cat" / "x.png").write_bytes(BAD)
+    flag = "--append" if append else "--resume"
+    with pytest.raises(SourceError, match=rf"allow more, and run again with {flag}\."):
+        convert(tmp_path, "--on-bad-record=skip", "--max-bad-records=0", *([flag] if append else []))
+    assert listed(tmp_path / "out")
+    output = convert(tmp_path, "--on-bad-record=skip", "--max-bad-records=1", flag)
+    assert counts(output) == ({"train": 6}, 1)
+    assert len(listed(output)) == 1
+    assert defects(output) == []
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"),
+    [
+        ("not UTF-8: byte 0xff. Save the file as UTF-8", "not UTF-8"),
+        ("field 'x2' is no number that fits float32: 1e39", "field 'x2' is no number that fits float32"),
+        ("field 'a (b): 7; c' has no value: null", "field 'a (b): 7; c' has no value"),
+        ("JPEG of 12 bits per sample; 8 are read", "JPEG of 12 bits per sample"),
+        ("JPEG 2000; JPEG, PNG, GIF, BMP, WebP, PPM and TIFF are read", "JPEG 2000"),
+        ("the checksum of the PNG's IDAT chunk is wrong (at byte 33)", "the checksum of the PNG's IDAT chunk is wrong"),
+        ("a JPEG of too many pixels: 70000 x 70000; 1 are allowed", "a JPEG of too many pixels"),
+        ("its label is more than 1,000,000, the most: 7", "its label is more than 1,000,000, the most"),
+    ],
+)
+def test_a_kind_of_reason_keeps_its_digits(reason: str, kind: str) -> None:
+    assert reason_kind(reason) == kind
+
+
+def test_kinds_that_vary_do_not_fill_the_manifest() -> None:
+    rejects = Rejects("train-00000-of-00001.tfrecord")
+    for number in range(250):
+        rejects.add(BadRecordError("a", f"strange byte {number}"))
+        rejects.add(BadRecordError("a", "not JSON: x"))
+    counts = rejects.counts()
+    assert (len(counts), counts["not JSON"], counts["other reasons"]) == (101, 250, 151)
+    assert sum(counts.values()) == rejects.total == 500
+
+
+def test_digits_that_matter_are_in_the_table_and_the_manifest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_pictures(tmp_path / "in", 12)
+    for number in range(2):
+        Image.new("I;16", (8 + number, 8)).save(tmp_path / "in" / "cat" / f"x{number}.tif")
+    output = convert(tmp_path, *SKIP)
+    assert open_dataset(str(output)).manifest.rejected == {"TIFF of 16 bits per sample": 2}
+    assert "2: 2 TIFF of 16 bits per sample; listed in" in capsys.readouterr().out
+
+
+def test_reasons_are_counted_without_their_particulars(tmp_path: Path) -> None:
+    make_pictures(tmp_path / "in", 12)
+    for number in range(3):
+        (tmp_path / "in" / "cat" / f"x{number}.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(number + 1))
+    output = convert(tmp_path, *SKIP)
+    reasons = Counter(line["reason"] for line in listed(output))
+    assert len(reasons) == 3
+    assert list(open_dataset(str(output)).manifest.rejected.values()) == [3]

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import random
+
+from beam_jobs.planning.sample import SAMPLE_SIZE, MergeSamples, Sample
+from beam_jobs.references.pack import packs
+from beam_jobs.references.record_order import Order
+from beam_jobs.references.reference import WHOLE_FILE, Reference, key_digest
+
+
+def listed(count: int, split: str) -> list[Reference]:
+    return [Reference(f"{split}/{n}", split, (), f"/in/{split}/{n}", WHOLE_FILE, n) for n in range(count)]
+
+
+def test_each_split_has_its_own_whatever_the_order() -> None:
+    references = [*listed(3000, "train"), *listed(50, "test")]
+    due = {
+        split: sorted((item for item in references if item.split == split), key=lambda item: key_digest(item.key))
+        for split in ("train", "test")
+    }
+    sample = Sample()
+    sample.add(references)
+    assert sample.splits == {split: items[:SAMPLE_SIZE] for split, items in due.items()}
+    random.Random(0).shuffle(references)
+    other = Sample()
+    other.add(references)
+    assert other.splits == sample.splits
+
+
+def test_merged_packs_are_the_sample_of_all() -> None:
+    references = [*listed(9000, "train"), *listed(300, "test")]
+    whole = Sample()
+    whole.add(references)
+    combine = MergeSamples()
+    parts = []
+    for pack, digests in packs(references, Order(shuffle=True, seed=0), 0):
+        part = combine.create_accumulator()
+        for smallest in pack.smallest(digests, SAMPLE_SIZE):
+            part = combine.add_input(part, smallest.to_bytes())
+        parts.append(part)
+    merged = combine.extract_output(combine.merge_accumulators(reversed(parts)))
+    assert merged.splits == whole.splits

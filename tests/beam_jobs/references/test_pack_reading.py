@@ -1,0 +1,117 @@
+"""Inputs of a shard come in its order, each with its own bytes, however they are read together."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from beam_jobs.references import pack_reading
+from beam_jobs.references.pack import Pack
+from beam_jobs.references.pack_reading import read_packs
+from beam_jobs.references.reference import Reference
+from tests.fake_gcs import FakeGcs
+from tpudata.errors import BadRecordError
+from tpudata.storage import storage_for
+from tpudata.storage._select import _google
+
+
+def packed(references: list[Reference], size: int = 100) -> list[Pack]:
+    parts = [references[start : start + size] for start in range(0, len(references), size)]
+    return [Pack.of(part, np.zeros(len(part), np.uint64)) for part in parts]
+
+
+def shard(folder: str, seed: int, files: int, runs: int) -> tuple[list[Reference], dict[str, bytes]]:
+    """Files of runs of documents, each sorted by where a shard needs them; some are of other shards. And whole files."""
+    choose = random.Random(seed)
+    placed, wanted = [], {}
+    for number in range(files):
+        path, data = storage_for(folder).join(folder, str(number)), b""
+        for _ in range(runs):
+            for place in sorted(choose.random() for _ in range(choose.randrange(1, 30))):
+                document = choose.randbytes(choose.randrange(1, 60))
+                if choose.random() < 0.7:
+                    key = f"{number}:{len(data)}"
+                    original, spool = ("other", path) if number % 2 else (path, "")
+                    reference = Reference(key, "train", (), original, len(data), len(document), spool=spool)
+                    placed.append((place, reference))
+                    wanted[key] = document
+                data += document
+        with storage_for(path).create(path) as file:
+            file.write(data)
+        placed.append((choose.random(), Reference(f"whole {number}", "train", (), path, -1, len(data))))
+        wanted[f"whole {number}"] = data
+    return [reference for _, reference in sorted(placed)], wanted
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(0, 2**32), st.integers(1, 4), st.integers(1, 4), st.sampled_from([1, 50, 1 << 14]))
+def test_each_with_its_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, files: int, runs: int, least: int
+) -> None:
+    monkeypatch.setattr(pack_reading, "_LEAST_BYTES", least)
+    monkeypatch.setattr(pack_reading, "_HELD_BYTES", 1000)
+    references, wanted = shard(str(tmp_path), seed, files, runs)
+    found = list(read_packs(packed(references)))
+    assert [reference for reference, _ in found] == references
+    assert [data for _, data in found] == [wanted[reference.key] for reference in references]
+
+
+def test_neighbours_are_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = random.Random(0).randbytes(730)
+    (tmp_path / "0").write_bytes(data)
+    neighbours = [Reference(str(n), "train", (), str(tmp_path / "0"), n, 1) for n in range(len(data))]
+    reads = []
+    storage = type(storage_for(str(tmp_path)))
+    read_range = storage.read_range
+
+    def counted(self: object, path: str, offset: int, length: int, **given: bool) -> bytes:
+        reads.append((offset, length))
+        return read_range(self, path, offset, length, **given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(storage, "read_range", counted)
+    assert b"".join(some for _, some in read_packs(packed(neighbours)) if isinstance(some, bytes)) == data
+    assert reads == [(0, len(data))]
+    # No more than a piece of each run is held, so a long run takes several.
+    monkeypatch.setattr(pack_reading, "_LEAST_BYTES", 100)
+    monkeypatch.setattr(pack_reading, "_HELD_BYTES", 1)
+    reads.clear()
+    assert len(list(read_packs(packed(neighbours)))) == len(data)
+    assert [length for _, length in reads] == [*[100] * 7, 30]
+
+
+def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"abcdef")
+    path = str(tmp_path / "a")
+    references = [
+        Reference("a:0", "train", (), path, 0, 3),
+        Reference("a:3", "train", (), path, 3, 9),
+        Reference("a", "train", (), path, -1, 5),
+        Reference("b", "train", (), str(tmp_path / "b"), -1, 5),
+        Reference("b:0", "train", (), str(tmp_path / "b"), 0, 5),
+    ]
+    good, *bad = (data for _, data in read_packs(packed(references)))
+    assert good == b"abc"
+    reasons = [error.reason for error in bad if isinstance(error, BadRecordError)]
+    assert reasons[0] == "cut: 3 of 9 bytes"
+    assert reasons[1] == "changed during the run: 6 bytes, 5 when it was listed"
+    assert all(reason.startswith("could not be read: ") for reason in reasons[2:])
+    assert len(reasons) == 4
+
+
+def test_from_an_object_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pack_reading, "_LEAST_BYTES", 50)
+    monkeypatch.setattr(pack_reading, "_HELD_BYTES", 100)
+    monkeypatch.setattr(pack_reading, "_AHEAD_BYTES", 200)
+    with FakeGcs() as server:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
+        _google.cache_clear()
+        server.bucket("b")
+        references, wanted = shard("gs://b/in", 5, 2, 2)
+        found = list(read_packs(packed(references)))
+        _google.cache_clear()
+    assert found == [(one, wanted[one.key]) for one in references]

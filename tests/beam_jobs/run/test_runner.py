@@ -1,0 +1,206 @@
+"""Which runner runs a job, and what a person is told of one that does not."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.options.pipeline_options import DirectOptions, StandardOptions
+
+from beam_jobs import WriteTFRecordShards
+from beam_jobs.images import run
+from beam_jobs.run.runner import LOCAL_RUNNER, beam_flag_names, is_local, new_pipeline, pipeline_options, run_pipeline
+from tests.beam_jobs.test_images import digests, make_pictures
+from tpudata.errors import BadRecordError, MissingExtraError, SourceError, TpudataError, UsageError
+from tpudata.format import open_dataset
+
+# Engines that come with Beam: one of its own beside the default, and a job server that workers reach over gRPC, as elsewhere.
+OTHERS = {
+    "bundles": ["--runner=apache_beam.runners.direct.direct_runner.BundleBasedDirectRunner"],
+    "job server": ["--runner=PortableRunner", "--job_endpoint=embed", "--environment_type=LOOPBACK"],
+}
+other_runner = pytest.mark.parametrize("flags", list(OTHERS.values()), ids=list(OTHERS))
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_pictures(tmp_path_factory.mktemp("pictures"), 48)
+
+
+@other_runner
+@pytest.mark.parametrize("order", [[], ["--no-shuffle"]], ids=["shuffled", "listed"])
+def test_every_runner_writes_the_same_bytes(pictures: Path, tmp_path: Path, flags: list[str], order: list[str]) -> None:
+    argv = ["--input", str(pictures), "--shard-size=15kB", "--split=train=0.7,test=0.3", *order]
+    assert run([*argv, "--output", str(tmp_path / "one")]) == 0
+    assert run([*argv, "--output", str(tmp_path / "two"), *flags]) == 0
+    assert digests(tmp_path / "one") == digests(tmp_path / "two")
+    assert len(open_dataset(str(tmp_path / "two")).manifest.shard_names()) > 4
+
+
+@other_runner
+def test_every_runner_appends_the_same_bytes(
+    pictures: Path, tmp_path: Path, flags: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = Path(shutil.copytree(pictures, tmp_path / "in"))
+    argv = ["--input", str(source), "--shard-size=15kB", "--on-bad-record=skip", "--max-bad-records=2"]
+    assert run([*argv, "--output", str(tmp_path / "one")]) == 0
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    for path in make_pictures(tmp_path / "new", 20, seed=1).rglob("*.*"):
+        shutil.copyfile(path, source / path.parent.name / f"new-{path.name}")
+    (source / "ant").mkdir()
+    (source / "ant" / "broken.png").write_bytes(b"no picture")
+    assert run([*argv, "--append", "--output", str(tmp_path / "one")]) == 0
+    capsys.readouterr()
+    assert run([*argv, "--append", "--output", str(tmp_path / "two"), *flags]) == 0
+    assert "20 records added" in capsys.readouterr().out
+    assert digests(tmp_path / "one") == digests(tmp_path / "two")
+
+
+@other_runner
+def test_every_runner_writes_the_same_examples(tmp_path: Path, flags: list[str]) -> None:
+    for name, said in (("one", []), ("two", flags)):
+        options, unknown = pipeline_options(said, 1)
+        assert unknown == []
+        pipeline = new_pipeline(options)
+        examples = pipeline | beam.Create(range(90)) | beam.Map(lambda n: (f"{n}", {"n": n, "text": "ä" * n}))
+        _ = examples | WriteTFRecordShards(tmp_path / name, num_shards=4, split="train=0.8,test=0.2")
+        run_pipeline(pipeline)
+    assert digests(tmp_path / "one") == digests(tmp_path / "two")
+    assert open_dataset(str(tmp_path / "two")).manifest.records == 90
+
+
+@other_runner
+def test_every_runner_passes_on_what_was_refused(pictures: Path, tmp_path: Path, flags: list[str]) -> None:
+    source = Path(shutil.copytree(pictures, tmp_path / "in"))
+    (source / "cat" / "bad.png").write_bytes(b"no picture")
+    with pytest.raises(BadRecordError, match=r"^\S*cat/bad\.png: refused: no known image") as refused:
+        run(["--input", str(source), "--output", str(tmp_path / "out"), *flags])
+    assert refused.value.source == str(source / "cat" / "bad.png")
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_without_a_name_it_is_the_local_one() -> None:
+    for flags in ([], ["--runner="], [f"--runner={LOCAL_RUNNER}"]):
+        options, unknown = pipeline_options(flags, 1)
+        assert (is_local(options), unknown) == (True, [])
+    options, _ = pipeline_options([], 3)
+    assert options.view_as(DirectOptions).direct_num_workers == 3
+    options, unknown = pipeline_options(["--runner=DirectRunner", "--job_name=x", "--nope", "stray"], 1)
+    assert options.view_as(StandardOptions).runner == "DirectRunner"
+    assert not is_local(options)
+    assert unknown == ["--nope", "stray"]
+    assert {"--runner", "--job_name", "--temp_location"} <= set(beam_flag_names())
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--runner=Nope"], r"--runner=Nope: Unexpected pipeline runner.*Valid values are"),
+        (["--runner=no.such.Runner"], "No module named 'no'.*full name of a class"),
+        (["--runner=beam_jobs.run.runner.Nope"], "has no attribute 'Nope'.*full name of a class"),
+        (["--runner=os.path"], "not callable.*full name of a class"),
+        (["--runner=collections.OrderedDict"], "full name of a class"),
+        (
+            ["--runner=DirectRunner", "--direct_num_workers=x"],
+            r"argument --direct_num_workers: invalid int value.*Beam",
+        ),
+    ],
+)
+def test_a_runner_that_there_is_not_is_wrong_usage(flags: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        new_pipeline(pipeline_options(flags, 1)[0])
+
+
+def test_a_runner_of_an_extra_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "apache_beam.runners.dataflow.dataflow_runner", None)
+    with pytest.raises(MissingExtraError, match=r"DataflowRunner needs the \[gcp\] extra"):
+        new_pipeline(pipeline_options(["--runner=DataflowRunner"], 1)[0])
+
+
+def test_workers_are_of_the_local_runner() -> None:
+    with pytest.raises(UsageError, match="DirectRunner has flags of its own"):
+        pipeline_options(["--runner=DirectRunner"], 2)
+
+
+class Unwell(beam.runners.runner.PipelineRunner):  # type: ignore[misc]
+    """A runner that does not come up."""
+
+    def run_pipeline(self, *_: object) -> None:
+        raise RuntimeError("no server\nat example:1.")
+
+
+def test_a_runner_that_fails_is_named_and_a_step_that_fails_keeps_its_traceback() -> None:
+    def fail(step: Callable[[int], object], flags: list[str]) -> None:
+        pipeline = new_pipeline(pipeline_options(flags, 1)[0])
+        _ = pipeline | beam.Create([1]) | beam.Map(step)
+        run_pipeline(pipeline)
+
+    with pytest.raises(
+        TpudataError, match=r"--runner=Unwell could not run the job: RuntimeError: no server at example:1\. See"
+    ):
+        fail(abs, [f"--runner={__name__}.Unwell"])
+    for flags in ([], ["--runner=BundleBasedDirectRunner"]):
+        with pytest.raises(Exception, match="division by zero") as found:
+            fail(lambda n: n / 0, flags)
+        assert not isinstance(found.value, TpudataError)
+
+
+@pytest.mark.parametrize("docker", [None, "#!/bin/sh\nexit 125\n"], ids=["none", "not running"])
+def test_workers_that_docker_does_not_start_are_said_in_a_line(
+    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, docker: str | None
+) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    if docker is not None:
+        (programs / "docker").write_text(docker)
+        (programs / "docker").chmod(0o700)
+    monkeypatch.setenv("PATH", str(programs))
+    flags = ["--runner=PortableRunner", "--job_endpoint=embed"]
+    with pytest.raises(TpudataError, match=r"^--runner=PortableRunner runs its workers in docker.*=LOOPBACK") as found:
+        run(["--input", str(pictures), "--output", str(tmp_path / "out"), *flags])
+    assert "\n" not in str(found.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_error_of_ours_comes_out_as_itself() -> None:
+    def refuse(_: int) -> None:
+        raise SourceError("it is not there")
+
+    pipeline = new_pipeline(pipeline_options([], 1)[0])
+    _ = pipeline | beam.Create([1]) | beam.Map(refuse)
+    with pytest.raises(SourceError) as found:
+        run_pipeline(pipeline)
+    assert str(found.value) == "it is not there"
+
+
+def test_two_at_the_same_time_leave_the_loggers_as_they_were() -> None:
+    loggers = [logging.getLogger(name) for name in ("apache_beam.runners", "root")]
+    before = [logger.level for logger in loggers]
+    first_runs, second_runs, first_is_done = (threading.Event() for _ in range(3))
+
+    class Waits(beam.Pipeline):  # type: ignore[misc]
+        def __init__(self, begun: threading.Event, goes_on: threading.Event) -> None:
+            super().__init__(LOCAL_RUNNER)
+            self._begun, self._goes_on = begun, goes_on
+
+        def run(self, test_runner_api: object = "AUTO") -> Any:
+            self._begun.set()
+            assert self._goes_on.wait(60)
+            return super().run(test_runner_api)
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(run_pipeline, Waits(first_runs, second_runs))
+        assert first_runs.wait(60)
+        second = pool.submit(run_pipeline, Waits(second_runs, first_is_done))
+        first.result()
+        first_is_done.set()
+        second.result()
+    assert [logger.level for logger in loggers] == before

@@ -1,0 +1,78 @@
+"""A worker process ends with the process that started it, and a run ends with an error when a worker is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import apache_beam as beam
+import pytest
+from apache_beam.options.pipeline_options import DirectOptions
+
+from beam_jobs.images import run
+from beam_jobs.run.runner import new_pipeline, pipeline_options, run_pipeline
+from tests.beam_jobs.test_images import make_pictures
+from tests.processes import ends_while_it_loads
+from tpudata.errors import TpudataError
+from tpudata.process import most_workers
+
+ROOT = Path(__file__).parents[3]
+PROGRAM = """
+import pathlib, sys, time
+import apache_beam as beam
+from beam_jobs.run.runner import new_pipeline, pipeline_options, run_pipeline
+
+def work(folder):
+    pathlib.Path(folder, "begun").touch()
+    time.sleep(30)
+
+pipeline = new_pipeline(pipeline_options([], 2)[0])
+_ = pipeline | beam.Create([sys.argv[1]]) | beam.Map(work)
+run_pipeline(pipeline)
+"""
+
+
+def test_a_worker_in_the_middle_of_work_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
+    job = subprocess.Popen([sys.executable, "-c", PROGRAM, str(tmp_path)], cwd=ROOT, start_new_session=True)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "begun").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert (tmp_path / "begun").exists()
+    job.kill()
+    job.wait()
+    deadline = time.monotonic() + 5
+    try:
+        while time.monotonic() < deadline:
+            os.killpg(job.pid, 0)
+            time.sleep(0.05)
+    except ProcessLookupError:
+        return
+    os.killpg(job.pid, signal.SIGKILL)
+    pytest.fail("a worker went on for 5 seconds without its parent")
+
+
+def test_a_worker_that_still_loads_ends_with_its_lifeline(tmp_path: Path) -> None:
+    assert ends_while_it_loads("apache_beam", tmp_path, "beam_jobs.run.worker") == 1
+
+
+def test_a_lost_worker_is_an_error_and_no_hang() -> None:
+    pipeline = new_pipeline(pipeline_options([], 2)[0])
+    _ = pipeline | beam.Create([signal.SIGKILL]) | beam.Map(lambda number: os.kill(os.getpid(), number))
+    with pytest.raises(TpudataError, match=r"worker process \d+ was ended by SIGKILL\..* fewer --workers"):
+        run_pipeline(pipeline)
+
+
+def test_workers_are_no_more_than_there_is_use_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    source = make_pictures(tmp_path / "in", 6)
+    flags = ["--split", "train=1", "--num-shards=2", "--workers=1000"]
+    run(["--input", str(source), "--output", str(tmp_path / "two"), *flags])
+    # Three class folders are listed, then two shards are written.
+    assert caplog.messages == ["--workers 1000: 3 are started, as many as the work has parts."]
+    caplog.clear()
+    pipeline = new_pipeline(pipeline_options([], 1000)[0], parts=10**6)
+    assert pipeline.options.view_as(DirectOptions).direct_num_workers == most_workers()
+    assert caplog.messages == [f"--workers 1000: {most_workers()} are started, 4 for each core."]

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from apache_beam.pvalue import TaggedOutput
+
+from beam_jobs.options import ConvertOptions
+from beam_jobs.planning.tally import Tally
+from beam_jobs.references.labels import Labels
+from beam_jobs.references.pack import Pack
+from beam_jobs.references.reading import read_reference
+from beam_jobs.references.reference import WHOLE_FILE, Reference
+from beam_jobs.sources import Refuse, raise_refusal
+from beam_jobs.steps.list_references import IGNORED, NAMES, REFUSED, SAMPLE, TALLY, ListReferences
+from tpudata.errors import BadRecordError
+from tpudata.format import Feature
+
+
+@dataclasses.dataclass(frozen=True)
+class Given:
+    """A source whose units are what they list: references, paths that are passed over, and refusals."""
+
+    parts: tuple[tuple[Reference | str | BadRecordError, ...], ...]
+    has_classes: bool = True
+    several_labels: bool = False
+    labels: Labels | None = None
+    integer_labels: bool = False
+    extra: tuple[Feature, ...] = ()
+
+    def units(self) -> Sequence[Any]:
+        return self.parts
+
+    def references(self, unit: Any, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
+        for item in unit:
+            if isinstance(item, str):
+                ignored.append(item)
+            elif isinstance(item, BadRecordError):
+                refuse(item)
+            else:
+                yield item
+
+
+def file(number: int, data: bytes = b"") -> Reference:
+    offset = number if data else WHOLE_FILE
+    split, label = ("train", "test")[number % 3 == 0], f"class {number % 5}"
+    return Reference(f"{number}", split, (label,), f"/in/{number}", offset, len(data) or number, data=data)
+
+
+def listed(output: Path, *parts: Any, **said: Any) -> tuple[list[Reference], dict[str, list[Any]]]:
+    """The references of all units, and what came aside, by name."""
+    source = Given(tuple(map(tuple, parts)))
+    step = ListReferences(
+        source, ConvertOptions("in", str(output), **said), lambda pack: np.zeros(len(pack.keys), np.int64)
+    )
+    references: list[Reference] = []
+    aside: dict[str, list[Any]] = {TALLY: [], NAMES: [], SAMPLE: [], IGNORED: [], REFUSED: []}
+    for numbered in enumerate(source.units()):
+        for item in step.process(numbered):
+            if isinstance(item, TaggedOutput):
+                aside[item.tag].append(item.value)
+            else:
+                references.extend(Pack.from_bytes(item).references())
+    return references, aside
+
+
+def test_every_reference_comes_once_and_is_counted(tmp_path: Path) -> None:
+    items = [file(number) for number in range(9000)]
+    references, aside = listed(tmp_path, items[:8000], items[8000:])
+    assert references == items
+    tally = Tally()
+    for part in aside[TALLY]:
+        tally.add(part)
+    assert tally.bytes == sum(range(9000))
+    assert sum(int(tally.buckets(split).records.sum()) for split in tally.splits) == 9000
+    assert set().union(*aside[NAMES]) == {f"class {number}" for number in range(5)}
+    sampled = [key for data in aside[SAMPLE] for key in Pack.from_bytes(data).keys]
+    assert sampled
+    assert set(sampled) < {item.key for item in items}
+    assert (sum(aside[IGNORED]), aside[REFUSED]) == (0, [{}, {}])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_bytes_without_an_address_are_written_aside(tmp_path: Path) -> None:
+    contents = [bytes([number]) * (1 + number * 1000) for number in range(40)]
+    items = [file(number, data) for number, data in enumerate(contents)]
+    references, _ = listed(tmp_path, items[:25], [*items[25:], file(99)])
+    assert [read_reference(reference) for reference in references[:-1]] == contents
+    assert references[-1] == file(99)
+    for item, reference in zip(items, references, strict=False):
+        # Known by what it is, read from where it was put.
+        assert (reference.key, reference.path, reference.size, reference.data) == (item.key, item.path, item.size, b"")
+    assert {reference.spool for reference in references[:-1]} == {str(path) for path in tmp_path.iterdir()}
+    assert all(path.name.startswith(".tpudata-spool-") for path in tmp_path.iterdir())
+
+
+def test_a_unit_that_is_listed_again_writes_the_same_file_aside(tmp_path: Path) -> None:
+    first, _ = listed(tmp_path, [file(1, b"abc")])
+    again, _ = listed(tmp_path, [file(1, b"abc")])
+    assert first == again
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+BAD = [BadRecordError("/in/a", "cut: 3 of 7 bytes"), BadRecordError("/in/list.csv", "it is gone", 7, "b.jpg")]
+
+
+def test_refusals_are_listed_and_counted_by_kind(tmp_path: Path) -> None:
+    references, aside = listed(tmp_path, [file(1), *BAD, file(2), "/in/.x"], ["/in/.y", file(4)], on_bad_record="skip")
+    assert references == [file(1), file(2), file(4)]
+    assert aside[REFUSED] == [{"cut": 1, "it is gone": 1}, {}]
+    assert aside[IGNORED] == [1, 1]
+    (path,) = (tmp_path / "rejects").iterdir()
+    assert [json.loads(line) for line in path.read_bytes().splitlines()] == [
+        {"source": "/in/a", "offset": None, "reason": "cut: 3 of 7 bytes"},
+        {"source": "/in/list.csv", "offset": 7, "reason": "it is gone", "key": "b.jpg"},
+    ]
+
+
+def test_the_first_refusal_ends_a_run_that_does_not_skip(tmp_path: Path) -> None:
+    with pytest.raises(BadRecordError) as error:
+        listed(tmp_path, [file(1, b"data"), *BAD])
+    assert error.value.source == "/in/a"
+    assert list(tmp_path.rglob("*.*")) == []

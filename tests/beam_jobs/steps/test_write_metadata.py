@@ -1,0 +1,178 @@
+"""What stands beside the shards in the end, and when a dataset is not completed."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from beam_jobs.options import Budget, ConvertOptions
+from beam_jobs.planning.plan import Plan, SplitPlan
+from beam_jobs.references.labels import Labels
+from beam_jobs.references.reference import Reference
+from beam_jobs.steps.write_metadata import WriteMetadata
+from beam_jobs.steps.write_shards import ShardResult
+from tpudata.errors import OutputError, SourceError
+from tpudata.format import Feature, Manifest, open_dataset
+
+PLAN = Plan({"test": SplitPlan(5, 1, (7,)), "train": SplitPlan(10, 1, (3,))}, 15, 1500, "f" * 32)
+
+
+@dataclasses.dataclass
+class Counted:
+    """A summary."""
+
+    decoded_bytes: int = 0
+
+    def merge(self, other: Counted) -> None:
+        self.decoded_bytes += other.decoded_bytes
+
+    def to_json(self) -> dict[str, Any]:
+        return {"decoded": self.decoded_bytes}
+
+
+@dataclasses.dataclass(frozen=True)
+class Labelled:
+    """A converter, as far as the last step needs it."""
+
+    def new_summary(self) -> Counted:
+        return Counted()
+
+    def summary_from_json(self, value: dict[str, Any]) -> Counted:
+        return Counted(value["decoded"])
+
+    def convert(self, reference: Reference, labels: Labels, data: bytes, summary: Counted) -> bytes:
+        raise NotImplementedError
+
+    def features(self, summary: Counted, labels: Labels) -> tuple[Feature, ...]:
+        del summary
+        return (Feature("label", "int64", "int64", num_classes=len(labels.names)),)
+
+
+def result(
+    split: str,
+    number: int,
+    records: int = 5,
+    rejected: dict[str, int] | None = None,
+    decoded: int = 100,
+    **converted: int,
+) -> tuple[Any, ...]:
+    said = json.dumps({"decoded": decoded, "converted": converted})
+    name = f"{split}-{number:05d}-of-00002.tfrecord"
+    return tuple(ShardResult(split, name, records, records * 20, number, said, rejected or {}))
+
+
+ALL = [result("train", 0), result("train", 1), result("test", 0, 3), result("test", 1, 2)]
+
+
+def finished(
+    output: Path,
+    results: list[tuple[Any, ...]],
+    *,
+    refused: tuple[dict[str, int], ...] = (),
+    seed: int = 0,
+    **said: Any,
+) -> Manifest:
+    options = ConvertOptions("in", str(output), seed=seed, **said)
+    step = WriteMetadata(options, Labelled(), "own", True, options.deciding())
+    (manifest,) = step.process(results, PLAN, Labels(("cat", "dog")), 4, refused)
+    return manifest
+
+
+def test_the_manifest_is_the_same_in_whatever_order_shards_come(tmp_path: Path) -> None:
+    results = [
+        result("train", 0, crop=2),
+        result("train", 1, crop=1, gray=5),
+        result("test", 0, 3),
+        result("test", 1, 2),
+    ]
+    written = set()
+    for number, some in enumerate(itertools.permutations(results)):
+        finished(tmp_path / f"{number}", list(some))
+        written.add(tuple((path.name, path.read_bytes()) for path in sorted((tmp_path / f"{number}").iterdir())))
+    (files,) = written
+    assert [name for name, _ in files] == [
+        "dataset_info.json",
+        "features.json",
+        "label.labels.txt",
+        "labels.txt",
+        "manifest.json",
+    ]
+    manifest = open_dataset(str(tmp_path / "0")).manifest
+    assert {name: [shard.name for shard in split.shards] for name, split in manifest.splits.items()} == {
+        name: [f"{name}-0000{number}-of-00002.tfrecord" for number in range(2)] for name in ("test", "train")
+    }
+    assert {name: (split.records, split.decoded_bytes) for name, split in manifest.splits.items()} == {
+        "test": (5, 200),
+        "train": (10, 200),
+    }
+    assert (manifest.converted, manifest.rejected, manifest.labels) == ({"crop": 3, "gray": 5}, {}, 2)
+    source = manifest.source
+    assert (source.input, source.files, source.bytes, source.ignored_files) == ("in", 15, 1500, 4)
+
+
+def test_shards_without_records_are_not_in_it_and_refusals_add_up(tmp_path: Path) -> None:
+    results = [
+        result("train", 0, 4, {"cut": 1}),
+        result("train", 1),
+        result("test", 0, 0, {"cut": 3}),
+        result("test", 1, 0, {"odd": 2}),
+    ]
+    manifest = finished(
+        tmp_path, results, refused=({"gone": 1}, {}, {"gone": 2}), on_bad_record="skip", max_bad_records=Budget(count=9)
+    )
+    assert list(manifest.splits) == ["train"]
+    assert manifest.rejected == {"cut": 4, "gone": 3, "odd": 2}
+    assert open_dataset(str(tmp_path)).manifest.rejected == manifest.rejected
+
+
+def test_over_the_budget_there_is_no_dataset(tmp_path: Path) -> None:
+    results = [result("train", 0, 4, {"cut: at 7": 1}), *ALL[1:]]
+    skip: dict[str, Any] = {"on_bad_record": "skip", "refused": ({"gone": 2},)}
+    with pytest.raises(SourceError, match=r"3 of 17 inputs rejected \(2 gone, 1 cut.*--max-bad-records=2.*--resume"):
+        finished(tmp_path, results, max_bad_records=Budget(count=2), **skip)
+    assert not (tmp_path / "manifest.json").exists()
+    finished(tmp_path, results, max_bad_records=Budget(count=3), **skip)
+    assert (tmp_path / "manifest.json").exists()
+
+
+def test_where_all_was_refused_there_is_no_dataset(tmp_path: Path) -> None:
+    results = [result(split, number, 0, {"cut": 5}) for split, number in (("train", 0), ("train", 1), ("test", 0))]
+    with pytest.raises(SourceError, match="15 of 15 inputs rejected"):
+        finished(tmp_path, results, on_bad_record="skip", max_bad_records=Budget(count=99))
+    assert not (tmp_path / "manifest.json").exists()
+
+
+def test_unfinished_files_are_gone_and_others_stay(tmp_path: Path) -> None:
+    (tmp_path / "index").mkdir()
+    for name in (".tpudata-spool-1", "index/.tpudata-x", "index/mine", "mine"):
+        (tmp_path / name).write_bytes(b"x")
+    finished(tmp_path, ALL)
+    left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert {"index/mine", "mine"} <= left
+    assert not [name for name in left if ".tpudata" in name]
+
+
+def test_a_step_that_is_tried_again_writes_the_same(tmp_path: Path) -> None:
+    assert finished(tmp_path, ALL) == finished(tmp_path, ALL)
+
+
+def test_a_dataset_that_another_run_completed_meanwhile_stays(tmp_path: Path) -> None:
+    finished(tmp_path, ALL)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(
+        OutputError, match=r"another run has completed a dataset there since this one began.*one at a time"
+    ):
+        finished(tmp_path, ALL, seed=1)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_shards_that_another_run_wrote_meanwhile_are_named(tmp_path: Path) -> None:
+    (tmp_path / "train-00000-of-00007.tfrecord").write_bytes(b"x")
+    with pytest.raises(OutputError, match=r"1 shard of another run, such as train-00000-of-00007\.tfrecord"):
+        finished(tmp_path, ALL)
+    assert not (tmp_path / "manifest.json").exists()

@@ -1,0 +1,155 @@
+"""Lines and paragraphs: whatever the ranges and chunks, each record is found once, and whole."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_jobs.text_files import lines as text_lines
+from beam_jobs.text_files import streams as text_streams
+from beam_jobs.text_files.lines import BOM, Span, line_spans, lines, lines_in_range, paragraphs, paragraphs_in_range
+
+LIMIT = 1 << 20
+# What goes wrong at a boundary: line ends of both kinds, blank lines, characters of several bytes, byte order marks.
+PIECES = (b"a", b"bc", b"\n", b"\r\n", b"\n\n", b" ", b"\t", b"\r", "é".encode(), "日本".encode(), "😀".encode(), BOM)
+contents = st.lists(st.sampled_from(PIECES), max_size=40).map(b"".join)
+
+
+def plain_lines(data: bytes) -> list[tuple[int, bytes]]:
+    found, offset = [], 0
+    for line in data.split(b"\n"):
+        begin, end = offset, line
+        if begin == 0 and line.startswith(BOM):
+            begin, end = len(BOM), line[len(BOM) :]
+        if end.strip():
+            found.append((begin, end.removesuffix(b"\r")))
+        offset += len(line) + 1
+    return found
+
+
+def plain_paragraphs(data: bytes) -> list[tuple[int, bytes]]:
+    found: list[tuple[int, bytes]] = []
+    offset, inside = 0, False
+    for line in data.split(b"\n"):
+        begin, end = offset, line
+        if begin == 0 and line.startswith(BOM):
+            begin, end = len(BOM), line[len(BOM) :]
+        if not end.strip():
+            inside = False
+        elif inside:
+            found[-1] = (found[-1][0], found[-1][1] + b"\n" + end)
+        else:
+            found.append((begin, end))
+            inside = True
+        offset += len(line) + 1
+    return [(begin, text.removesuffix(b"\r")) for begin, text in found]
+
+
+def cut(data: bytes, places: list[int]) -> list[int]:
+    return sorted({0, len(data), *(place % (len(data) + 1) for place in places)})
+
+
+@given(contents, st.lists(st.integers(0, 10**6), max_size=6))
+def test_chunks_do_not_matter(data: bytes, places: list[int]) -> None:
+    chunks = [data[start:stop] for start, stop in itertools.pairwise(cut(data, places))]
+    spans = list(line_spans(chunks, 7, LIMIT))
+    # The oracle is the split of the whole.
+    expected = data.split(b"\n") if data else []
+    expected = expected[:-1] if expected and not expected[-1] else expected
+    assert [span.data for span in spans] == expected
+    for span in spans:
+        assert data[span.offset - 7 : span.offset - 7 + span.size] == span.data
+
+
+@pytest.mark.parametrize(
+    ("in_range", "plain"), [(lines_in_range, plain_lines), (paragraphs_in_range, plain_paragraphs)]
+)
+@given(data=contents, places=st.lists(st.integers(0, 10**6), max_size=6), step=st.integers(1, 9))
+@settings(max_examples=300)
+def test_ranges_do_not_matter(
+    in_range: Callable[..., Iterator[Span]],
+    plain: Callable[[bytes], list[tuple[int, bytes]]],
+    tmp_path_factory: pytest.TempPathFactory,
+    data: bytes,
+    places: list[int],
+    step: int,
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "ranges.txt"
+    path.write_bytes(data)
+    with (
+        mock.patch.object(text_streams, "CHUNK_BYTES", step),
+        mock.patch.object(text_streams, "_BEHIND_BYTES", step),
+        mock.patch.object(text_lines, "_BACK_BYTES", step),
+    ):
+        found = [
+            span
+            for start, stop in itertools.pairwise(cut(data, places))
+            for span in in_range(str(path), start, stop, LIMIT)
+        ]
+    assert [(span.offset, span.data) for span in found] == plain(data)
+    assert all(data[span.offset :].startswith(span.data) and span.size == len(span.data) for span in found)
+
+
+def test_a_range_of_every_byte(tmp_path: Path) -> None:
+    data = BOM + "öne\r\n\r\n two\nthree\n\n\nfour".encode()
+    path = tmp_path / "a.txt"
+    path.write_bytes(data)
+    ranges = [(place, place + 1) for place in range(len(data))]
+    assert [span.data.decode() for one in ranges for span in lines_in_range(str(path), *one, LIMIT)] == [
+        "öne",
+        " two",
+        "three",
+        "four",
+    ]
+    assert [span.data.decode() for one in ranges for span in paragraphs_in_range(str(path), *one, LIMIT)] == [
+        "öne",
+        " two\nthree",
+        "four",
+    ]
+
+
+def test_a_line_over_the_limit_is_read_past_in_bounded_memory() -> None:
+    held = []
+
+    def chunks() -> Iterator[bytes]:
+        yield b"short\n"
+        for _ in range(1000):
+            held.append(1)
+            yield b"x" * 1000
+        yield b"\nafter"
+
+    spans = list(lines(line_spans(chunks(), 0, 5000)))
+    assert [(span.offset, span.size, span.data) for span in spans] == [
+        (0, 5, b"short"),
+        (6, 1_000_000, b""),
+        (1_000_007, 5, b"after"),
+    ]
+    assert len(held) == 1000
+
+
+def test_a_paragraph_over_the_limit_has_no_data() -> None:
+    spans = list(paragraphs(line_spans([b"aa\nbb\ncc\n\nd\n"], 0, 5), 5))
+    assert [(span.offset, span.size, span.data) for span in spans] == [(0, 8, b""), (10, 1, b"d")]
+
+
+def test_a_range_is_read_no_further_than_its_last_record(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"line of text\n" * 100_000)
+    read = []
+    plain = text_streams.plain_chunks
+
+    def counted(*args: Any) -> Iterator[bytes]:
+        for chunk in plain(*args):
+            read.append(len(chunk))
+            yield chunk
+
+    with mock.patch("beam_jobs.text_files.lines.plain_chunks", counted):
+        assert len(list(lines_in_range(str(path), 13_000, 26_000, LIMIT))) == 1000
+    assert sum(read) <= 13_001 + text_streams._BEHIND_BYTES

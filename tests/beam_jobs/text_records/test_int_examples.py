@@ -1,0 +1,80 @@
+"""Examples of integers are those that TensorFlow writes and reads."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_jobs.text_records import int_examples as text_examples
+from beam_jobs.text_records.int_examples import IntLists, encode_int_examples, encode_row_examples, encode_varints
+
+INT64 = st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(0, 300), st.integers(0, 2**32))
+
+
+@given(st.lists(st.tuples(st.lists(INT64, max_size=6), st.lists(INT64, max_size=3)), min_size=1, max_size=6))
+def test_equal_to_tensorflow(records: list[tuple[list[int], list[int]]]) -> None:
+    features = {
+        name: IntLists.of_sizes(
+            np.array([value for record in records for value in record[place]], np.int64),
+            np.array([len(record[place]) for record in records]),
+        )
+        for place, name in enumerate(("tokens", "a"))
+    }
+    found = encode_int_examples(features)
+    assert len(found) == len(records)
+    for data, (tokens, a) in zip(found, records, strict=True):
+        feature = tf.train.Example.FromString(data).features.feature
+        assert (list(feature["tokens"].int64_list.value), list(feature["a"].int64_list.value)) == (tokens, a)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.int32, np.uint32, np.int64])
+def test_bytes_of_rows(dtype: type[np.integer]) -> None:
+    # The largest values of each number of bytes, and the next ones.
+    edges = [0, *(edge for bits in range(7, 63, 7) for edge in (2**bits - 1, 2**bits))]
+    values = np.array([edge for edge in edges if edge <= np.iinfo(dtype).max], dtype)
+    rows = np.resize(values, (5000, 16))
+    expected = [
+        tf.train.Example(
+            features=tf.train.Features(
+                feature={"x": tf.train.Feature(int64_list=tf.train.Int64List(value=row.tolist()))}
+            )
+        ).SerializeToString(deterministic=True)
+        for row in rows
+    ]
+    assert encode_int_examples({"x": IntLists.of_rows(rows)}) == expected
+
+
+def test_runs_across_blocks() -> None:
+    values = np.random.default_rng(0).integers(0, 1 << 20, 100_000).astype(np.int32)
+    ends = [0, 0, 1, 32_767, 32_769, 99_999, 100_000, 100_000]
+    whole = encode_varints(values, [0, len(values)])[0]
+    runs = encode_varints(values, ends)
+    assert b"".join(runs) == whole
+    for run, (start, end) in zip(runs, itertools.pairwise(ends), strict=True):
+        assert encode_varints(values[start:end], [0, end - start]) == [run]
+
+
+@pytest.mark.parametrize("count", [1, 999])
+@pytest.mark.parametrize("length", [1, 31, 32, 512, 5000])
+def test_rows_as_bytes(monkeypatch: pytest.MonkeyPatch, count: int, length: int) -> None:
+    # Blocks that do not divide the rows.
+    monkeypatch.setattr(text_examples, "_BLOCK_BYTES", 100_000)
+    random = np.random.default_rng(length)
+    features = {name: random.integers(-(2**31), 2**31, (count, length)).astype(np.int32) for name in ("b", "a", "ccc")}
+    expected = [
+        tf.train.Example(
+            features=tf.train.Features(
+                feature={
+                    name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[rows[row].astype("<i4").tobytes()]))
+                    for name, rows in features.items()
+                }
+            )
+        ).SerializeToString(deterministic=True)
+        for row in range(count)
+    ]
+    assert list(encode_row_examples(features)) == expected
