@@ -1,0 +1,185 @@
+"""A function for each mode of `tpudata train`: what it does with a job, and what came of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from tpudata.estimator import ModeKeys, export
+from tpudata.estimator.state.checkpoints import Checkpoint
+from tpudata.estimator.tpu_check.result import require_none_refused
+from tpudata.storage import storage_for
+from tpudata.train.closing_table import Row, closing_row
+from tpudata.train.evaluation import Evaluation, check_metric
+from tpudata.train.model import evaluation_input_fn, training_input_fn
+from tpudata.train.predictions import write_predictions
+from tpudata.train.prompt import prompt_input_fn, write_continuations
+
+if TYPE_CHECKING:
+    from tpudata.estimator import TPUEstimator
+    from tpudata.train.job import Job
+
+PREDICTIONS_NAME = "predictions.jsonl"
+EXPORT_NAME = "export"
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What came of a job.
+
+    Attributes:
+        rows: of the closing table.
+        metrics: of the evaluation with `loss` and `global_step`; empty if nothing was evaluated.
+        written: lines on what was written besides the model.
+    """
+
+    rows: Sequence[Row] = ()
+    metrics: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    written: str = ""
+
+
+def train(job: Job, checkpoint: str | None) -> Outcome:
+    """Train up to the last step."""
+    del checkpoint  # It is not for training, which goes on from the newest.
+    return Outcome([_train(job, None)])
+
+
+def train_and_eval(job: Job, checkpoint: str | None) -> Outcome:
+    """Train and then evaluate; or evaluate each checkpoint, and stop when a metric gets no better."""
+    evaluation = _evaluation(job)
+    if job.options.early_stop_metric is None:
+        row = _train(job, None)
+        evaluation.run(checkpoint)
+    else:
+        row = _train(job, evaluation)
+    return Outcome([row, *evaluation.rows], evaluation.metrics)
+
+
+def evaluate(job: Job, checkpoint: str | None) -> Outcome:
+    """Evaluate once, or each checkpoint as it appears."""
+    evaluation = _evaluation(job)
+    if job.options.continuous:
+        evaluation.run_continuously()
+    else:
+        evaluation.run(checkpoint)
+    return Outcome(evaluation.rows, evaluation.metrics)
+
+
+def predict(job: Job, checkpoint: str | None) -> Outcome:
+    """Write the predictions for a split, or the continuations of a prompt."""
+    options = job.options
+    path = options.output or storage_for(options.model_dir).join(options.model_dir, PREDICTIONS_NAME)
+    predictions = job.estimator.predict(_unlearned_input_fn(job), checkpoint_path=checkpoint)
+    step = global_step(job.estimator, checkpoint)
+    written = f"\npredictions: {path}"
+    started = time.monotonic()
+    if options.prompt is not None:
+        texts = write_continuations(path, predictions, options)
+        seconds = time.monotonic() - started
+        for text in texts:
+            print(f"\n{options.prompt}{text}")
+        return Outcome([closing_row("predict", "-", len(texts), step, seconds)], written=written)
+    count, right = write_predictions(
+        path, predictions, job.dataset, options.eval_split, job.label, options.num_predictions
+    )
+    seconds = time.monotonic() - started
+    accuracy = None if right is None else right / count
+    return Outcome(
+        [closing_row("predict", options.eval_split, count, step, seconds, accuracy=accuracy)], written=written
+    )
+
+
+def export_model(job: Job, checkpoint: str | None) -> Outcome:
+    """Write the SavedModel; its inputs are the features that prediction is fed with, any number of rows."""
+    options = job.options
+    spec = evaluation_input_fn(options, job.dataset)({"batch_size": 1}).element_spec
+    features = spec[0] if isinstance(spec, tuple) else spec
+    # What evaluation adds to weigh rows and tokens.
+    inputs = {name: tensor for name, tensor in features.items() if name not in ("weights", "token_weights")}
+    folder = options.output or storage_for(options.model_dir).join(options.model_dir, EXPORT_NAME)
+    receiver = export.build_raw_serving_input_receiver_fn(inputs)
+    path = job.estimator.export_saved_model(folder, receiver, checkpoint_path=checkpoint).decode()
+    shapes = [f"{name} {spec.dtype.name} {[None, *spec.shape[1:]]}" for name, spec in inputs.items()]
+    return Outcome(written=f"\nexported: {path}, of {', '.join(shapes)}")
+
+
+MODE_FUNCTIONS: Mapping[str, Callable[[Job, str | None], Outcome]] = MappingProxyType(
+    {"train": train, "eval": evaluate, "train_and_eval": train_and_eval, "predict": predict, "export": export_model}
+)
+
+
+def rehearse(job: Job) -> None:
+    """List what a TPU would reject of all that the mode runs.
+
+    Raises:
+        RehearsalError: that is anything.
+    """
+    options = job.options
+    modes: dict[str, Callable[..., Any]] = {}
+    if options.trains:
+        modes[ModeKeys.TRAIN] = training_input_fn(options, job.dataset)
+    if options.evaluates:
+        modes[ModeKeys.EVAL] = evaluation_input_fn(options, job.dataset)
+    if options.mode == "predict":
+        modes[ModeKeys.PREDICT] = _unlearned_input_fn(job)
+    require_none_refused(job.estimator.rehearse(modes), list(modes))
+
+
+def check_model(job: Job) -> None:
+    """Find out whether the model and its checkpoint fit before anything is recorded; what it builds is used afterwards.
+
+    Raises:
+        TpudataError: they do not.
+    """
+    options, estimator = job.options, job.estimator
+    if options.trains:
+        estimator.check_model(training_input_fn(options, job.dataset), ModeKeys.TRAIN)
+        if options.early_stop_metric is not None:
+            check_metric(options, estimator.check_model(evaluation_input_fn(options, job.dataset), ModeKeys.EVAL))
+    # An export has no batch size; what does not fit is found as it is made.
+    elif options.mode != "export":
+        estimator.check_model(_unlearned_input_fn(job), ModeKeys.EVAL if options.evaluates else ModeKeys.PREDICT)
+
+
+def global_step(estimator: TPUEstimator, checkpoint: str | None = None) -> int | None:
+    """Return the step of a checkpoint, by default the newest, or None if there is none."""
+    path = checkpoint or estimator.latest_checkpoint()
+    return None if path is None else Checkpoint.open(path).step()
+
+
+def _evaluation(job: Job) -> Evaluation:
+    records = job.dataset.kept(job.options.eval_split).records
+    return Evaluation(job.estimator, job.options, evaluation_input_fn(job.options, job.dataset), records)
+
+
+def _unlearned_input_fn(job: Job) -> Callable[..., Any]:
+    """Return what a mode that does not train is fed with."""
+    return evaluation_input_fn(job.options, job.dataset) if job.options.prompt is None else prompt_input_fn(job.options)
+
+
+def _train(job: Job, evaluation: Evaluation | None) -> Row:
+    """Train up to the last step, or with an evaluation until that gets no better; the row is of the training alone."""
+    options, estimator = job.options, job.estimator
+    input_fn = training_input_fn(options, job.dataset)
+    before = global_step(estimator) or 0
+    if before >= options.train_steps:
+        print(f"nothing to train: {options.model_dir} is at step {before}, and --train-steps is {options.train_steps}")
+    seconds = 0.0
+
+    def train_to(step: int) -> int:
+        nonlocal seconds
+        started = time.monotonic()
+        estimator.train(input_fn, max_steps=step)
+        seconds += time.monotonic() - started
+        return global_step(estimator) or 0
+
+    if evaluation is None:
+        train_to(options.train_steps)
+    else:
+        evaluation.train_until_no_better(train_to, before)
+    after = global_step(estimator) or 0
+    records = (after - before) * options.batch_size
+    return closing_row("train", options.train_split, records, after, seconds, estimator.last_loss)
