@@ -39,6 +39,12 @@ def suggestion(got: str, known: Iterable[str]) -> str:
     return "" if near is None else f"; did you mean {near}?"
 
 
+def did_you_mean(got: str, known: Iterable[str]) -> str:
+    """Return `" Did you mean 'X'?"`, as a sentence after another one, or nothing if all known names are too far."""
+    near = nearest_name(got, known)
+    return "" if near is None else f" Did you mean {near!r}?"
+
+
 def _is_part(part: str, whole: str) -> bool:
     if len(part) < _SHORTEST_PART:
         return False

@@ -40,6 +40,7 @@ from tpudata.estimator.hooks.names import (  # noqa: E402
 )
 from tpudata.estimator.hooks.profiler import ProfilerHook  # noqa: E402
 from tpudata.estimator.state.warm_start import WarmStartSettings  # noqa: E402
+from tpudata.estimator.tpu_compatibility import check_tpu_compatibility  # noqa: E402
 from tpudata.estimator.tpu_estimator import TPUEstimator  # noqa: E402
 from tpudata.estimator.tracing.optimizer import CrossShardOptimizer  # noqa: E402
 from tpudata.estimator.train_and_evaluate import EvalSpec, TrainSpec, train_and_evaluate  # noqa: E402
@@ -87,6 +88,7 @@ __all__ = [
     "TPUEstimatorSpec",
     "TrainSpec",
     "WarmStartSettings",
+    "check_tpu_compatibility",
     "contrib",
     "export",
     "inputs",

@@ -21,7 +21,7 @@ from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.loops.training import train
 from tpudata.estimator.state.model_dir import ModelDir
 from tpudata.estimator.tpu_check.rehearsal import rehearse
-from tpudata.estimator.tpu_check.result import Rehearsal, stand_in
+from tpudata.estimator.tpu_check.result import stand_in
 
 _E = TypeVar("_E", bound="BaseEstimator")
 
@@ -176,14 +176,10 @@ class BaseEstimator(ModelDir):
         with self._unused(self._runtime) as runtime:
             return check_model(runtime, input_fn, mode)
 
-    def _rehearsal(self, input_fns: Mapping[str, Any]) -> Rehearsal:
-        on_tpu = {
-            mode: input_fn
-            for mode, input_fn in input_fns.items()
-            if mode != ModeKeys.EVAL or self._evaluation_runtime is self._runtime
-        }
-        with tf.__internal__.eager_context.eager_mode():
-            return rehearse(self._runtime, on_tpu)
+    def _modes_on_tpu(self, input_fns: Mapping[str, Any]) -> dict[str, Any]:
+        """Return those of the modes that run on the TPU."""
+        evaluates = self._evaluation_runtime is self._runtime
+        return {mode: input_fn for mode, input_fn in input_fns.items() if mode != ModeKeys.EVAL or evaluates}
 
     def _rehearse_call(self, input_fns: Mapping[str, Any], *, has_limit: bool = True) -> dict[str, Any]:
         """Rehearse in the place of a call; returns what stands for the metrics.
@@ -191,7 +187,9 @@ class BaseEstimator(ModelDir):
         Raises:
             RehearsalError: a TPU would refuse something.
         """
-        return stand_in(self._rehearsal(input_fns), list(input_fns), has_limit=has_limit)
+        with tf.__internal__.eager_context.eager_mode():
+            found = rehearse(self._runtime, self._modes_on_tpu(input_fns))
+        return stand_in(found, list(input_fns), has_limit=has_limit)
 
     def evaluate(
         self,

@@ -24,6 +24,7 @@ from tpudata.estimator.devices.tpu_system import tpu_topology
 from tpudata.estimator.feeding.signature import check_model_fn
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.state.warm_start import WarmStartSettings, warm_start_settings
+from tpudata.estimator.tpu_compatibility import check_tpu_compatibility
 
 
 class TPUEstimator(BaseEstimator):
@@ -142,20 +143,5 @@ class TPUEstimator(BaseEstimator):
         )
 
     def rehearse(self, input_fns: Mapping[str, Callable[..., Any]]) -> tuple[Finding, ...]:
-        """List all that a TPU would refuse, and what it would be slow at, without one.
-
-        For each mode the step of one of TPUConfig's num_shards cores (8, where it is None) is traced as it is on a TPU, every
-        operation looked at, and the step compiled by XLA on this machine. No step is run, no data read and nothing written; a
-        dataset is made, but not iterated.
-
-        Args:
-            input_fns: from a value of ModeKeys to what its call is given as input_fn.
-
-        Returns:
-            What was found, each with its place, its reason and its mend; empty where a TPU would take it all. With
-            eval_on_tpu=False nothing is said of evaluation.
-
-        Raises:
-            ValueError: an unknown mode.
-        """
-        return self._rehearsal(input_fns).findings
+        """Return what `check_tpu_compatibility` finds."""
+        return tuple(check_tpu_compatibility(self, input_fns))

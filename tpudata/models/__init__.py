@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tpudata.errors import UsageError
-from tpudata.nearest import nearest_name
+from tpudata.nearest import did_you_mean
 
 _MODULES = {name: f"tpudata.models.{name}" for name in ("char_lstm", "iris_mlp", "mnist_cnn", "resnet", "tiny_lm")}
 
@@ -46,10 +46,8 @@ def check_model_name(name: str) -> None:
                 f"There is no model {name!r}; your own is given as package.module:function, such as {own}."
             )
         if name not in _MODULES:
-            near = nearest_name(name, _MODULES)
-            hint = "" if near is None else f" Did you mean {near!r}?"
             raise UsageError(
-                f"There is no model {name!r}.{hint} Bundled are {', '.join(model_names())}; "
+                f"There is no model {name!r}.{did_you_mean(name, _MODULES)} Bundled are {', '.join(model_names())}; "
                 "your own is given as package.module:function."
             )
         return
@@ -147,8 +145,7 @@ def _user_model(name: str) -> Callable[..., Any]:
     model_fn = getattr(module, function_name, None)
     if not callable(model_fn):
         candidates = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        near = nearest_name(function_name, candidates)
-        hint = "" if near is None else f" Did you mean {near!r}?"
+        hint = did_you_mean(function_name, candidates)
         raise UsageError(f"The model {name!r}: {module_name} has no function {function_name!r}.{hint}")
     result: Callable[..., Any] = model_fn
     return result

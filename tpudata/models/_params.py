@@ -9,7 +9,7 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, TypeVar
 
 from tpudata.errors import UsageError
-from tpudata.nearest import nearest_name
+from tpudata.nearest import did_you_mean
 
 # What the estimator adds to params, besides a model's own.
 _ESTIMATOR_PARAMS = ("batch_size", "use_tpu", "context")
@@ -42,8 +42,7 @@ class ModelParams:
         given = {key: value for key, value in params.items() if key not in _ESTIMATOR_PARAMS}
         for key in given:
             if key not in fields:
-                near = nearest_name(key, fields)
-                hint = "" if near is None else f" Did you mean {near!r}?"
+                hint = did_you_mean(key, fields)
                 raise UsageError(f"{cls.model} has no parameter {key!r}.{hint} It has {', '.join(fields)}.")
         for name, field in fields.items():
             if field.default is dataclasses.MISSING and name not in given:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from tpudata.estimator import ModeKeys, export
+from tpudata.estimator import ModeKeys, check_tpu_compatibility, export
 from tpudata.estimator.state.checkpoints import Checkpoint
 from tpudata.estimator.tpu_check.result import require_none_refused
 from tpudata.storage import storage_for
@@ -125,7 +125,7 @@ def rehearse(job: Job) -> None:
         modes[ModeKeys.EVAL] = evaluation_input_fn(options, job.dataset)
     if options.mode == "predict":
         modes[ModeKeys.PREDICT] = _unlearned_input_fn(job)
-    require_none_refused(job.estimator.rehearse(modes), list(modes))
+    require_none_refused(check_tpu_compatibility(job.estimator, modes), list(modes))
 
 
 def check_model(job: Job) -> None:

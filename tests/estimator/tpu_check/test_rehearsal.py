@@ -14,6 +14,7 @@ import tf_keras
 from tests.estimator.programs import X, Y, finite_input_fn, make_model_fn, train_input_fn
 from tpudata.estimator import (
     CrossShardOptimizer,
+    Estimator,
     EstimatorSpec,
     EvalSpec,
     Finding,
@@ -25,6 +26,7 @@ from tpudata.estimator import (
     TPUEstimator,
     TPUEstimatorSpec,
     TrainSpec,
+    check_tpu_compatibility,
     train_and_evaluate,
 )
 
@@ -478,3 +480,14 @@ def test_an_estimator_that_trains_can_be_rehearsed_too(tmp_path: Path) -> None:
     assert estimator.rehearse(ALL) == ()
     estimator.train(train_input_fn, steps=2)
     assert estimator.last_loss is not None
+
+
+def test_a_plain_estimator_is_checked_too(tmp_path: Path) -> None:
+    plain = Estimator(model_of(lambda x: x), str(tmp_path))
+    findings = check_tpu_compatibility(plain, {ModeKeys.TRAIN: train_input_fn})
+    assert [item.where for item in findings] == ["batch size"]
+    assert "train_batch_size=None" in findings[0].what
+    estimator = make_estimator(tmp_path)
+    assert check_tpu_compatibility(estimator, ALL) == list(estimator.rehearse(ALL))
+    with pytest.raises(TypeError, match=r"^check_tpu_compatibility: estimator must be a TPUEstimator, got str"):
+        check_tpu_compatibility("estimator", ALL)  # type: ignore[arg-type]

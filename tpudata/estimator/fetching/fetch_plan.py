@@ -9,12 +9,13 @@ import dataclasses
 import enum
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
 from tpudata.estimator.api.errors import ModelFnValueError
+from tpudata.estimator.graph.graph_walk import reached
 from tpudata.estimator.state.variables import Blueprint
 
 _SUMMARIES = ("ScalarSummary", "HistogramSummary", "ImageSummary", "AudioSummary", "TensorSummary", "TensorSummaryV2")
@@ -109,19 +110,18 @@ def plan(elements: Iterable[Any], timing: Timing, fed: frozenset[str] = frozense
         is_tensor = isinstance(element, tf.Tensor)
         when = timing.of(element.op if is_tensor else element)
         (tensors if is_tensor else operations)[when][element.name] = element
-    todo = [tensor.op for tensor in tensors[When.AFTER].values()] + list(operations[When.AFTER].values())
-    seen = {operation.name for operation in todo}
-    while todo:
-        for tensor in todo.pop().inputs:
+
+    def parts(operation: Any) -> Iterator[Any]:
+        for tensor in operation.inputs:
             when = timing.of(tensor.op)
             if tensor.name in fed:
                 continue
-            is_part = when is When.AFTER or tensor.dtype in _HANDLES or tensor.op.type == "Const"
-            if not is_part:
+            if when is When.AFTER or tensor.dtype in _HANDLES or tensor.op.type == "Const":
+                yield tensor.op
+            else:
                 tensors[when][tensor.name] = tensor
-            elif tensor.op.name not in seen:
-                seen.add(tensor.op.name)
-                todo.append(tensor.op)
+
+    reached([*(tensor.op for tensor in tensors[When.AFTER].values()), *operations[When.AFTER].values()], parts)
     return FetchPlan(
         tuple(tensors[When.BEFORE].values()),
         tuple(operations[When.BEFORE].values()),

@@ -1,8 +1,8 @@
 """Walks over a graph: what a session would run for a fetch, and which operations change something."""
 
 import functools
-from collections.abc import Callable, Collection, Iterable
-from typing import Any
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from typing import Any, TypeVar
 
 import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
@@ -21,6 +21,25 @@ _EFFECTS_WITHOUT_RESOURCE = (
 )
 
 
+_Item = TypeVar("_Item", bound=Hashable)
+
+
+def reached(starts: Iterable[_Item], following: Callable[[_Item], Iterable[_Item]]) -> dict[_Item, None]:
+    """Return all that can be reached from some items of a graph, those among them, each once, in a fixed order.
+
+    Args:
+        starts: where the walk begins.
+        following: what is reached from an item directly.
+    """
+    found = dict.fromkeys(starts)
+    todo = list(found)
+    while todo:
+        fresh = [item for item in dict.fromkeys(following(todo.pop())) if item not in found]
+        found.update(dict.fromkeys(fresh))
+        todo += fresh
+    return found
+
+
 def needed_operations(
     operations: Iterable[Any], inputs: Collection[str] = (), waits_for: Callable[[Any], bool] | None = None
 ) -> set[Any]:
@@ -37,16 +56,11 @@ def needed_operations(
             return False
         return waits_for is None or waits_for(operation)
 
-    todo = list(operations)
-    found = set(todo)
-    while todo:
-        operation = todo.pop()
-        before = {tensor.op for tensor in operation.inputs if tensor.name not in inputs}
-        before |= {item for item in operation.control_inputs if is_waited_for(item)}
-        fresh = [item for item in before if item not in found]
-        found.update(fresh)
-        todo += fresh
-    return found
+    def before(operation: Any) -> Iterator[Any]:
+        yield from (tensor.op for tensor in operation.inputs if tensor.name not in inputs)
+        yield from (item for item in operation.control_inputs if is_waited_for(item))
+
+    return {*reached(operations, before)}
 
 
 def is_effect(operation: Any) -> bool:

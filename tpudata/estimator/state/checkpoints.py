@@ -19,7 +19,7 @@ from google.protobuf import text_format
 
 from tpudata.errors import StorageError
 from tpudata.estimator.api.errors import CheckpointError, CheckpointNotFoundError, reason
-from tpudata.nearest import nearest_name
+from tpudata.nearest import did_you_mean
 
 _log = logging.getLogger("tpudata")
 _GLOBAL_STEP = "global_step"
@@ -89,11 +89,9 @@ class Checkpoint:
         dtypes = reader.get_variable_to_dtype_map()
         for name, variable in variables.items():
             if name not in shapes:
-                near = nearest_name(name, shapes)
-                hint = f" The nearest name that it has is {near!r}." if near else ""
                 raise CheckpointNotFoundError(
-                    f"{self.prefix} lacks the variable {name!r} that model_fn makes.{hint} It was written by another "
-                    f"model. {_MEND}"
+                    f"{self.prefix} lacks the variable {name!r} that model_fn makes.{did_you_mean(name, shapes)} It was written "
+                    f"by another model. {_MEND}"
                 )
             if not variable.shape.is_compatible_with(shapes[name]) or dtypes[name] != variable.dtype:
                 raise CheckpointError(

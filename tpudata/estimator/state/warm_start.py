@@ -13,7 +13,7 @@ from tpudata.estimator.api.errors import CheckpointError, CheckpointNotFoundErro
 from tpudata.estimator.api.named_tuple import NamedTuple
 from tpudata.estimator.state.checkpoints import Checkpoint, latest, read_tensor
 from tpudata.estimator.state.variables import VariableInfo
-from tpudata.nearest import nearest_name
+from tpudata.nearest import did_you_mean
 
 _log = logging.getLogger("tpudata")
 _SAVED_MODEL_VARIABLES = ("variables", "variables")
@@ -156,8 +156,7 @@ def warm_values(
     dtypes = reader.get_variable_to_dtype_map()
     for name, previous in names.items():
         if previous not in shapes:
-            near = nearest_name(previous, shapes)
-            hint = f" The nearest name that it has is {near!r}." if near else ""
+            hint = did_you_mean(previous, shapes)
             raise CheckpointNotFoundError(
                 f"Warm start: {checkpoint.prefix} lacks the variable {previous!r}.{hint} Choose other variables with "
                 "vars_to_warm_start, or give the name that it has there in var_name_to_prev_var_name."

@@ -4,13 +4,14 @@ import logging
 import os
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
 from tpudata.estimator.api.findings import Find
 from tpudata.estimator.fetching.replay import Replay, handles_on_replica
+from tpudata.estimator.graph.graph_walk import reached
 from tpudata.estimator.tpu_check.memory import GIB, byte_size
 from tpudata.estimator.tpu_check.operations import Graph, is_known, place_of
 
@@ -109,16 +110,16 @@ def _boundary(cut: Iterable[Any]) -> tuple[list[Any], set[Any]]:
 
     What cannot be given to a compiled step, or has no static shape, is not given, and those that take it are not run either.
     """
-    todo, gone = list(cut), set(cut)
     cuts: dict[str, Any] = {}
-    while todo:
-        for tensor in todo.pop().outputs:
+
+    def not_run(operation: Any) -> Iterator[Any]:
+        for tensor in operation.outputs:
             if tensor.dtype in (tf.string, tf.variant, tf.resource) or not tensor.shape.is_fully_defined():
-                fresh = [item for item in tensor.consumers() if item not in gone]
-                gone.update(fresh)
-                todo += fresh
+                yield from tensor.consumers()
             else:
                 cuts[tensor.name] = tensor
+
+    gone = {*reached(cut, not_run)}
     return list(cuts.values()), gone
 
 

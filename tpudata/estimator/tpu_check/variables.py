@@ -5,6 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.estimator.api.findings import Find
+from tpudata.estimator.graph.graph_walk import reached
 from tpudata.estimator.state.variables import Blueprint
 from tpudata.estimator.tpu_check.operations import place_of
 
@@ -33,9 +34,4 @@ def look_at_variables(blueprint: Blueprint, find: Find) -> bool:
 
 
 def _ancestors(operation: Any) -> set[Any]:
-    todo, found = [operation], {operation}
-    while todo:
-        fresh = [tensor.op for tensor in todo.pop().inputs if tensor.op not in found]
-        found.update(fresh)
-        todo += fresh
-    return found
+    return {*reached([operation], lambda item: [tensor.op for tensor in item.inputs])}

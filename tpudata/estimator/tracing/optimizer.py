@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.estimator.api.errors import ModelFnValueError
+from tpudata.estimator.graph.graph_walk import reached
 from tpudata.estimator.graph.keras_effects import KERAS_UPDATES
 from tpudata.estimator.state.variables import Blueprint
 from tpudata.estimator.tracing.reduction import reduced_once, summed
@@ -231,14 +232,11 @@ def _differs(update: Any, handle: str, sources: Collection[str]) -> bool:
     """
     if update.type.startswith(_OPTIMIZERS):
         return True
-    todo = [tensor for tensor in update.inputs if tensor.name != handle]
-    seen = {tensor.name for tensor in todo}
-    while todo:
-        tensor = todo.pop()
-        if tensor.name in sources:
-            return True
-        if not tensor.op.type.startswith(_REDUCTIONS):
-            fresh = [item for item in tensor.op.inputs if item.name not in seen]
-            seen.update(item.name for item in fresh)
-            todo += fresh
-    return False
+    graph = update.graph
+
+    def before(name: str) -> list[str]:
+        operation = graph.get_tensor_by_name(name).op
+        return [] if operation.type.startswith(_REDUCTIONS) else [item.name for item in operation.inputs]
+
+    starts = [tensor.name for tensor in update.inputs if tensor.name != handle]
+    return any(name in sources for name in reached(starts, before))
