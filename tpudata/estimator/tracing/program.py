@@ -6,38 +6,16 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.estimator.api.errors import ModelFnTypeError, ModelFnValueError
-from tpudata.estimator.api.spec import EstimatorSpec, TPUEstimatorSpec
+from tpudata.estimator.api.errors import ModelFnValueError
 from tpudata.estimator.devices.topology import Topology
 from tpudata.estimator.fetching.hook_session import HookSession
 from tpudata.estimator.fetching.replay import Replay, handles_on_replica
 from tpudata.estimator.graph.graph_walk import is_effect, needed_operations
-from tpudata.estimator.graph.keras_state import fresh_keras_state
 from tpudata.estimator.graph.structure import batch_function
 from tpudata.estimator.state.local_variables import LocalVariables
 from tpudata.estimator.state.store import VariableStore
-from tpudata.estimator.state.variables import discover
 from tpudata.estimator.tracing.host_call import HostCall
-
-ModelCall = Callable[[Any, Any, str], Any]
-
-
-def build_spec(call_model: ModelCall, mode: str, seed: int | None, features: Any, labels: Any) -> Any:
-    """Call model_fn in the graph that is being built; returns its spec.
-
-    Raises:
-        ModelFnError: it returned another thing, or the spec of another mode.
-    """
-    tf.compat.v1.train.get_or_create_global_step()
-    with fresh_keras_state(seed):
-        spec = call_model(features, labels, mode)
-    if not isinstance(spec, TPUEstimatorSpec | EstimatorSpec):
-        raise ModelFnTypeError(
-            f"model_fn must return a TPUEstimatorSpec or an EstimatorSpec, got {type(spec).__name__}."
-        )
-    if spec.mode != mode:
-        raise ModelFnValueError(f"model_fn was called in mode {mode!r} and returned a spec of mode {spec.mode!r}.")
-    return spec
+from tpudata.estimator.tracing.traced_model import ModelCall, build_spec, trace_model
 
 
 class Program:
@@ -51,6 +29,7 @@ class Program:
         broadcast: whether all replicas get the same rows.
         store: holds the variables that checkpoints keep.
         seed: seed of initial values and random ops, or None.
+        summaries_dir: folder of what model_fn gives to tf.summary; None: that writes nothing.
     """
 
     def __init__(
@@ -62,8 +41,10 @@ class Program:
         broadcast: bool,
         store: VariableStore,
         seed: int | None,
+        summaries_dir: str | None = None,
     ) -> None:
         self._call_model = call_model
+        self._summaries_dir = summaries_dir
         self.mode = mode
         self._specs = specs
         self._topology = topology
@@ -87,11 +68,9 @@ class Program:
     def _trace(self) -> None:
         self._always_run: set[Any] | None = None
         self._found_effects: dict[str, bool] = {}
-        self.blueprint = discover(self._build_scratch, self._specs, self._seed)
+        self._traced = trace_model(self._call_model, self.mode, self._specs, self._seed, self._summaries_dir)
+        self.blueprint = self._traced.blueprint
         self.spec = self.blueprint.result
-
-    def _build_scratch(self, features: Any, labels: Any) -> Any:
-        return self._build(features, labels)
 
     def session(self, *, is_added_to: bool) -> HookSession:
         """Return what the hooks of a run are given: a session of the scratch graph.

@@ -39,11 +39,10 @@ _log = logging.getLogger("tpudata")
 class TrainProgram(Program):
     """Training steps, many in one call."""
 
-    def __init__(self, *args: Any, summaries_dir: str, **kwargs: Any) -> None:
-        self._summaries_dir = summaries_dir
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self._summary_writer: Any = None
         self._built_for: tuple[str, ...] | None = None
-        super().__init__(*args, **kwargs)
         reject_other_cross_shard(self.blueprint)
         if self._topology.is_sharded:
             require_cross_shard(self.blueprint)
@@ -52,7 +51,7 @@ class TrainProgram(Program):
             info.name for info in self.saved if info.trainable and self.variables[info.name].dtype.is_floating
         ]
         if self.uses_tf_summary and not self._is_copied:
-            self._summary_writer = tf.summary.create_file_writer(summaries_dir)
+            self._summary_writer = tf.summary.create_file_writer(self._traced.summaries_dir)
         self._flush: Replay | None = None
         if self.uses_tf_summary and self._is_copied:
             self._make_writer()
@@ -73,12 +72,17 @@ class TrainProgram(Program):
         return self._topology.num_replicas == 1
 
     @property
+    def uses_tf_summary(self) -> bool:
+        """Whether model_fn writes with tf.summary."""
+        return bool(self._traced.summary_writes)
+
+    @property
     def keeps_v1_summaries(self) -> bool:
         """Whether tf.compat.v1.summary makes summaries of its own; beside a writer of tf.summary, a tf.function has it use that."""
         return self._is_copied or not self.uses_tf_summary
 
     def _own_operations(self) -> list[Any]:
-        return [*effects_of_training(self.blueprint, self._summary_writes), self.spec.loss.op]
+        return [*effects_of_training(self.blueprint, self._traced.summary_writes), self.spec.loss.op]
 
     def _warn_of_unused_updates(self) -> None:
         with self.blueprint.graph.as_default():
@@ -94,24 +98,14 @@ class TrainProgram(Program):
                 more,
             )
 
-    def _build_scratch(self, features: Any, labels: Any) -> Any:
-        # tf.summary does nothing without a writer. This one writes nothing in the scratch graph itself.
-        with tf.name_scope(SUMMARY_SCOPE):
-            writer = tf.summary.create_file_writer(self._summaries_dir)
-            self._step = tf.compat.v1.placeholder(tf.int64, [], name="step")
-            self._record = tf.compat.v1.placeholder(tf.bool, [], name="record")
-            step = self._step + 1
-        with writer.as_default(step=step), tf.summary.record_if(self._record):
-            spec = self._build(features, labels)
-        self._summary_writes = summary_writes(tf.compat.v1.get_default_graph())
-        self.uses_tf_summary = bool(self._summary_writes)
-        return spec
-
     def _make_writer(self) -> None:
         """Open the event file for what model_fn gives to tf.summary, and find out how it is flushed."""
         graph = self.blueprint.graph
         (handle,) = {
-            tensor.name for item in self._summary_writes for tensor in item.inputs if tensor.op.type == "SummaryWriter"
+            tensor.name
+            for item in self._traced.summary_writes
+            for tensor in item.inputs
+            if tensor.op.type == "SummaryWriter"
         }
         writer = graph.get_tensor_by_name(handle)
         create = [item for item in writer.consumers() if item.type == CREATE_WRITER]
@@ -244,13 +238,19 @@ class TrainProgram(Program):
             host = self._host_tensors(self.spec)
         # Of a condition in a graph, only what its results need is run: they are asked for, too.
         kinds = (tf.resource, tf.variant)
-        written = [tensor for item in self._summary_writes for tensor in item.outputs if tensor.dtype not in kinds]
+        written = [
+            tensor for item in self._traced.summary_writes for tensor in item.outputs if tensor.dtype not in kinds
+        ]
         replay = Replay(
             self.blueprint,
             (loss, self._fetched_tensors(), host, written),
-            [*effects_of_training(self.blueprint, self._summary_writes), *self._operations_to_run()],
-            [self._step, self._record, *(self.blueprint.graph.get_tensor_by_name(name) for name in feeds)],
-            rewrite=functools.partial(draw_by_step, step=self._step.op.name),
+            [*effects_of_training(self.blueprint, self._traced.summary_writes), *self._operations_to_run()],
+            [
+                self._traced.step,
+                self._traced.record,
+                *(self.blueprint.graph.get_tensor_by_name(name) for name in feeds),
+            ],
+            rewrite=functools.partial(draw_by_step, step=self._traced.step.op.name),
         )
 
         def run(record_now: Any, features: Any, labels: Any) -> Any:
