@@ -14,7 +14,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_jobs.command.flags import add_common_flags, common_options
 from beam_jobs.command.reader_flag import add_reader_flag, apply_reader, check_reader
-from beam_jobs.command.run_conversion import parse_flags, refuse_read_only_output, run_conversion
+from beam_jobs.command.run_conversion import checked_places, parse_flags, refuse_read_only_output, run_conversion
 from beam_jobs.image_records.converter import ImageConverter
 from beam_jobs.image_records.estimate import estimate_ratio
 from beam_jobs.image_records.options import ImageOptions, add_image_flags, image_options
@@ -51,7 +51,7 @@ def run(argv: Sequence[str], prog: str = "tpudata convert images") -> int:
     add_reader_flag(parser)
     flags, beam_options = parse_flags(parser, argv)
     apply_reader(flags)
-    options = common_options(flags)
+    options = checked_places(common_options(flags), beam_options, dry_run=flags.dry_run)
     refuse_read_only_output(options, beam_options, dry_run=flags.dry_run)
     conversion = image_conversion(options, source_options(flags), image_options(flags))
     check_reader(flags.reader, conversion.source, flags.input)
@@ -75,6 +75,7 @@ def convert_images(
     Raises:
         TpudataError: the input or the output is not as it should be, or a record was refused.
     """
+    options = checked_places(options, beam_options)
     image_conversion(options, said or SourceOptions(), images or ImageOptions()).run(beam_options)
 
 

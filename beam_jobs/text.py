@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_jobs.command.flags import add_common_flags, common_options
-from beam_jobs.command.run_conversion import parse_flags, refuse_read_only_output, run_conversion
+from beam_jobs.command.run_conversion import checked_places, parse_flags, refuse_read_only_output, run_conversion
 from beam_jobs.command.text_flags import add_text_flags, text_options
 from beam_jobs.options import ConvertOptions
 from beam_jobs.pipeline import Conversion
+from beam_jobs.run.places import check_places, whole_path
 from beam_jobs.sources.text import TextSource
 from beam_jobs.steps.duplicate_texts import LeaveOutDuplicates
 from beam_jobs.steps.vocabulary import CollectCharacters
@@ -57,9 +58,12 @@ def run(argv: Sequence[str], prog: str = "tpudata convert text") -> int:
     add_common_flags(parser, labels=False)
     add_text_flags(parser)
     flags, beam_options = parse_flags(parser, argv)
-    options = common_options(flags)
+    options = checked_places(common_options(flags), beam_options, dry_run=flags.dry_run)
     refuse_read_only_output(options, beam_options, dry_run=flags.dry_run)
-    conversion = text_conversion(options, text_options(flags))
+    text = text_options(flags)
+    if not flags.dry_run:
+        text = _with_whole_tokenizer(text, beam_options)
+    conversion = text_conversion(options, text)
     return run_conversion(conversion, beam_options, dry_run=flags.dry_run)
 
 
@@ -74,7 +78,17 @@ def convert_text(options: ConvertOptions, beam_options: PipelineOptions, text: T
     Raises:
         TpudataError: the input or the output is not as it should be, or a record was refused.
     """
-    text_conversion(options, text or TextOptions()).run(beam_options)
+    options = checked_places(options, beam_options)
+    text_conversion(options, _with_whole_tokenizer(text or TextOptions(), beam_options)).run(beam_options)
+
+
+def _with_whole_tokenizer(text: TextOptions, beam_options: PipelineOptions) -> TextOptions:
+    """Return the options with a tokenizer whose file the workers find; UsageError if they do not."""
+    if text.tokenizer is None:
+        return text
+    check_places(beam_options, {"the file of --tokenizer,": text.tokenizer.path})
+    path = whole_path(text.tokenizer.path, beam_options)
+    return dataclasses.replace(text, tokenizer=dataclasses.replace(text.tokenizer, path=path))
 
 
 def text_conversion(options: ConvertOptions, text: TextOptions) -> Conversion:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 import time
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from beam_jobs.options import ConvertOptions
 from beam_jobs.output.folder import end_run
 from beam_jobs.pipeline import Conversion
 from beam_jobs.run.local_workers import end_workers
+from beam_jobs.run.places import check_places, whole_path
 from beam_jobs.run.runner import beam_flag_names, is_local, pipeline_options
 from tpudata.flags import FlagParser
 from tpudata.format import open_dataset
@@ -43,6 +45,19 @@ def parse_flags(parser: FlagParser, argv: Sequence[str]) -> tuple[argparse.Names
     beam_options, unknown = pipeline_options(rest, flags.workers)
     parser.refuse_unknown(unknown, beam_flag_names())
     return flags, beam_options
+
+
+def checked_places(options: ConvertOptions, beam_options: PipelineOptions, *, dry_run: bool = False) -> ConvertOptions:
+    """Return the options with paths that the workers of the runner find.
+
+    Raises:
+        UsageError: they do not, as the paths are on this machine and the workers are not.
+    """
+    if dry_run:  # It is planned here.
+        return options
+    check_places(beam_options, {"--input": options.input, "--output": options.output})
+    source, output = whole_path(options.input, beam_options), whole_path(options.output, beam_options)
+    return dataclasses.replace(options, input=source, output=output)
 
 
 def refuse_read_only_output(options: ConvertOptions, beam_options: PipelineOptions, *, dry_run: bool) -> None:

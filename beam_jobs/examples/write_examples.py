@@ -32,6 +32,7 @@ from beam_jobs.output.folder import (
 from beam_jobs.planning.plan import Plan, SumTallies, make_plan
 from beam_jobs.planning.tally import Tally
 from beam_jobs.references.labels import Labels
+from beam_jobs.run.places import check_places
 from beam_jobs.run.runner import is_in_process
 from beam_jobs.steps.group_by_shard import GroupByShard
 from beam_jobs.steps.write_metadata import WriteMetadata
@@ -146,6 +147,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
             )
         options = self._options
         pipeline = examples.pipeline
+        check_places(pipeline.options, {"output": options.output}, type(pipeline.runner).__name__)
         # Found here, it costs nobody the time that their pipeline takes. Nothing is changed before the plan is made.
         refuse_claimed(options.output)
         look_at_output(options.output, resume=options.resume, overwrite=options.overwrite)

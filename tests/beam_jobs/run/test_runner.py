@@ -155,7 +155,7 @@ def test_a_runner_that_fails_is_named_and_a_step_that_fails_keeps_its_traceback(
 
 @pytest.mark.parametrize("docker", [None, "#!/bin/sh\nexit 125\n"], ids=["none", "not running"])
 def test_workers_that_docker_does_not_start_are_said_in_a_line(
-    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, docker: str | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, docker: str | None
 ) -> None:
     programs = tmp_path / "bin"
     programs.mkdir()
@@ -164,10 +164,11 @@ def test_workers_that_docker_does_not_start_are_said_in_a_line(
         (programs / "docker").chmod(0o700)
     monkeypatch.setenv("PATH", str(programs))
     flags = ["--runner=PortableRunner", "--job_endpoint=embed"]
+    pipeline = new_pipeline(pipeline_options(flags, 1)[0])
+    _ = pipeline | beam.Create([1])
     with pytest.raises(TpudataError, match=r"^--runner=PortableRunner runs its workers in docker.*=LOOPBACK") as found:
-        run(["--input", str(pictures), "--output", str(tmp_path / "out"), *flags])
+        run_pipeline(pipeline)
     assert "\n" not in str(found.value)
-    assert not (tmp_path / "out").exists()
 
 
 def test_an_error_of_ours_comes_out_as_itself() -> None:

@@ -1,0 +1,125 @@
+"""Local paths and runners whose workers are elsewhere."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import apache_beam as beam
+import pytest
+
+from beam_jobs import WriteTFRecordShards, images, text
+from beam_jobs.options import ConvertOptions
+from beam_jobs.run.places import sees_local_files
+from beam_jobs.run.runner import new_pipeline, pipeline_options
+from tests.beam_jobs.test_images import digests, make_pictures
+from tpudata.errors import UsageError
+from tpudata.format import open_dataset
+
+ROOT = Path(__file__).parents[3]
+DATAFLOW = ["--runner=DataflowRunner", "--project=p", "--region=r", "--temp_location=gs://b/t"]
+CONTAINERS = ["--runner=PortableRunner", "--job_endpoint=localhost:1"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "sees"),
+    [
+        ([], True),
+        (["--runner=DirectRunner"], True),
+        (["--runner=PrismRunner"], True),
+        (DATAFLOW, False),
+        (["--runner=apache_beam.runners.dataflow.DataflowRunner"], False),
+        ([*DATAFLOW, "--environment_type=LOOPBACK"], False),
+        (CONTAINERS, False),
+        ([*CONTAINERS, "--environment_type=DOCKER"], False),
+        ([*CONTAINERS, "--environment_type=loopback"], True),
+        ([*CONTAINERS, "--environment_type=EXTERNAL"], True),
+        ([*CONTAINERS, "--environment_type=PROCESS"], True),
+        (["--runner=FlinkRunner"], True),
+        (["--runner=FlinkRunner", "--flink_master=host:8081"], False),
+        (["--runner=SparkRunner"], True),
+        (["--runner=SparkRunner", "--spark_master_url=spark://host:7077"], False),
+    ],
+)
+def test_whose_workers_see_local_files(flags: list[str], sees: bool) -> None:
+    assert sees_local_files(pipeline_options(flags, 1)[0]) is sees
+
+
+@pytest.mark.parametrize("flags", [DATAFLOW, CONTAINERS])
+@pytest.mark.parametrize("name", ["--input", "--output"])
+@pytest.mark.parametrize("command", [images.run, text.run])
+def test_local_paths_are_rejected_before_anything_is_done(
+    command: object, name: str, flags: list[str], tmp_path: Path
+) -> None:
+    assert callable(command)
+    paths = {"--input": "gs://bucket/in", "--output": "gs://bucket/out", name: str(tmp_path / "local")}
+    runner = flags[0].partition("=")[2]
+    where = (
+        rf"^{name} {tmp_path}/local is on this machine, and the workers of {runner} are not \(expected a gs:// path\)"
+    )
+    with pytest.raises(UsageError, match=where):
+        command([*(f"{flag}={path}" for flag, path in paths.items()), *flags])
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_file_of_a_tokenizer_is_rejected_too(tmp_path: Path) -> None:
+    (tmp_path / "vocab.json").write_text('["a"]')
+    flags = ["--input=gs://b/in.txt", "--output=gs://b/out", f"--tokenizer=chars:{tmp_path}/vocab.json", *DATAFLOW]
+    with pytest.raises(UsageError, match=r"^the file of --tokenizer, .*vocab\.json is on this machine"):
+        text.run(flags)
+
+
+def test_pipelines_of_programs_are_checked_too(tmp_path: Path) -> None:
+    options = pipeline_options(CONTAINERS, 1)[0]
+    with pytest.raises(UsageError, match=r"^--output .* is on this machine.*what they write is lost"):
+        images.convert_images(ConvertOptions("gs://b/in", str(tmp_path / "out")), options)
+    with pytest.raises(UsageError, match=r"^--output .* is on this machine"):
+        text.convert_text(ConvertOptions("gs://b/in", str(tmp_path / "out")), options)
+    pipeline = new_pipeline(options)
+    with pytest.raises(UsageError, match=r"^output .* is on this machine, and the workers of PortableRunner are not"):
+        _ = pipeline | beam.Create([("a", {"x": 1})]) | WriteTFRecordShards(tmp_path / "out")
+
+
+def test_a_plan_is_made_here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_pictures(tmp_path / "in", 4)
+    assert images.run([f"--input={tmp_path}/in", f"--output={tmp_path}/out", "--dry-run", *DATAFLOW]) == 0
+    assert "train" in capsys.readouterr().out
+
+
+@pytest.fixture
+def worker_pool(tmp_path: Path) -> Iterator[int]:
+    """Workers outside of this process, in another folder, as on another machine that has the same disks."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = int(taken.getsockname()[1])
+    command = [sys.executable, "-m", "apache_beam.runners.worker.worker_pool_main", f"--service_port={port}"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, cwd=elsewhere, env=environment, stderr=subprocess.DEVNULL) as process:
+        try:
+            for _ in range(600):
+                with socket.socket() as probe:
+                    if probe.connect_ex(("127.0.0.1", port)) == 0:
+                        break
+                time.sleep(0.1)
+            yield port
+        finally:
+            process.terminate()
+
+
+def test_relative_paths_mean_the_same_to_a_worker_in_another_folder(
+    worker_pool: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_pictures(tmp_path / "in", 12)
+    monkeypatch.chdir(tmp_path)
+    argv = ["--input=in", "--shard-size=15kB"]
+    # The manifest has the input as the run read it.
+    assert images.run([f"--input={tmp_path}/in", "--shard-size=15kB", "--output=here"]) == 0
+    engine = ["--runner=PortableRunner", "--job_endpoint=embed", "--environment_type=EXTERNAL"]
+    assert images.run([*argv, "--output=there", *engine, f"--environment_config=localhost:{worker_pool}"]) == 0
+    assert digests(tmp_path / "there") == digests(tmp_path / "here")
+    assert open_dataset("there").manifest.splits["train"].records == 12
+    assert not list((tmp_path / "elsewhere").iterdir())
