@@ -38,6 +38,7 @@ from beam_jobs.output.rejects import remove_listing_rejects
 from beam_jobs.planning.plan import Plan, SumTallies
 from beam_jobs.planning.sample import MergeSamples
 from beam_jobs.references.labels import CollectLabels, Labels
+from beam_jobs.run.package import with_package
 from beam_jobs.run.progress import ProgressReport, progress_bar
 from beam_jobs.run.runner import ends_with_process, is_local, new_pipeline, run_pipeline
 from beam_jobs.sources import Source
@@ -121,6 +122,10 @@ class Conversion:
         Raises:
             TpudataError: the input or the output is not as it should be, or a record was refused.
         """
+        with with_package(beam_options) as used:
+            return self._run_with(used)
+
+    def _run_with(self, beam_options: PipelineOptions) -> Added | None:
         options = self.options
         pipeline = new_pipeline(beam_options, self._most_parts())
         refuse_claimed(options.output)

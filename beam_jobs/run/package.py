@@ -1,0 +1,105 @@
+"""The package that workers on other machines install: this one, as it is here.
+
+Stock containers of Beam have no `beam_jobs`. A wheel (PEP 427) is a zip of the packages next to a folder of metadata, so it is made
+in the same way from a clone and from an installation, which has no setup.py.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import copy
+import hashlib
+import importlib.metadata
+import importlib.util
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions, SetupOptions, WorkerOptions
+
+from beam_jobs.run.places import sees_local_files
+from tpudata._version import __version__
+from tpudata.errors import UsageError
+
+_NAME = "tpudata"
+_PACKAGES = ("beam_jobs", "tpudata")
+_WHEEL = "Wheel-Version: 1.0\nGenerator: tpudata\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+# The first that a zip can hold: equal sources give equal bytes.
+_TIME = (1980, 1, 1, 0, 0, 0)
+
+
+@contextlib.contextmanager
+def with_package(options: PipelineOptions) -> Iterator[PipelineOptions]:
+    """Yield options that have the workers of a runner install this package, if they are not processes of this machine.
+
+    What `--setup_file`, `--extra_package`, `--sdk_container_image` or `--environment_config` brings to them stays as it is.
+
+    Args:
+        options: of the pipeline, which are not changed.
+
+    Raises:
+        UsageError: nothing is known of how this package was installed.
+    """
+    setup, portable = options.view_as(SetupOptions), options.view_as(PortableOptions)
+    images = options.view_as(WorkerOptions).sdk_container_image, portable.environment_config
+    if sees_local_files(options) or setup.setup_file or setup.extra_packages or any(images):
+        yield options
+        return
+    with tempfile.TemporaryDirectory(prefix="tpudata-package-") as folder:
+        used = copy.deepcopy(options)
+        used.view_as(SetupOptions).extra_packages = [str(build_wheel(Path(folder)))]
+        yield used
+
+
+def build_wheel(folder: Path) -> Path:
+    """Write a wheel of this package; return its path.
+
+    Args:
+        folder: where it is put.
+
+    Raises:
+        UsageError: nothing is known of how this package was installed.
+    """
+    metadata = f"{_NAME}-{__version__}.dist-info"
+    files = [(f"{package}/{name}", path.read_bytes()) for package in _PACKAGES for name, path in _files(package)]
+    files += [(f"{metadata}/METADATA", _metadata().encode()), (f"{metadata}/WHEEL", _WHEEL.encode())]
+    record = "".join(f"{name},sha256={_digest(content)},{len(content)}\n" for name, content in files)
+    files.append((f"{metadata}/RECORD", f"{record}{metadata}/RECORD,,\n".encode()))
+    path = folder / f"{_NAME}-{__version__}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
+        for name, content in files:
+            entry = zipfile.ZipInfo(name, _TIME)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = 0o644 << 16
+            wheel.writestr(entry, content)
+    return path
+
+
+def _files(package: str) -> Iterator[tuple[str, Path]]:
+    spec = importlib.util.find_spec(package)
+    assert spec is not None
+    assert spec.origin is not None
+    root = Path(spec.origin).parent
+    for path in sorted(root.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            yield path.relative_to(root).as_posix(), path
+
+
+def _metadata() -> str:
+    """Return the core metadata, of which pip reads the name, the version and what is required; without the long description."""
+    try:
+        required = importlib.metadata.requires(_NAME) or []
+    except importlib.metadata.PackageNotFoundError:
+        raise UsageError(
+            "The workers need this package, and it is not installed here, so what it requires is not known. Run `pip install -e .` "
+            "in the clone, or pass --setup_file ./setup.py."
+        ) from None
+    lines = ["Metadata-Version: 2.1", f"Name: {_NAME}", f"Version: {__version__}"]
+    lines += [f"Requires-Dist: {item}" for item in required if "extra ==" not in item]
+    return "\n".join(lines) + "\n"
+
+
+def _digest(content: bytes) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()

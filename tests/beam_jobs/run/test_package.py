@@ -1,0 +1,168 @@
+"""The wheel that workers on other machines install."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions
+
+from beam_jobs import images, text
+from beam_jobs.run.package import build_wheel, with_package
+from beam_jobs.run.runner import pipeline_options
+from tests.beam_jobs.test_images import digests, make_pictures
+
+ROOT = Path(__file__).parents[3]
+DATAFLOW = ["--runner=DataflowRunner", "--project=p", "--region=r", "--temp_location=gs://b/t"]
+
+
+def extra_packages(flags: list[str]) -> tuple[list[str] | None, PipelineOptions]:
+    options = pipeline_options(flags, 1)[0]
+    with with_package(options) as used:
+        found: Any = used.view_as(SetupOptions).extra_packages
+        assert all(Path(path).is_file() for path in found or [])
+    return found, options
+
+
+@pytest.mark.parametrize("flags", [DATAFLOW, ["--runner=PortableRunner", "--job_endpoint=h:1"]])
+def test_workers_elsewhere_get_the_package(flags: list[str]) -> None:
+    found, options = extra_packages(flags)
+    assert found is not None
+    assert [Path(path).name.split("-")[0] for path in found] == ["tpudata"]
+    assert not Path(found[0]).exists()  # What was submitted has a copy.
+    assert options.view_as(SetupOptions).extra_packages is None
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        [],
+        ["--runner=PrismRunner"],
+        ["--runner=PortableRunner", "--environment_type=EXTERNAL"],
+        [*DATAFLOW, "--setup_file=./setup.py"],
+        [*DATAFLOW, "--sdk_container_image=gcr.io/p/image"],
+        ["--runner=PortableRunner", "--environment_type=DOCKER", "--environment_config=image"],
+    ],
+)
+def test_others_have_it_already(flags: list[str]) -> None:
+    assert extra_packages(flags)[0] is None
+
+
+def test_a_package_of_ones_own_stays(tmp_path: Path) -> None:
+    own = tmp_path / "own.whl"
+    own.touch()
+    assert extra_packages([*DATAFLOW, f"--extra_package={own}"])[0] == [str(own)]
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel as pip installs it: a folder with nothing else."""
+    folder = tmp_path_factory.mktemp("installed")
+    wheel = build_wheel(tmp_path_factory.mktemp("wheel"))
+    command = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "--no-compile", "--quiet"]
+    done = subprocess.run(
+        [*command, "--disable-pip-version-check", f"--target={folder}", str(wheel)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "beam_jobs",
+        "tpudata",
+        wheel.name.split("-py3")[0] + ".dist-info",
+    ]
+    return folder
+
+
+def test_what_is_installed_is_what_is_here(installed: Path) -> None:
+    for package in ("beam_jobs", "tpudata"):
+        here = {path.relative_to(ROOT): path.read_bytes() for path in (ROOT / package).rglob("*") if path.is_file()}
+        here = {path: content for path, content in here.items() if "__pycache__" not in path.parts}
+        there = {
+            path.relative_to(installed): path.read_bytes()
+            for path in (installed / package).rglob("*")
+            if path.is_file()
+        }
+        assert there == here
+
+
+def test_an_installation_gives_the_same_wheel_as_a_clone(installed: Path, tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from beam_jobs.run.package import build_wheel;"
+        "print(build_wheel(Path(sys.argv[1])))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(installed), "PYTHONDONTWRITEBYTECODE": "1"}
+    (tmp_path / "out").mkdir()
+    command = [sys.executable, "-c", program, str(tmp_path / "out")]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "here").mkdir()
+    here = build_wheel(tmp_path / "here")
+    there = Path(done.stdout.strip())
+    assert there.name == here.name
+    with zipfile.ZipFile(here) as one, zipfile.ZipFile(there) as other:
+        assert one.testzip() is None
+        names = [name for name in one.namelist() if "dist-info" not in name]
+        assert names == [name for name in other.namelist() if "dist-info" not in name]
+        assert all(one.read(name) == other.read(name) for name in names)
+    required = subprocess.run(
+        [sys.executable, "-c", "import importlib.metadata as m; print(sorted(m.requires('tpudata')))"],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    assert "apache-beam" in required
+    assert "tensorflow" not in required
+
+
+# A worker of a machine that has the package and what it requires, and no TensorFlow.
+WORKER = """
+import sys
+sys.modules["tensorflow"] = None
+import beam_jobs, tpudata
+assert beam_jobs.__file__.startswith(sys.argv[1]), beam_jobs.__file__
+assert tpudata.__file__.startswith(sys.argv[1]), tpudata.__file__
+from apache_beam.runners.worker.worker_pool_main import main
+main(["worker_pool_main", f"--service_port={sys.argv[2]}"])
+"""
+
+
+@pytest.fixture
+def worker_pool(installed: Path, tmp_path: Path) -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = int(taken.getsockname()[1])
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    command = [sys.executable, "-P", "-c", WORKER, str(installed), str(port)]
+    if sys.version_info < (3, 11):
+        command.remove("-P")
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            for _ in range(600):
+                with socket.socket() as probe:
+                    if process.poll() is not None or probe.connect_ex(("127.0.0.1", port)) == 0:
+                        break
+                time.sleep(0.1)
+            assert process.poll() is None, process.stderr and process.stderr.read()
+            yield port
+        finally:
+            process.terminate()
+
+
+def test_workers_with_the_package_alone_run_the_steps_of_real_jobs(worker_pool: int, tmp_path: Path) -> None:
+    engine = ["--runner=PortableRunner", "--job_endpoint=embed", "--environment_type=EXTERNAL"]
+    engine.append(f"--environment_config=localhost:{worker_pool}")
+    make_pictures(tmp_path / "in", 12)
+    (tmp_path / "in.txt").write_text("one line\nand another\n" * 50)
+    for run, argv in (
+        (images.run, [f"--input={tmp_path}/in", "--shard-size=15kB"]),
+        (text.run, [f"--input={tmp_path}/in.txt", "--tokenizer=bytes", "--sequence-length=16", "--pack"]),
+    ):
+        name = run.__module__
+        assert run([*argv, f"--output={tmp_path}/{name}-here"]) == 0
+        assert run([*argv, f"--output={tmp_path}/{name}-there", *engine]) == 0
+        assert digests(tmp_path / f"{name}-there") == digests(tmp_path / f"{name}-here")
