@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_jobs.command.inherited_flags import inherited_flags
+from beam_jobs.command.quiet_stderr import without_worker_tracebacks
 from beam_jobs.command.tables import added_table, plan_table, result_table
 from beam_jobs.options import ConvertOptions
 from beam_jobs.output.folder import end_run
@@ -75,7 +76,7 @@ def run_conversion(conversion: Conversion, beam_options: PipelineOptions, *, dry
             print("with duplicates: which documents --dedup leaves out, the run finds when it has read them all")
         return 0
     started = time.monotonic()
-    with interruptible(end_workers, functools.partial(end_run, conversion.options.output)):
+    with without_worker_tracebacks(), interruptible(end_workers, functools.partial(end_run, conversion.options.output)):
         added = conversion.run(beam_options)
     output, seconds = conversion.options.output, time.monotonic() - started
     if added is not None:

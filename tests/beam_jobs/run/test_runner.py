@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -151,6 +152,21 @@ def test_a_runner_that_fails_is_named_and_a_step_that_fails_keeps_its_traceback(
         with pytest.raises(Exception, match="division by zero") as found:
             fail(lambda n: n / 0, flags)
         assert not isinstance(found.value, TpudataError)
+
+
+@other_runner
+def test_an_error_is_one_line_on_every_runner(pictures: Path, tmp_path: Path, flags: list[str]) -> None:
+    source = Path(shutil.copytree(pictures, tmp_path / "in"))
+    broken = next(source.rglob("*.png"))
+    broken.write_bytes(b"no picture")
+    command = [sys.executable, "-m", "beam_jobs.images", f"--input={source}", f"--output={tmp_path}/out", *flags]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"tpudata: error: {broken}: ")
+    assert len(done.stderr.splitlines()) == 1
+    shutil.rmtree(broken.parent)
+    again = subprocess.run([*command, "--resume"], capture_output=True, text=True, check=False)
+    assert (again.returncode, again.stderr) == (0, ""), again.stderr
 
 
 @pytest.mark.parametrize("docker", [None, "#!/bin/sh\nexit 125\n"], ids=["none", "not running"])
