@@ -60,6 +60,14 @@ def test_each_checkpoint_but_the_first_is_evaluated(tmp_path: Path) -> None:
     assert result == exporter.calls[-1]["eval_result"] == make_estimator(tmp_path).evaluate(finite_input_fn(40))
 
 
+@pytest.mark.parametrize("iterations", [1, 4, 1000])
+def test_each_checkpoint_is_evaluated_whatever_the_loops_are(iterations: int, tmp_path: Path) -> None:
+    estimator = make_estimator(tmp_path, save_checkpoints_steps=5, iterations=iterations)
+    spec = EvalSpec(finite_input_fn(8), throttle_secs=0)
+    train_and_evaluate(estimator, TrainSpec(train_input_fn, max_steps=17), spec)
+    assert evaluated_steps(tmp_path) == [5, 10, 15, 17]
+
+
 def test_training_goes_on_as_if_nobody_evaluated(tmp_path: Path) -> None:
     alone = make_estimator(tmp_path / "alone", save_checkpoints_steps=4, save_summary_steps=1, iterations=1)
     alone.train(train_input_fn, max_steps=12)
