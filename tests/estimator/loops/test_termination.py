@@ -56,6 +56,21 @@ def test_it_saves_and_exits_with_its_code(replicas: int, tmp_path: Path, caplog:
     assert programs.newest_step(tmp_path) == 10
 
 
+def test_a_config_that_leaves_the_signal_to_the_program(tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    class Looks(v1.train.SessionRunHook):  # type: ignore[misc]
+        def begin(self) -> None:
+            seen.append(signal.getsignal(signal.SIGTERM))
+
+    make_estimator(tmp_path / "left", exit_on_sigterm=False).train(train_input_fn, hooks=[Looks()], max_steps=1)
+    make_estimator(tmp_path / "taken").train(train_input_fn, hooks=[Looks()], max_steps=1)
+    assert seen[0] is signal.SIG_DFL
+    assert seen[1] is not signal.SIG_DFL
+    with pytest.raises(TypeError, match=r"^RunConfig\(exit_on_sigterm"):
+        make_estimator(tmp_path, exit_on_sigterm="no")
+
+
 def test_a_hook_that_saves_does_so_at_the_end(tmp_path: Path) -> None:
     saver = v1.train.CheckpointSaverHook(str(tmp_path), save_steps=1000)
     with pytest.raises(SystemExit, match="75"):

@@ -52,6 +52,8 @@ class RunConfig:
         log_step_count_steps: steps between log lines, or None for none.
         profile_steps: (first, last) steps of a training, counted from 1, of which a profile for TensorBoard is written to
             model_dir; loops end before and after them. The original has no counterpart.
+        exit_on_sigterm: whether SIGTERM ends training with a checkpoint and the exit code 75, if the program has no handler for it;
+            False leaves the signal to the program. The original has no counterpart.
         train_distribute, eval_distribute, experimental_distribute, device_fn, experimental_max_worker_delay_secs: None. Replicas
             are TPUConfig's num_replicas, or a TPU's cores.
         protocol: None or "grpc".
@@ -84,6 +86,7 @@ class RunConfig:
     keep_checkpoint_every_n_hours: int | float = 10000
     log_step_count_steps: int | None = 100
     profile_steps: tuple[int, int] | None = None
+    exit_on_sigterm: bool = True
     train_distribute: Any = None
     eval_distribute: Any = None
     experimental_distribute: Any = None
@@ -133,6 +136,8 @@ class RunConfig:
             raise TypeError(f"RunConfig(keep_checkpoint_every_n_hours=...) must be a number, got {hours!r}.")
         if not hours > 0:
             raise ValueError(f"RunConfig(keep_checkpoint_every_n_hours=...) must be positive, got {hours!r}.")
+        if not isinstance(self.exit_on_sigterm, bool):
+            raise TypeError(f"RunConfig(exit_on_sigterm=...) must be a bool, got {self.exit_on_sigterm!r}.")
         self._check_profile_steps()
         self._check_checkpoint_interval()
         self._check_what_has_no_counterpart()

@@ -53,7 +53,7 @@ def train(
     if max_steps is not None and start is not None and start.step() >= max_steps:
         _log.info("Nothing to train: %s has reached max_steps=%d.", start.prefix, max_steps)
         return None
-    with ended_by_sigterm() as termination:
+    with ended_by_sigterm() if runtime.config.exit_on_sigterm else contextlib.nullcontext(Termination()) as termination:
         with termination.nothing_to_lose():
             feed = runtime.feed(input_fn, ModeKeys.TRAIN, 0 if start is None else start.step())
             program: TrainProgram = runtime.program(ModeKeys.TRAIN, feed.element_spec)
