@@ -120,34 +120,30 @@ def test_an_installation_gives_the_same_wheel_as_a_clone(installed: Path, tmp_pa
     assert "tensorflow" not in required
 
 
-# A worker of a machine that has the package and what it requires, and no TensorFlow.
-WORKER = """
-import sys
-sys.modules["tensorflow"] = None
-import beam_jobs, tpudata
-assert beam_jobs.__file__.startswith(sys.argv[1]), beam_jobs.__file__
-assert tpudata.__file__.startswith(sys.argv[1]), tpudata.__file__
-from apache_beam.runners.worker.worker_pool_main import main
-main(["worker_pool_main", f"--service_port={sys.argv[2]}"])
-"""
-
-
 @pytest.fixture
 def worker_pool(installed: Path, tmp_path: Path) -> Iterator[int]:
+    """Workers of a machine that has the package and what it requires, and no TensorFlow."""
+    without = tmp_path / "without"
+    without.mkdir()
+    (without / "tensorflow.py").write_text("raise ImportError('there is no TensorFlow here')")
+    # The pool starts its workers as `python`.
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "PYTHONPATH": f"{installed}:{without}", "PATH": path}
+    program = "import beam_jobs, tpudata; print(beam_jobs.__file__, tpudata.__file__)"
+    found = subprocess.run(
+        ["python", "-c", program], cwd=without, env=environment, capture_output=True, text=True, check=True
+    )
+    assert found.stdout.split() == [str(installed / name / "__init__.py") for name in ("beam_jobs", "tpudata")]
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = int(taken.getsockname()[1])
-    environment = {**os.environ, "PYTHONPATH": str(installed)}
-    command = [sys.executable, "-P", "-c", WORKER, str(installed), str(port)]
-    if sys.version_info < (3, 11):
-        command.remove("-P")
-    with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as process:
+    command = ["python", "-m", "apache_beam.runners.worker.worker_pool_main", f"--service_port={port}"]
+    with subprocess.Popen(command, cwd=without, env=environment, stderr=subprocess.DEVNULL) as process:
         try:
             for _ in range(600):
                 with socket.socket() as probe:
-                    if process.poll() is not None or probe.connect_ex(("127.0.0.1", port)) == 0:
+                    if probe.connect_ex(("127.0.0.1", port)) == 0:
                         break
                 time.sleep(0.1)
-            assert process.poll() is None, process.stderr and process.stderr.read()
             yield port
         finally:
             process.terminate()

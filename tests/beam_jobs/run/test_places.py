@@ -97,7 +97,9 @@ def worker_pool(tmp_path: Path) -> Iterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = int(taken.getsockname()[1])
     command = [sys.executable, "-m", "apache_beam.runners.worker.worker_pool_main", f"--service_port={port}"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    # The pool starts its workers as `python`.
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path}
     with subprocess.Popen(command, cwd=elsewhere, env=environment, stderr=subprocess.DEVNULL) as process:
         try:
             for _ in range(600):
