@@ -286,3 +286,59 @@ def test_the_names_of_today_are_there() -> None:
         for name in names.V1_NAMES
         if "." not in name and name != "contrib" and not hasattr(tf.compat.v1, name) and name != "estimator"
     ]
+
+
+def test_names_within_what_is_rewritten_are_rewritten_too() -> None:
+    check(
+        """\
+        import tensorflow.compat.v1 as tf
+
+        tf.contrib.summary.record_summaries_every_n_global_steps(tf.contrib.framework.get_global_step() + 1)
+        data = data.apply(tf.contrib.data.batch_and_drop_remainder(tf.contrib.framework.get_global_step()))
+        """,
+        """\
+        import tensorflow.compat.v1 as tf
+
+        tf.compat.v2.summary.record_if(tf.equal(tf.train.get_or_create_global_step() % (tf.train.get_global_step() + 1), 0))
+        data = data.batch(tf.train.get_global_step(), drop_remainder=True)
+        """,
+    )
+
+
+def test_imports_of_everything_stay_and_are_noted() -> None:
+    check(
+        """\
+        from tensorflow.contrib.tpu import *
+        from os.path import *
+        """,
+        """\
+        from tensorflow.contrib.tpu import *
+        from os.path import *
+        """,
+        "names that come from tensorflow.contrib.tpu by * are not seen. Import them by name, and migrate again.",
+    )
+
+
+def test_a_variable_with_the_name_of_an_import_is_noted() -> None:
+    check(
+        """\
+        from tensorflow.compat.v1 import estimator
+
+        def run(estimator):
+            return estimator.EstimatorSpec
+        """,
+        """\
+        from tpudata import estimator as tpudata_estimator
+
+        def run(estimator):
+            return tpudata_estimator.EstimatorSpec
+        """,
+        "estimator is an import and a variable here: its uses were taken for the import's. Check them.",
+    )
+
+
+@pytest.mark.parametrize("argument", ["uniform=False", "False"])
+def test_arguments_that_the_new_initializer_does_not_have_are_noted(argument: str) -> None:
+    found = migrated(f"import tensorflow.compat.v1 as tf\nvalue = tf.contrib.layers.xavier_initializer({argument})\n")
+    assert found.text.endswith(f"tf.glorot_uniform_initializer({argument})\n")
+    assert [(note.line, note.new_line) for note in found.notes] == [(2, 2)]

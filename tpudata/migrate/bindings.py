@@ -62,6 +62,8 @@ def find_bindings(tree: ast.AST) -> dict[str, Binding]:
             if node.module.split(".")[0] not in _ROOTS:
                 continue
             for alias in node.names:
+                if alias.name == "*":
+                    continue
                 full = f"{node.module}.{alias.name}"
                 path = module_path(full)
                 if path is not None:

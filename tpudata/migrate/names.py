@@ -17,7 +17,7 @@ ESTIMATOR_NAMES = frozenset(
         *("LoggingTensorHook", "ModeKeys", "NanLossDuringTrainingError", "NanTensorHook", "ProfilerHook", "RunConfig"),
         *("SecondOrStepTimer", "SessionRunArgs", "SessionRunContext", "SessionRunHook", "SessionRunValues"),
         *("StepCounterHook", "StopAtStepHook", "SummarySaverHook", "TrainSpec", "WarmStartSettings"),
-        *("train_and_evaluate", "_load_global_step_from_checkpoint_dir", "load_global_step"),
+        *("train_and_evaluate", "_load_global_step_from_checkpoint_dir"),
     }
 )
 EXPORT_NAMES = frozenset(

@@ -6,10 +6,12 @@ import ast
 import dataclasses
 
 from tpudata.errors import DatasetError
-from tpudata.migrate.bindings import Binding, Path, find_bindings
+from tpudata.migrate.bindings import Binding, Path, find_bindings, module_path
 from tpudata.migrate.names import HINTS, REMOVED, RENAMED, V1_NAMES, V1_TRAIN_NAMES
 
 _ESTIMATOR = "tpudata_estimator"
+_SUMMARIES_OF_STEPS = frozenset(f"contrib.summary.{kind}" for kind in ("scalar", "histogram", "image", "audio"))
+_XAVIER = frozenset({"contrib.layers.xavier_initializer", "contrib.layers.xavier_initializer_conv2d"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,11 +83,14 @@ class _Program:
         self._edits: list[_Edit] = []
         self._notes: list[tuple[int, str]] = []
         self._uses_estimator = False
+        self._uses_tensorflow = False
         self._done: set[int] = set()
         self._root, self._is_v1 = self._find_root()
 
     def migrate(self) -> Migration:
+        self._look_for_star_imports()
         if self._bindings:
+            self._look_for_own_names()
             for node in ast.walk(self._tree):
                 self._rewrite(node)
             statements = dict.fromkeys(binding.statement for binding in self._bindings.values())
@@ -175,18 +180,18 @@ class _Program:
         path = self._path(node.func)
         name = "" if path is None else ".".join(path)
         if name == "contrib.summary.record_summaries_every_n_global_steps" and node.args:
-            every = self._source(node.args[0])
+            every = self._operand(node.args[0])
             given = node.args[1] if len(node.args) > 1 else _keyword(node, "global_step")
-            step = self._named("{v1}.train.get_or_create_global_step()") if given is None else self._source(given)
+            step = self._named("{v1}.train.get_or_create_global_step()") if given is None else self._operand(given)
             self._replace_call(node, self._named(f"{{tf2}}.summary.record_if({{v1}}.equal({step} % {every}, 0))"))
         elif name in ("contrib.summary.always_record_summaries", "contrib.summary.never_record_summaries"):
             self._replace_call(node, self._named(f"{{tf2}}.summary.record_if({'always' in name})"))
-        elif (
-            name.startswith("contrib.summary.")
-            and path is not None
-            and path[-1] in (*("scalar", "histogram", "image", "audio"),)
-        ):
-            self._check_summary(node, path[-1])
+        elif name in _SUMMARIES_OF_STEPS:
+            self._check_summary(node, name.rpartition(".")[2])
+        elif name in _XAVIER and (node.args or _keyword(node, "uniform") is not None):
+            self._note(
+                node, f"{name.rpartition('.')[2]} has become glorot_uniform_initializer(seed, dtype), which is uniform."
+            )
         elif name.endswith("cluster_resolver.TPUClusterResolver"):
             tpu = node.args[0] if node.args else _keyword(node, "tpu")
             if isinstance(tpu, ast.Constant) and tpu.value == "":
@@ -201,7 +206,7 @@ class _Program:
                 "data",
                 "batch_and_drop_remainder",
             ):
-                size = ", ".join(map(self._source, [*inner.args, *(item.value for item in inner.keywords)]))
+                size = ", ".join(map(self._rewritten, [*inner.args, *(item.value for item in inner.keywords)]))
                 begin = self._offset(node.func.value, at_end=True)
                 self._edits.append(
                     _Edit(begin, self._offset(node, at_end=True), f".batch({size}, drop_remainder=True)")
@@ -229,7 +234,7 @@ class _Program:
 
     def _new_imports(self) -> list[str]:
         new = []
-        if self._edits and all(binding.path for binding in self._bindings.values()):
+        if self._uses_tensorflow and all(binding.path for binding in self._bindings.values()):
             new.append(f"import tensorflow.compat.v1 as {self._root}")
         if self._uses_estimator:
             new.append(f"from tpudata import estimator as {_ESTIMATOR}")
@@ -278,6 +283,28 @@ class _Program:
         path = binding.path
         return not path or path[0] in ("contrib", "estimator") or ".".join(path) in RENAMED
 
+    def _look_for_star_imports(self) -> None:
+        for node in ast.walk(self._tree):
+            if (
+                isinstance(node, ast.ImportFrom)
+                and node.names[0].name == "*"
+                and module_path(f"{node.module}.*") is not None
+            ):
+                self._note(
+                    node,
+                    f"names that come from {node.module} by * are not seen. Import them by name, and migrate again.",
+                )
+
+    def _look_for_own_names(self) -> None:
+        """Note names of TensorFlow's that the program also gives to values of its own."""
+        for node in ast.walk(self._tree):
+            stored = node.id if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load) else None
+            name = node.arg if isinstance(node, ast.arg) else stored
+            if name in self._bindings:
+                self._note(
+                    node, f"{name} is an import and a variable here: its uses were taken for the import's. Check them."
+                )
+
     def _look_for_dimensions(self) -> None:
         for node in ast.walk(self._tree):
             if isinstance(node, ast.Attribute) and node.attr == "value" and isinstance(node.value, ast.Subscript):
@@ -293,6 +320,7 @@ class _Program:
 
     def _named(self, target: str) -> str:
         self._uses_estimator |= "{est}" in target
+        self._uses_tensorflow |= "{est}" not in target
         root = self._root
         v1 = root if self._is_v1 else f"{root}.compat.v1"
         tf2 = f"{root}.compat.v2"
@@ -306,8 +334,23 @@ class _Program:
         column = getattr(node, "end_col_offset" if at_end else "col_offset", 0)
         return self._lines[line - 1] + int(column)
 
-    def _source(self, node: ast.AST) -> str:
-        return self._text[self._offset(node) : self._offset(node, at_end=True)].decode()
+    def _rewritten(self, node: ast.AST) -> str:
+        """Return an expression's text with the names of today."""
+        outer, self._edits = self._edits, []
+        for item in ast.walk(node):
+            self._rewrite(item)
+        text = self._applied(self._offset(node), self._offset(node, at_end=True))
+        self._edits = outer
+        return text
+
+    def _operand(self, node: ast.AST) -> str:
+        """Return an expression's text with the names of today, ready to stand beside an operator."""
+        text = self._rewritten(node)
+        return (
+            text
+            if isinstance(node, ast.Constant | ast.Name | ast.Attribute | ast.Call | ast.Subscript)
+            else f"({text})"
+        )
 
     def _replace(self, node: ast.AST, text: str) -> None:
         self._edits.append(_Edit(self._offset(node), self._offset(node, at_end=True), text))
@@ -316,14 +359,16 @@ class _Program:
         self._replace(node, text)
         self._done |= {id(item) for item in ast.walk(node)}
 
-    def _applied(self) -> str:
-        text, end = self._text, len(self._text)
-        for edit in sorted(self._edits, key=lambda edit: (-edit.begin, -edit.end)):
-            if edit.end > end:
+    def _applied(self, begin: int = 0, end: int | None = None) -> str:
+        """Return the program between two offsets, with the edits there."""
+        parts: list[bytes] = []
+        done = begin
+        for edit in sorted(self._edits, key=lambda edit: (edit.begin, -edit.end)):
+            if edit.begin < done:
                 continue  # It is within what was replaced as a whole.
-            text = text[: edit.begin] + edit.text.encode() + text[edit.end :]
-            end = edit.begin
-        return text.decode()
+            parts += [self._text[done : edit.begin], edit.text.encode()]
+            done = edit.end
+        return b"".join([*parts, self._text[done:end]]).decode()
 
 
 def _keyword(node: ast.Call, name: str) -> ast.expr | None:
