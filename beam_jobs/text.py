@@ -18,7 +18,7 @@ from beam_jobs.command.run_conversion import checked_places, parse_flags, refuse
 from beam_jobs.command.text_flags import add_text_flags, text_options
 from beam_jobs.options import ConvertOptions
 from beam_jobs.pipeline import Conversion
-from beam_jobs.run.places import check_places, whole_path
+from beam_jobs.run.places import absolute_path, check_places
 from beam_jobs.sources.text import TextSource
 from beam_jobs.steps.duplicate_texts import LeaveOutDuplicates
 from beam_jobs.steps.vocabulary import CollectCharacters
@@ -62,7 +62,7 @@ def run(argv: Sequence[str], prog: str = "tpudata convert text") -> int:
     refuse_read_only_output(options, beam_options, dry_run=flags.dry_run)
     text = text_options(flags)
     if not flags.dry_run:
-        text = _with_whole_tokenizer(text, beam_options)
+        text = _with_absolute_tokenizer(text, beam_options)
     conversion = text_conversion(options, text)
     return run_conversion(conversion, beam_options, dry_run=flags.dry_run)
 
@@ -79,15 +79,15 @@ def convert_text(options: ConvertOptions, beam_options: PipelineOptions, text: T
         TpudataError: the input or the output is not as it should be, or a record was refused.
     """
     options = checked_places(options, beam_options)
-    text_conversion(options, _with_whole_tokenizer(text or TextOptions(), beam_options)).run(beam_options)
+    text_conversion(options, _with_absolute_tokenizer(text or TextOptions(), beam_options)).run(beam_options)
 
 
-def _with_whole_tokenizer(text: TextOptions, beam_options: PipelineOptions) -> TextOptions:
+def _with_absolute_tokenizer(text: TextOptions, beam_options: PipelineOptions) -> TextOptions:
     """Return the options with a tokenizer whose file the workers find; UsageError if they do not."""
     if text.tokenizer is None:
         return text
     check_places(beam_options, {"the file of --tokenizer,": text.tokenizer.path})
-    path = whole_path(text.tokenizer.path, beam_options)
+    path = absolute_path(text.tokenizer.path, beam_options)
     return dataclasses.replace(text, tokenizer=dataclasses.replace(text.tokenizer, path=path))
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -47,3 +49,31 @@ def ends_while_it_loads(package: str, folder: Path, module: str, *words: str) ->
         os.close(writer)
         os.close(reader)
     return process.wait(10)
+
+
+@contextlib.contextmanager
+def running_worker_pool(folder: Path, environment: Mapping[str, str]) -> Iterator[int]:
+    """Run Beam's pool of external workers.
+
+    Args:
+        folder: the working directory of the workers.
+        environment: theirs; this Python comes first in its PATH.
+
+    Yields:
+        The pool's port on this machine.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = int(taken.getsockname()[1])
+    # The pool starts its workers as `python`.
+    path = f"{Path(sys.executable).parent}:{environment['PATH']}"
+    command = [sys.executable, "-m", "apache_beam.runners.worker.worker_pool_main", f"--service_port={port}"]
+    with subprocess.Popen(command, cwd=folder, env={**environment, "PATH": path}, stderr=subprocess.DEVNULL) as process:
+        try:
+            for _ in range(600):
+                with socket.socket() as probe:
+                    if probe.connect_ex(("127.0.0.1", port)) == 0:
+                        break
+                time.sleep(0.1)
+            yield port
+        finally:
+            process.terminate()

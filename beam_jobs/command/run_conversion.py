@@ -17,7 +17,7 @@ from beam_jobs.options import ConvertOptions
 from beam_jobs.output.folder import end_run
 from beam_jobs.pipeline import Conversion
 from beam_jobs.run.local_workers import end_workers
-from beam_jobs.run.places import check_places, whole_path
+from beam_jobs.run.places import absolute_path, check_places
 from beam_jobs.run.runner import beam_flag_names, is_local, pipeline_options
 from tpudata.flags import FlagParser
 from tpudata.format import open_dataset
@@ -57,7 +57,7 @@ def checked_places(options: ConvertOptions, beam_options: PipelineOptions, *, dr
     if dry_run:  # It is planned here.
         return options
     check_places(beam_options, {"--input": options.input, "--output": options.output})
-    source, output = whole_path(options.input, beam_options), whole_path(options.output, beam_options)
+    source, output = absolute_path(options.input, beam_options), absolute_path(options.output, beam_options)
     return dataclasses.replace(options, input=source, output=output)
 
 

@@ -15,7 +15,7 @@ import importlib.util
 import tempfile
 import zipfile
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions, SetupOptions, WorkerOptions
 
@@ -34,7 +34,8 @@ _TIME = (1980, 1, 1, 0, 0, 0)
 def with_package(options: PipelineOptions) -> Iterator[PipelineOptions]:
     """Yield options that have the workers of a runner install this package, if they are not processes of this machine.
 
-    What `--setup_file`, `--extra_package`, `--sdk_container_image` or `--environment_config` brings to them stays as it is.
+    An image of `--sdk_container_image` or `--environment_config` is taken to have it. A `--setup_file` or `--extra_package` of
+    another package travels next to this one; one of this package takes its place.
 
     Args:
         options: of the pipeline, which are not changed.
@@ -42,15 +43,21 @@ def with_package(options: PipelineOptions) -> Iterator[PipelineOptions]:
     Raises:
         UsageError: nothing is known of how this package was installed.
     """
-    setup, portable = options.view_as(SetupOptions), options.view_as(PortableOptions)
-    images = options.view_as(WorkerOptions).sdk_container_image, portable.environment_config
-    if sees_local_files(options) or setup.setup_file or setup.extra_packages or any(images):
+    images = options.view_as(WorkerOptions).sdk_container_image, options.view_as(PortableOptions).environment_config
+    if sees_local_files(options) or any(images) or _brings_this_package(options.view_as(SetupOptions)):
         yield options
         return
     with tempfile.TemporaryDirectory(prefix="tpudata-package-") as folder:
         used = copy.deepcopy(options)
-        used.view_as(SetupOptions).extra_packages = [str(build_wheel(Path(folder)))]
+        setup = used.view_as(SetupOptions)
+        setup.extra_packages = [*(setup.extra_packages or []), str(build_wheel(Path(folder)))]
         yield used
+
+
+def _brings_this_package(setup: SetupOptions) -> bool:
+    packages = (PurePath(path).name for path in setup.extra_packages or [])
+    own_setup = setup.setup_file and (Path(setup.setup_file).parent / _NAME / "__init__.py").is_file()
+    return bool(own_setup) or any(name.startswith(f"{_NAME}-") for name in packages)
 
 
 def build_wheel(folder: Path) -> Path:

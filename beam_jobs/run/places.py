@@ -33,7 +33,7 @@ def sees_local_files(options: PipelineOptions, runner: str | None = None) -> boo
         options: of the pipeline.
         runner: the name of its class; None: that of the options.
     """
-    name = (runner or str(options.view_as(StandardOptions).runner)).rpartition(".")[2]
+    name = _runner_name(options, runner)
     if is_in_process(name):
         return True
     if "dataflow" in name.lower():
@@ -54,7 +54,7 @@ def check_places(options: PipelineOptions, paths: dict[str, str], runner: str | 
 
     Args:
         options: of the pipeline.
-        paths: by what a person calls them, such as `--input`; an empty one is none.
+        paths: from the name in messages, such as `--input`, to the path; empty paths are skipped.
         runner: the name of its class; None: that of the options.
 
     Raises:
@@ -62,17 +62,20 @@ def check_places(options: PipelineOptions, paths: dict[str, str], runner: str | 
     """
     if sees_local_files(options, runner):
         return
-    name = (runner or str(options.view_as(StandardOptions).runner)).rpartition(".")[2]
+    name = _runner_name(options, runner)
     for flag, path in paths.items():
         if path and not is_remote(path):
-            loss = ", where what they write is lost" if flag in ("--output", "output") else ""
             raise UsageError(
-                f"{flag} {path} is on this machine, and the workers of {name} are not (expected a gs:// path){loss}. Copy it to a "
-                "bucket, or omit --runner to work here."
+                f"{flag} {path} is a local path, and the workers of {name} run on other machines or in containers (expected a "
+                "gs:// path). Use a bucket, or omit --runner to run on this machine."
             )
 
 
-def whole_path(path: str, options: PipelineOptions) -> str:
+def _runner_name(options: PipelineOptions, runner: str | None) -> str:
+    return (runner or str(options.view_as(StandardOptions).runner)).rpartition(".")[2]
+
+
+def absolute_path(path: str, options: PipelineOptions) -> str:
     """Return a path that means the same in the working directory of any worker.
 
     Args:

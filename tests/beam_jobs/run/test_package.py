@@ -1,10 +1,8 @@
 """The wheel that workers on other machines install."""
 
 import os
-import socket
 import subprocess
 import sys
-import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +15,7 @@ from beam_jobs import images, text
 from beam_jobs.run.package import build_wheel, with_package
 from beam_jobs.run.runner import pipeline_options
 from tests.beam_jobs.test_images import digests, make_pictures
+from tests.processes import running_worker_pool
 
 ROOT = Path(__file__).parents[3]
 DATAFLOW = ["--runner=DataflowRunner", "--project=p", "--region=r", "--temp_location=gs://b/t"]
@@ -45,7 +44,7 @@ def test_workers_elsewhere_get_the_package(flags: list[str]) -> None:
         [],
         ["--runner=PrismRunner"],
         ["--runner=PortableRunner", "--environment_type=EXTERNAL"],
-        [*DATAFLOW, "--setup_file=./setup.py"],
+        [*DATAFLOW, f"--setup_file={ROOT}/setup.py"],
         [*DATAFLOW, "--sdk_container_image=gcr.io/p/image"],
         ["--runner=PortableRunner", "--environment_type=DOCKER", "--environment_config=image"],
     ],
@@ -54,8 +53,17 @@ def test_others_have_it_already(flags: list[str]) -> None:
     assert extra_packages(flags)[0] is None
 
 
-def test_a_package_of_ones_own_stays(tmp_path: Path) -> None:
+def test_a_package_of_ones_own_travels_too(tmp_path: Path) -> None:
     own = tmp_path / "own.whl"
+    own.touch()
+    found, options = extra_packages([*DATAFLOW, f"--extra_package={own}", f"--setup_file={tmp_path}/setup.py"])
+    assert found is not None
+    assert [Path(path).name.split("-")[0] for path in found] == ["own.whl", "tpudata"]
+    assert options.view_as(SetupOptions).extra_packages == [str(own)]
+
+
+def test_another_version_of_this_package_takes_its_place(tmp_path: Path) -> None:
+    own = tmp_path / "tpudata-9.9-py3-none-any.whl"
     own.touch()
     assert extra_packages([*DATAFLOW, f"--extra_package={own}"])[0] == [str(own)]
 
@@ -126,27 +134,14 @@ def worker_pool(installed: Path, tmp_path: Path) -> Iterator[int]:
     without = tmp_path / "without"
     without.mkdir()
     (without / "tensorflow.py").write_text("raise ImportError('there is no TensorFlow here')")
-    # The pool starts its workers as `python`.
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    environment = {**os.environ, "PYTHONPATH": f"{installed}:{without}", "PATH": path}
+    environment = {**os.environ, "PYTHONPATH": f"{installed}:{without}"}
     program = "import beam_jobs, tpudata; print(beam_jobs.__file__, tpudata.__file__)"
     found = subprocess.run(
-        ["python", "-c", program], cwd=without, env=environment, capture_output=True, text=True, check=True
+        [sys.executable, "-c", program], cwd=without, env=environment, capture_output=True, text=True, check=True
     )
     assert found.stdout.split() == [str(installed / name / "__init__.py") for name in ("beam_jobs", "tpudata")]
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = int(taken.getsockname()[1])
-    command = ["python", "-m", "apache_beam.runners.worker.worker_pool_main", f"--service_port={port}"]
-    with subprocess.Popen(command, cwd=without, env=environment, stderr=subprocess.DEVNULL) as process:
-        try:
-            for _ in range(600):
-                with socket.socket() as probe:
-                    if probe.connect_ex(("127.0.0.1", port)) == 0:
-                        break
-                time.sleep(0.1)
-            yield port
-        finally:
-            process.terminate()
+    with running_worker_pool(without, environment) as port:
+        yield port
 
 
 def test_workers_with_the_package_alone_run_the_steps_of_real_jobs(worker_pool: int, tmp_path: Path) -> None:

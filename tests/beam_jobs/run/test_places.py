@@ -1,11 +1,7 @@
 """Local paths and runners whose workers are elsewhere."""
 
 import os
-import socket
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import apache_beam as beam
@@ -16,10 +12,10 @@ from beam_jobs.options import ConvertOptions
 from beam_jobs.run.places import sees_local_files
 from beam_jobs.run.runner import new_pipeline, pipeline_options
 from tests.beam_jobs.test_images import digests, make_pictures
+from tests.processes import ROOT, running_worker_pool
 from tpudata.errors import UsageError
 from tpudata.format import open_dataset
 
-ROOT = Path(__file__).parents[3]
 DATAFLOW = ["--runner=DataflowRunner", "--project=p", "--region=r", "--temp_location=gs://b/t"]
 CONTAINERS = ["--runner=PortableRunner", "--job_endpoint=localhost:1"]
 
@@ -52,14 +48,11 @@ def test_whose_workers_see_local_files(flags: list[str], sees: bool) -> None:
 @pytest.mark.parametrize("name", ["--input", "--output"])
 @pytest.mark.parametrize("command", [images.run, text.run])
 def test_local_paths_are_rejected_before_anything_is_done(
-    command: object, name: str, flags: list[str], tmp_path: Path
+    command: Callable[[list[str]], int], name: str, flags: list[str], tmp_path: Path
 ) -> None:
-    assert callable(command)
     paths = {"--input": "gs://bucket/in", "--output": "gs://bucket/out", name: str(tmp_path / "local")}
     runner = flags[0].partition("=")[2]
-    where = (
-        rf"^{name} {tmp_path}/local is on this machine, and the workers of {runner} are not \(expected a gs:// path\)"
-    )
+    where = rf"^{name} {tmp_path}/local is a local path, and the workers of {runner} .*\(expected a gs:// path\)"
     with pytest.raises(UsageError, match=where):
         command([*(f"{flag}={path}" for flag, path in paths.items()), *flags])
     assert not list(tmp_path.iterdir())
@@ -68,18 +61,18 @@ def test_local_paths_are_rejected_before_anything_is_done(
 def test_the_file_of_a_tokenizer_is_rejected_too(tmp_path: Path) -> None:
     (tmp_path / "vocab.json").write_text('["a"]')
     flags = ["--input=gs://b/in.txt", "--output=gs://b/out", f"--tokenizer=chars:{tmp_path}/vocab.json", *DATAFLOW]
-    with pytest.raises(UsageError, match=r"^the file of --tokenizer, .*vocab\.json is on this machine"):
+    with pytest.raises(UsageError, match=r"^the file of --tokenizer, .*vocab\.json is a local path"):
         text.run(flags)
 
 
 def test_pipelines_of_programs_are_checked_too(tmp_path: Path) -> None:
     options = pipeline_options(CONTAINERS, 1)[0]
-    with pytest.raises(UsageError, match=r"^--output .* is on this machine.*what they write is lost"):
+    with pytest.raises(UsageError, match=r"^--output .* is a local path"):
         images.convert_images(ConvertOptions("gs://b/in", str(tmp_path / "out")), options)
-    with pytest.raises(UsageError, match=r"^--output .* is on this machine"):
+    with pytest.raises(UsageError, match=r"^--output .* is a local path"):
         text.convert_text(ConvertOptions("gs://b/in", str(tmp_path / "out")), options)
     pipeline = new_pipeline(options)
-    with pytest.raises(UsageError, match=r"^output .* is on this machine, and the workers of PortableRunner are not"):
+    with pytest.raises(UsageError, match=r"^output .* is a local path, and the workers of PortableRunner"):
         _ = pipeline | beam.Create([("a", {"x": 1})]) | WriteTFRecordShards(tmp_path / "out")
 
 
@@ -94,22 +87,8 @@ def worker_pool(tmp_path: Path) -> Iterator[int]:
     """Workers outside of this process, in another folder, as on another machine that has the same disks."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = int(taken.getsockname()[1])
-    command = [sys.executable, "-m", "apache_beam.runners.worker.worker_pool_main", f"--service_port={port}"]
-    # The pool starts its workers as `python`.
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path}
-    with subprocess.Popen(command, cwd=elsewhere, env=environment, stderr=subprocess.DEVNULL) as process:
-        try:
-            for _ in range(600):
-                with socket.socket() as probe:
-                    if probe.connect_ex(("127.0.0.1", port)) == 0:
-                        break
-                time.sleep(0.1)
-            yield port
-        finally:
-            process.terminate()
+    with running_worker_pool(elsewhere, {**os.environ, "PYTHONPATH": str(ROOT)}) as port:
+        yield port
 
 
 def test_relative_paths_mean_the_same_to_a_worker_in_another_folder(
