@@ -128,7 +128,7 @@ class BaseEstimator(ModelDir):
         if (config.num_worker_replicas != 1 or config.num_ps_replicas) and not runtime.topology.is_tpu:
             raise UsageError(
                 f"TF_CONFIG: this process is {config.task_type} {config.task_id} of a cluster, and train runs on one machine: each "
-                "process would train a model of its own in the same model_dir. Unset TF_CONFIG, and train in one process."
+                "process would train a separate model in the same model_dir. Unset TF_CONFIG, and train in one process."
             )
         if not runtime.in_use.acquire(blocking=False):
             raise UsageError(

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tpudata.estimator.api.hook_lists import check_hooks, check_listeners
 from tpudata.estimator.api.mode_keys import ModeKeys
-from tpudata.estimator.api.named_tuple import NamedTuple
+from tpudata.estimator.api.named_tuple import NamedTupleMethods
 from tpudata.estimator.api.steps import require_steps
 from tpudata.estimator.base_estimator import BaseEstimator
 from tpudata.estimator.export.exporters import Exporter
@@ -20,7 +20,7 @@ _log = logging.getLogger("tpudata")
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainSpec(NamedTuple):
+class TrainSpec(NamedTupleMethods):
     """The training of a train_and_evaluate.
 
     Attributes:
@@ -47,7 +47,7 @@ class TrainSpec(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class EvalSpec(NamedTuple):
+class EvalSpec(NamedTupleMethods):
     """The evaluations of a train_and_evaluate.
 
     Attributes:

@@ -16,15 +16,7 @@ def check_hooks(hooks: Any, owner: str) -> tuple[Any, ...]:
     Raises:
         TypeError: an entry is no SessionRunHook.
     """
-    if hooks is not None and not isinstance(hooks, Iterable):
-        raise ModelFnTypeError(f"{owner} must be a list of hooks or None, got {hooks!r}: put it into a list.")
-    found = tuple(hooks or ())
-    for hook in found:
-        if not isinstance(hook, _train.SessionRunHook):
-            raise ModelFnTypeError(
-                f"{owner} must hold tf.compat.v1.train.SessionRunHook instances, got {hook!r}: derive its class from that."
-            )
-    return found
+    return _checked(hooks, owner, "hooks", _train.SessionRunHook, ModelFnTypeError)
 
 
 def check_listeners(listeners: Any, owner: str) -> tuple[Any, ...]:
@@ -33,13 +25,16 @@ def check_listeners(listeners: Any, owner: str) -> tuple[Any, ...]:
     Raises:
         TypeError: an entry is no CheckpointSaverListener.
     """
-    if listeners is not None and not isinstance(listeners, Iterable):
-        raise TypeError(f"{owner} must be a list of listeners or None, got {listeners!r}: put it into a list.")
-    found = tuple(listeners or ())
-    for listener in found:
-        if not isinstance(listener, _train.CheckpointSaverListener):
-            raise TypeError(
-                f"{owner} must hold tf.compat.v1.train.CheckpointSaverListener instances, got {listener!r}: derive its class "
-                "from that."
+    return _checked(listeners, owner, "listeners", _train.CheckpointSaverListener, TypeError)
+
+
+def _checked(given: Any, owner: str, what: str, base: type, error: type[TypeError]) -> tuple[Any, ...]:
+    if given is not None and not isinstance(given, Iterable):
+        raise error(f"{owner} must be a list of {what} or None, got {given!r}. Put it into a list.")
+    found = tuple(given or ())
+    for item in found:
+        if not isinstance(item, base):
+            raise error(
+                f"{owner} must hold tf.compat.v1.train.{base.__name__} instances, got {item!r}. Derive its class from that."
             )
     return found

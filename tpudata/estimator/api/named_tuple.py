@@ -1,9 +1,9 @@
-"""What programs use of a namedtuple: the original's configurations and specs were such."""
+"""The methods of a namedtuple: the original's configurations and specs have them, and programs call them."""
 
 import dataclasses
 from typing import Any, TypeVar
 
-_T = TypeVar("_T", bound="NamedTuple")
+_T = TypeVar("_T", bound="NamedTupleMethods")
 
 
 class _Fields:
@@ -13,7 +13,7 @@ class _Fields:
         return tuple(field.name for field in dataclasses.fields(owner))
 
 
-class NamedTuple:
+class NamedTupleMethods:
     """The methods of a namedtuple for a frozen dataclass."""
 
     _fields = _Fields()

@@ -95,7 +95,9 @@ class RunConfig:
     experimental_max_worker_delay_secs: int | None = None
     session_creation_timeout_secs: int = 7200
     checkpoint_save_graph_def: bool = True
-    _task: ClusterTask = dataclasses.field(default_factory=ClusterTask.from_environment, repr=False, compare=False)
+    _task: ClusterTask = dataclasses.field(
+        default_factory=ClusterTask.from_environment, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         tpu_config: object = self.tpu_config
@@ -136,8 +138,9 @@ class RunConfig:
             raise TypeError(f"RunConfig(keep_checkpoint_every_n_hours=...) must be a number, got {hours!r}.")
         if not hours > 0:
             raise ValueError(f"RunConfig(keep_checkpoint_every_n_hours=...) must be positive, got {hours!r}.")
-        if not isinstance(self.exit_on_sigterm, bool):
-            raise TypeError(f"RunConfig(exit_on_sigterm=...) must be a bool, got {self.exit_on_sigterm!r}.")
+        for name in ("exit_on_sigterm", "checkpoint_save_graph_def"):
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(f"RunConfig({name}=...) must be a bool, got {getattr(self, name)!r}.")
         self._check_profile_steps()
         self._check_checkpoint_interval()
         self._check_what_has_no_counterpart()

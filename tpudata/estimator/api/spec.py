@@ -11,7 +11,7 @@ from tpudata.estimator.api.errors import HostFunctionError, ModelFnTypeError, Mo
 from tpudata.estimator.api.export_outputs import ExportOutput, check_export_outputs
 from tpudata.estimator.api.hook_lists import check_hooks
 from tpudata.estimator.api.mode_keys import MODES, ModeKeys
-from tpudata.estimator.api.named_tuple import NamedTuple
+from tpudata.estimator.api.named_tuple import NamedTupleMethods
 from tpudata.tables import counted
 
 RESERVED_METRICS = ("loss", "global_step")
@@ -48,7 +48,7 @@ def _check_common(spec: "TPUEstimatorSpec | EstimatorSpec") -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class TPUEstimatorSpec(NamedTuple):
+class TPUEstimatorSpec(NamedTupleMethods):
     """What a model_fn returns, on every device.
 
     Attributes:
@@ -124,7 +124,7 @@ class TPUEstimatorSpec(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class EstimatorSpec(NamedTuple):
+class EstimatorSpec(NamedTupleMethods):
     """What a model_fn of the plain Estimator returns; accepted where `use_tpu=False`.
 
     Attributes:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tpudata.estimator.api.named_tuple import NamedTuple
+from tpudata.estimator.api.named_tuple import NamedTupleMethods
 from tpudata.estimator.api.numbers import require_positive_int
 
 _SECONDS_PER_UNIT = {"s": 1, "m": 60, "h": 3600}
@@ -34,7 +34,7 @@ class InputPipelineConfig(enum.IntEnum):
 
 
 @dataclasses.dataclass(frozen=True)
-class TPUConfig(NamedTuple):
+class TPUConfig(NamedTupleMethods):
     """How steps are run on the device.
 
     Attributes:
@@ -87,6 +87,11 @@ class TPUConfig(NamedTuple):
         require_positive_int(
             "TPUConfig", "experimental_host_call_every_n_steps", self.experimental_host_call_every_n_steps
         )
+        parallel: object = self.experimental_allow_per_host_v2_parallel_get_next
+        if not isinstance(parallel, bool):
+            raise TypeError(
+                f"TPUConfig(experimental_allow_per_host_v2_parallel_get_next=...) must be a bool, got {parallel!r}."
+            )
         cores = self.num_cores_per_replica
         if cores is not None and cores & (cores - 1):
             raise ValueError(f"TPUConfig(num_cores_per_replica=...) must be a power of 2, got {cores}.")

@@ -11,13 +11,13 @@ _log = logging.getLogger("tpudata")
 
 
 class ProfilerHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # TensorFlow is untyped
-    """Writes a profile of every so manieth step into plugins/profile of a folder, for TensorBoard.
+    """A hook that profiles one step per interval, and writes it to plugins/profile of a folder, for TensorBoard.
 
-    TensorFlow's own cannot be made outside of a graph, and writes what a session traced. One that model_fn makes is replaced.
+    TensorFlow's own hook needs a graph and traces a session. One that model_fn makes is replaced by this one.
 
     Args:
-        save_steps: steps from one profile to the next.
-        save_secs: seconds from one to the next; give one of the two.
+        save_steps: the interval between profiles in steps.
+        save_secs: the interval in seconds; pass one of the two.
         output_dir: the folder.
         show_dataflow, show_memory: a profile for TensorBoard has both.
 

@@ -38,13 +38,13 @@ class LoopSize:
 
 
 class Cadence:
-    """The steps at which something is due that happens every so many steps or seconds.
+    """The steps at which a periodic action runs.
 
     Args:
-        step: that training begins at.
-        steps: from one to the next; None: `seconds` counts.
-        seconds: from one to the next; None in both: never.
-        at_first: whether the first step is due, too, as for the original's summaries.
+        step: the step at which training begins.
+        steps: the interval in steps, or None for one in seconds.
+        seconds: the interval in seconds; if both are None, the action never runs.
+        at_first: whether the action also runs at the first step, as the original's summaries do.
     """
 
     def __init__(

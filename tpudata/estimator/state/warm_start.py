@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.estimator.api.errors import CheckpointError, CheckpointNotFoundError
-from tpudata.estimator.api.named_tuple import NamedTuple
+from tpudata.estimator.api.named_tuple import NamedTupleMethods
 from tpudata.estimator.state.checkpoints import Checkpoint, latest, read_tensor
 from tpudata.estimator.state.variables import VariableInfo
 from tpudata.nearest import did_you_mean
@@ -20,7 +20,7 @@ _SAVED_MODEL_VARIABLES = ("variables", "variables")
 
 
 @dataclasses.dataclass(frozen=True)
-class WarmStartSettings(NamedTuple):
+class WarmStartSettings(NamedTupleMethods):
     """Which variables start from the values of a checkpoint, where model_dir holds none of its own.
 
     Attributes:
