@@ -53,6 +53,11 @@ def make_model_fn(
     return model_fn
 
 
+def saved_steps(folder: Path) -> list[int]:
+    """The steps of the checkpoints in a folder, in order."""
+    return sorted(int(path.name.removeprefix("model.ckpt-")[:-6]) for path in folder.glob("model.ckpt-*.index"))
+
+
 def train_input_fn(params: dict[str, Any]) -> Any:
     """Endless batches in order."""
     return tf.data.Dataset.from_tensor_slices(({"x": X}, Y)).repeat().batch(params["batch_size"], drop_remainder=True)

@@ -69,6 +69,14 @@ def test_an_export_predicts_what_the_model_does(
     ]
 
 
+def test_writes_a_profile(digits_dataset: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    flags = ["--mode=train", "--train-steps=4", "--profile=2:3"]
+    assert _train(digits_dataset, tmp_path, *flags) == 0
+    (trace,) = tmp_path.glob("plugins/profile/*/*.xplane.pb")
+    assert trace.stat().st_size > 1000
+    assert f"Profiled steps 2 to 3: tensorboard --logdir {tmp_path}" in caplog.text
+
+
 def test_an_export_of_a_text_generator(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = write_sequences(tmp_path / "d", {"train": 40, "validation": 8})
     flags = ["--param=hidden_units=8", "--param=max_new_tokens=5", "--param=temperature=0"]

@@ -413,7 +413,7 @@ def test_a_checkpoint_saver_hook_takes_the_place_of_the_config(replicas: int, tm
     estimator = build(tmp_path, replicas, save_checkpoints_steps=1, keep_checkpoint_max=0)
     estimator.train(train_input_fn, hooks=[hook], steps=7, saving_listeners=[Listener()])
     v1.summary.FileWriterCache.clear()
-    steps = sorted(int(path.name[11:-6]) for path in tmp_path.glob("model.ckpt-*.index"))
+    steps = programs.saved_steps(tmp_path)
     assert steps == seen == [0, 3, 6, 7]
     plain = build(tmp_path / "plain", replicas)
     plain.train(train_input_fn, steps=7)

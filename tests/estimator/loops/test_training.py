@@ -74,10 +74,6 @@ def test_the_loop_size_changes_nothing(tmp_path: Path) -> None:
     assert estimator.get_variable_value("global_step") == 13
 
 
-def saved_steps(folder: Path) -> list[int]:
-    return sorted(int(path.name.split("-")[1].split(".")[0]) for path in folder.glob("model.ckpt-*.index"))
-
-
 @pytest.mark.parametrize("iterations", [1, 4, 1000, "1h"])
 def test_everything_comes_at_the_step_that_was_asked_for(
     iterations: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -91,14 +87,14 @@ def test_everything_comes_at_the_step_that_was_asked_for(
     with caplog.at_level(logging.INFO, logger="tpudata"):
         estimator = make_estimator(tmp_path, iterations=iterations, **settings).train(train_input_fn, max_steps=17)
     expected, _ = session_loop(lambda: v1.train.GradientDescentOptimizer(0.1), 17, 8)
-    assert saved_steps(tmp_path) == [0, 5, 10, 15, 17]
+    assert programs.saved_steps(tmp_path) == [0, 5, 10, 15, 17]
     events = [(step, values["loss"]) for step, values in programs.read_events(tmp_path) if "loss" in values]
     assert [step for step, _ in events] == [1, 4, 7, 10, 13, 16]
     np.testing.assert_allclose([loss for _, loss in events], expected[::3], rtol=2e-5)
     logged = [record.getMessage() for record in caplog.records if record.getMessage().startswith("step ")]
     assert [line.split(":")[0] for line in logged] == ["step 1", "step 8", "step 15", "step 17"]
     estimator.train(train_input_fn, steps=7)
-    assert saved_steps(tmp_path) == [0, 5, 10, 15, 17, 22, 24]
+    assert programs.saved_steps(tmp_path) == [0, 5, 10, 15, 17, 22, 24]
 
 
 def test_every_loss_is_written_without_shorter_loops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,12 +271,12 @@ def test_a_variable_that_is_not_finite_is_named(replicas: int, tmp_path: Path) -
 
 def test_checkpoints_by_steps(tmp_path: Path) -> None:
     make_estimator(tmp_path, save_checkpoints_steps=6, keep_checkpoint_max=None).train(train_input_fn, steps=21)
-    assert saved_steps(tmp_path) == [0, 6, 12, 18, 21]
+    assert programs.saved_steps(tmp_path) == [0, 6, 12, 18, 21]
 
 
 def test_checkpoints_by_seconds(tmp_path: Path) -> None:
     make_estimator(tmp_path, save_checkpoints_secs=1e-9, keep_checkpoint_max=0).train(train_input_fn, steps=9)
-    assert saved_steps(tmp_path) == [0, 1, 5, 6, 7, 8, 9]  # the second loop's time is not known
+    assert programs.saved_steps(tmp_path) == [0, 1, 5, 6, 7, 8, 9]  # the second loop's time is not known
 
 
 def test_without_an_interval_nothing_is_saved(tmp_path: Path) -> None:
@@ -290,14 +286,14 @@ def test_without_an_interval_nothing_is_saved(tmp_path: Path) -> None:
         estimator.train(train_input_fn, steps=3)
         assert estimator.evaluate(programs.finite_input_fn(8))["global_step"] == 0
     assert [step for step, _ in programs.read_events(tmp_path)] == [1, 2, 3] * 2
-    assert saved_steps(tmp_path) == []
+    assert programs.saved_steps(tmp_path) == []
     assert estimator.latest_checkpoint() is None
     listener = v1.train.CheckpointSaverListener()
     with pytest.raises(ValueError, match=r"^RunConfig\(save_checkpoints_steps=None, save_checkpoints_secs=None\)"):
         estimator.train(train_input_fn, steps=3, saving_listeners=[listener])
     saver = v1.train.CheckpointSaverHook(str(tmp_path), save_steps=2)
     estimator.train(train_input_fn, steps=3, saving_listeners=[listener], hooks=[saver])
-    assert saved_steps(tmp_path) == [0, 2, 3]
+    assert programs.saved_steps(tmp_path) == [0, 2, 3]
 
 
 def test_train_op_must_count(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def test_keep_checkpoint_max(keep: int | None, left: int, tmp_path: Path) -> Non
     (tmp_path / "model.ckpt-40.index.bak").write_text("no checkpoint that was written here")
     make_estimator(tmp_path, save_checkpoints_steps=4, keep_checkpoint_max=keep).train(train_input_fn, steps=20)
     expected = [0, 4, 8, 12, 16, 20][-left:]
-    steps = sorted(int(path.name[11:-6]) for path in tmp_path.glob("model.ckpt-*.index"))
+    steps = programs.saved_steps(tmp_path)
     assert steps == expected
     state = tf.train.get_checkpoint_state(str(tmp_path))
     assert state.all_model_checkpoint_paths == [str(tmp_path / f"model.ckpt-{step}") for step in expected]
@@ -282,14 +282,10 @@ def test_one_checkpoint_in_some_hours_is_kept_in_addition(tmp_path: Path) -> Non
     """As by v1's Saver, whose clock is the time of the files."""
     estimator = make_estimator(tmp_path, keep_checkpoint_max=1, keep_checkpoint_every_n_hours=1)
     estimator.train(train_input_fn, steps=1)
-    assert steps_in(tmp_path) == [1]
+    assert programs.saved_steps(tmp_path) == [1]
     later = time.time() + 2 * 3600
     os.utime(tmp_path / "model.ckpt-1.index", (later, later))
     estimator.train(train_input_fn, steps=1)
-    assert steps_in(tmp_path) == [1, 2]
+    assert programs.saved_steps(tmp_path) == [1, 2]
     estimator.train(train_input_fn, steps=1)
-    assert steps_in(tmp_path) == [1, 3]
-
-
-def steps_in(folder: Path) -> list[int]:
-    return sorted(int(path.name.split("-")[1].split(".")[0]) for path in folder.glob("model.ckpt-*.index"))
+    assert programs.saved_steps(tmp_path) == [1, 3]
