@@ -430,7 +430,7 @@ def test_a_checkpoint_saver_hook_takes_the_place_of_the_config(replicas: int, tm
     [
         ([object()], TypeError, "SessionRunHook instances"),
         ([lambda: None], TypeError, "SessionRunHook instances"),
-        (v1.train.SessionRunHook(), TypeError, r"hooks=.* must be a list of hooks.*put it into a list"),
+        (v1.train.SessionRunHook(), TypeError, r"hooks=.* must be a list of hooks.*Put it into a list"),
     ],
 )
 @pytest.mark.parametrize("call", ["train", "evaluate", "predict"])
