@@ -1,77 +1,133 @@
-"""What turns inputs into records: input by input, or all of a shard at once."""
+"""The interface of converters: what turns the inputs of a shard into its records."""
 
 from __future__ import annotations
 
+import abc
+import dataclasses
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias
 
 from beam_jobs.references.labels import Labels
+from beam_jobs.references.pack import Pack
+from beam_jobs.references.reading import read_references
 from beam_jobs.references.reference import Reference
 from tpudata.errors import BadRecordError
 from tpudata.format import Feature
+from tpudata.format.example import MAX_EXAMPLE_BYTES
 
-# Called with an input that is refused, and why.
-RefuseInput: TypeAlias = Callable[[Reference, BadRecordError], None]
+# A serialised tf.train.Example, whole or in parts whose concatenation it is.
+Record: TypeAlias = bytes | Sequence[bytes]
+# An input of a shard and its bytes.
+Input: TypeAlias = tuple[Reference, bytes]
+# Called with an input that is rejected, and the reason. It raises if the conversion fails on bad records.
+Reject: TypeAlias = Callable[[Reference, BadRecordError], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardContext:
+    """What is known of all inputs before the first shard is written.
+
+    Attributes:
+        labels: the classes.
+        characters: all characters of the text, if the tokenizer is made of them; otherwise None.
+    """
+
+    labels: Labels
+    characters: str | None = None
 
 
 class Summary(Protocol):
-    """What a converter says about the records of a shard, or of a dataset."""
+    """What a converter counts of the records of a shard, or of a dataset."""
 
     decoded_bytes: int
 
     def merge(self, other: Any) -> None:
-        """Adds what another summary has counted."""
+        """Add what another summary has counted."""
 
     def to_json(self) -> dict[str, Any]:
-        """As a JSON object; `converted`, where it has that, counts by reason the inputs that were stored in another encoding."""
+        """Return a JSON object; `converted`, if there, counts by reason the inputs that were stored in another encoding."""
 
 
-class Converter(Protocol):
-    """Turns what references point to into records. A frozen dataclass: its fields decide what it writes."""
+class Converter(abc.ABC):
+    """Turns the inputs of a shard into records. Subclasses are frozen dataclasses: their fields decide what they write."""
 
+    @abc.abstractmethod
     def new_summary(self) -> Any:
-        """A summary that has counted nothing."""
+        """Return a Summary that has counted nothing."""
 
+    @abc.abstractmethod
     def summary_from_json(self, value: dict[str, Any]) -> Any:
-        """The summary that `Summary.to_json` wrote."""
+        """Return the Summary that `Summary.to_json` wrote."""
 
-    def convert(self, reference: Reference, labels: Labels, data: bytes, summary: Any) -> bytes | Sequence[bytes]:
-        """The record of one input, whole or in parts; BadRecordError where it is refused."""
-
+    @abc.abstractmethod
     def features(self, summary: Any, labels: Labels) -> tuple[Feature, ...]:
-        """The schema of a dataset whose records `summary` has counted."""
+        """Return the schema of a dataset whose records `summary` has counted."""
 
-
-@runtime_checkable
-class ShardConverter(Protocol):
-    """Turns all inputs of a shard into its records, which may be more or fewer; otherwise as Converter."""
-
-    def new_summary(self) -> Any:
-        """As Converter."""
-
-    def summary_from_json(self, value: dict[str, Any]) -> Any:
-        """As Converter."""
-
-    def features(self, summary: Any, labels: Labels) -> tuple[Feature, ...]:
-        """As Converter."""
-
-    def records(
-        self, inputs: Iterable[tuple[Reference, bytes]], learned: Any, summary: Any, refuse: RefuseInput
-    ) -> Iterator[bytes]:
-        """Yields the records of a shard.
+    @abc.abstractmethod
+    def records(self, inputs: Iterable[Input], context: ShardContext, summary: Any, reject: Reject) -> Iterator[Record]:
+        """Yield the records of a shard, which may be more or fewer than its inputs.
 
         Args:
-            inputs: of the shard, in order, and their bytes.
-            learned: what the conversion has learned from all inputs, or None.
-            summary: counts what is made.
-            refuse: may raise; where it returns, the input is left out.
+            inputs: those of the shard, in order.
+            context: what is known of all inputs.
+            summary: counts the records.
+            reject: if it returns, the input is omitted.
         """
 
-    def said(self, learned: Any) -> dict[str, Any]:
-        """What the manifest's options say beside those that were given, once all inputs are known."""
+    @abc.abstractmethod
+    def read(self, packs: Sequence[Pack]) -> Iterator[tuple[Reference, bytes | BadRecordError]]:
+        """Yield the inputs of packs in their order, each with its bytes or with the reason why there are none."""
+
+    def manifest_options(self, context: ShardContext) -> dict[str, Any]:
+        """Return what the manifest's options have in addition, once all inputs are known."""
+        del context
+        return {}
 
     def counts(self, summary: Any) -> dict[str, int]:
-        """What the manifest counts."""
+        """Return what the manifest counts besides records."""
+        del summary
+        return {}
 
-    def files(self, learned: Any) -> dict[str, bytes]:
-        """Files that are kept beside the shards, by name."""
+    def files(self, context: ShardContext) -> dict[str, bytes]:
+        """Return the files that are kept next to the shards, by name."""
+        del context
+        return {}
+
+
+class InputConverter(Converter):
+    """Turns each input into one record."""
+
+    @abc.abstractmethod
+    def convert(self, reference: Reference, labels: Labels, data: bytes, summary: Any) -> Record:
+        """Return the record of one input.
+
+        Raises:
+            BadRecordError: the input is rejected.
+        """
+
+    def read(self, packs: Sequence[Pack]) -> Iterator[tuple[Reference, bytes | BadRecordError]]:
+        """Yield the inputs, read one by one, many at once from an object store."""
+        return read_references(itertools.chain.from_iterable(pack.references() for pack in packs))
+
+    def records(self, inputs: Iterable[Input], context: ShardContext, summary: Any, reject: Reject) -> Iterator[Record]:
+        """Yield a record for each input that is not rejected."""
+        convert, labels = self.convert, context.labels
+        for reference, data in inputs:
+            try:
+                record = convert(reference, labels, data, summary)
+                _check_size(reference, record)
+            except BadRecordError as error:
+                reject(reference, error)
+                continue
+            yield record
+
+
+def _check_size(reference: Reference, record: Record) -> None:
+    """Reject a record that no reader could parse: decoded pixels may be far larger than the image they come from."""
+    size = len(record) if isinstance(record, bytes) else sum(map(len, record))
+    if size > MAX_EXAMPLE_BYTES:
+        raise BadRecordError(
+            reference.origin,
+            f"its record is too large: {size} bytes; a tf.train.Example has {MAX_EXAMPLE_BYTES} at most",
+        )

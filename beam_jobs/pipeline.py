@@ -15,12 +15,12 @@ from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.pvalue import AsList, AsSingleton
+from apache_beam.pvalue import AsSingleton
 
 from beam_jobs.append.base import Added, Base
 from beam_jobs.append.known_keys import write_known
 from beam_jobs.append.new_inputs import NewInputs, known_count
-from beam_jobs.converter import Converter, ShardConverter
+from beam_jobs.converter import Converter, ShardContext
 from beam_jobs.options import ConvertOptions
 from beam_jobs.output.claim import JOB, PROCESS, Claim, claimed, refuse_claimed, remove_dead_claim
 from beam_jobs.output.folder import (
@@ -35,6 +35,7 @@ from beam_jobs.output.folder import (
     remove_dataset,
 )
 from beam_jobs.output.rejects import remove_listing_rejects
+from beam_jobs.planning.input_counts import InputCounts, SumInputCounts
 from beam_jobs.planning.plan import Plan, SumTallies
 from beam_jobs.planning.sample import MergeSamples
 from beam_jobs.references.labels import CollectLabels, Labels
@@ -42,13 +43,12 @@ from beam_jobs.run.package import with_package
 from beam_jobs.run.progress import ProgressReport, progress_bar
 from beam_jobs.run.runner import ends_with_process, is_local, new_pipeline, run_pipeline
 from beam_jobs.sources import Source
-from beam_jobs.steps.duplicate_keys import RefuseDuplicates
+from beam_jobs.steps.dataset_spec import DatasetSpec
+from beam_jobs.steps.duplicate_keys import CheckDuplicates
 from beam_jobs.steps.duplicate_texts import KEPT, LEFT_OUT
-from beam_jobs.steps.group_by_shard import GroupByShard
-from beam_jobs.steps.list_references import IGNORED, NAMES, REFUSED, SAMPLE, TALLY, ListReferences, TextBytes
+from beam_jobs.steps.list_references import COUNTS, NAMES, SAMPLE, TALLY, ListReferences, TextBytes
 from beam_jobs.steps.make_plan import Estimate, estimated, plan_here, planned
-from beam_jobs.steps.write_metadata import WriteMetadata
-from beam_jobs.steps.write_shards import WriteShards
+from beam_jobs.steps.write_dataset import WriteDataset
 from tpudata.errors import TpudataError
 from tpudata.format import Feature, open_dataset
 from tpudata.storage import storage_for
@@ -71,8 +71,8 @@ class Conversion:
         text_bytes: of a pack, about how many bytes each record takes for texts beside its content: int64 [n].
         estimate: from a sample of references to bytes of their content in a shard over their bytes in the input.
         deciding: all options that decide what the shards hold, for the manifest: a JSON object.
-        learn: turns packs of references into one value that the converter gets, a ShardConverter; None where it needs none.
-        leave_out: turns packs into those without some of their references, see text_dedup; None keeps all.
+        learn: turns packs of references into the characters of their documents, which the tokenizer is made of; or None.
+        leave_out: turns packs into those without duplicates, see steps/duplicate_texts.py; None keeps all.
         files: names of the files that the converter keeps beside the shards.
         unit: what one input is called.
         base: the dataset that is added to, once it was looked at; its `source` then lists new records only.
@@ -81,7 +81,7 @@ class Conversion:
 
     options: ConvertOptions
     source: Source
-    converter: Converter | ShardConverter
+    converter: Converter
     layout: str
     overhead: int
     text_bytes: TextBytes
@@ -235,90 +235,65 @@ class Conversion:
                 raise (not_written(error, self.options.output, again) or error) from error.__cause__
 
     def _build(self, pipeline: beam.Pipeline, progress: ProgressReport) -> None:
+        """Add the steps to a pipeline; docs/architecture.md draws them."""
         options = self.options
         listed = (
             pipeline
             | "Units" >> beam.Create(list(enumerate(self.source.units())), reshuffle=True)
             | "List"
             >> beam.ParDo(ListReferences(self.source, options, self.text_bytes)).with_outputs(
-                TALLY, NAMES, SAMPLE, IGNORED, REFUSED, main="packs"
+                TALLY, NAMES, SAMPLE, COUNTS, main="packs"
             )
         )
         tally = listed[TALLY] | "Tally" >> beam.CombineGlobally(SumTallies())
         sample = listed[SAMPLE] | "Sample" >> beam.CombineGlobally(MergeSamples())
-        ratios = AsSingleton(sample | "Estimate" >> beam.Map(estimated, self.estimate))
-        packs, learned, left_out = self._read_first(listed.packs)
-        plan = AsSingleton(
-            tally | "Plan" >> beam.Map(planned, ratios, options, self.overhead, self.base, progress, **left_out)
+        ratios = sample | "Estimate" >> beam.Map(estimated, self.estimate)
+        packs, characters, omitted = self._read_first(listed.packs)
+        counts = (listed[COUNTS], *omitted) | beam.Flatten() | "Count" >> beam.CombineGlobally(SumInputCounts())
+        plan = tally | "Plan" >> beam.Map(
+            planned, AsSingleton(ratios), options, self.overhead, self.base, progress, AsSingleton(counts)
         )
-        labels = AsSingleton(self._labels(pipeline, listed[NAMES]))
-        ignored = AsSingleton(listed[IGNORED] | "CountIgnored" >> beam.CombineGlobally(sum))
-        # Not taken as it is: Beam's BundleBasedDirectRunner mixes up outputs of one step where one is a side input (2.77).
-        refused = AsList(listed[REFUSED] | "Refused" >> beam.Map(lambda counts: counts))
-        (
-            packs
-            | "GroupByShard" >> GroupByShard(plan)
-            | "WriteShards" >> beam.ParDo(self._write_shards(progress), plan, labels, **learned)
-            | "Collect" >> beam.combiners.ToList()
-            | "WriteMetadata"
-            >> beam.ParDo(
-                WriteMetadata(
-                    options,
-                    self.converter,
-                    self.layout,
-                    self.source.has_classes,
-                    self.deciding,
-                    keys=True,
-                    base=self.base,
-                    claim=self.claim,
-                ),
-                plan,
-                labels,
-                ignored,
-                refused,
-                *self._checked(listed.packs),
-                **learned,
-                **left_out,
-            )
+        labels = self._labels(pipeline, listed[NAMES])
+        learned = () if characters is None else (AsSingleton(characters),)
+        context = labels | "Context" >> beam.Map(ShardContext, *learned)
+        _ = packs | WriteDataset(self._spec(), plan, context, counts, progress)
+
+    def _spec(self) -> DatasetSpec:
+        return DatasetSpec(
+            self.options,
+            self.converter,
+            self.layout,
+            self.source.has_classes,
+            self.deciding,
+            keys=True,
+            base=self.base,
+            claim=self.claim,
         )
 
-    def _read_first(self, packs: beam.PCollection) -> tuple[beam.PCollection, dict[str, Any], dict[str, Any]]:
-        """What is done before anything is written: the packs that are kept, and side inputs of what was learned and left out."""
-        if self.learn is None and self.leave_out is None:
-            return packs, {}, {}
-        # What is read here was written aside by the listing, and is there once that has ended.
-        ready = packs | "Listed" >> beam.Reshuffle()
-        learned, left_out = {}, {}
-        if self.learn is not None:
-            learned["learned"] = AsSingleton(ready | "Learn" >> self.learn)
-        if self.leave_out is not None:
-            kept = ready | "LeaveOut" >> self.leave_out
-            packs = kept[KEPT]
-            # As the refused ones, below.
-            left_out["left_out"] = AsList(kept[LEFT_OUT] | "LeftOut" >> beam.Map(lambda counts: counts))
-        return packs, learned, left_out
+    def _read_first(
+        self, packs: beam.PCollection[bytes]
+    ) -> tuple[beam.PCollection[bytes], beam.PCollection[str] | None, list[beam.PCollection[InputCounts]]]:
+        """Add what is done before anything is written.
 
-    def _checked(self, packs: beam.PCollection) -> list[AsList]:
-        """What must have been checked before a dataset is complete, as side inputs."""
-        return [] if self.options.shuffle else [AsList(packs | "RefuseDuplicates" >> RefuseDuplicates())]
+        Returns:
+            The packs that are kept, the characters of all documents if they are collected, and the counts of omitted inputs.
+        """
+        omitted = [] if self.options.shuffle else [packs | "CheckDuplicates" >> CheckDuplicates()]
+        characters = None
+        if self.learn is not None or self.leave_out is not None:
+            # What is read here was written aside by the listing, and is there once that has ended.
+            ready = packs | "Listed" >> beam.Reshuffle()
+            if self.learn is not None:
+                characters = ready | "Learn" >> self.learn
+            if self.leave_out is not None:
+                kept = ready | "LeaveOut" >> self.leave_out
+                packs = kept[KEPT]
+                omitted.append(kept[LEFT_OUT])
+        return packs, characters, omitted
 
-    def _labels(self, pipeline: beam.Pipeline, names: beam.PCollection) -> beam.PCollection:
+    def _labels(self, pipeline: beam.Pipeline, names: beam.PCollection[set[str]]) -> beam.PCollection[Labels]:
         if self.source.labels is not None:
             return pipeline | "Labels" >> beam.Create([self.source.labels])
         collect = CollectLabels(self.source.integer_labels, are_all=self.base is None)
         labels = names | "Labels" >> beam.CombineGlobally(collect)
         return labels if self.base is None else labels | "Extend" >> beam.Map(self.base.extended)
-
-    def _write_shards(self, progress: ProgressReport) -> WriteShards:
-        append, dali_index = 0, self.options.dali_index
-        if self.base is not None:
-            append, dali_index = self.base.number, self.base.manifest.dali_index
-        return WriteShards(
-            self.options,
-            self.converter,
-            progress,
-            keys=True,
-            append=append,
-            claim=self.claim,
-            dali_index=dali_index,
-        )

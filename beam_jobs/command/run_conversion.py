@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import functools
+import gc
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -68,6 +70,16 @@ def refuse_read_only_output(options: ConvertOptions, beam_options: PipelineOptio
         storage_for(options.output).check_writable(options.output)
 
 
+@contextlib.contextmanager
+def _frozen_modules() -> Iterator[None]:
+    """Keep garbage collections from going through Beam's modules again and again: a tenth of a conversion otherwise."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
 def run_conversion(conversion: Conversion, beam_options: PipelineOptions, *, dry_run: bool) -> int:
     """Runs a conversion, or plans it where `dry_run`, and prints what came of it; returns the exit code 0."""
     if dry_run:
@@ -76,7 +88,11 @@ def run_conversion(conversion: Conversion, beam_options: PipelineOptions, *, dry
             print("with duplicates: which documents --dedup leaves out, the run finds when it has read them all")
         return 0
     started = time.monotonic()
-    with without_worker_tracebacks(), interruptible(end_workers, functools.partial(end_run, conversion.options.output)):
+    with (
+        _frozen_modules(),
+        without_worker_tracebacks(),
+        interruptible(end_workers, functools.partial(end_run, conversion.options.output)),
+    ):
         added = conversion.run(beam_options)
     output, seconds = conversion.options.output, time.monotonic() - started
     if added is not None:

@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from beam_jobs.converter import InputConverter
 from beam_jobs.examples.values import decoded_size, describe
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.reference import Reference
@@ -103,7 +104,7 @@ class ExampleSummary:
 
 
 @dataclasses.dataclass(frozen=True)
-class ExampleConverter:
+class ExampleConverter(InputConverter):
     """Passes on records that are encoded already, and keeps their schema.
 
     Attributes:

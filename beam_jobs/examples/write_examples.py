@@ -14,6 +14,7 @@ import apache_beam as beam
 from apache_beam.pvalue import AsList, AsSingleton
 from apache_beam.transforms.window import GlobalWindows
 
+from beam_jobs.converter import ShardContext
 from beam_jobs.examples.example_files import SCHEMA, TALLY, SpoolExamples
 from beam_jobs.examples.rules import ExampleRules
 from beam_jobs.examples.schema import ExampleConverter, ExampleSummary
@@ -29,14 +30,14 @@ from beam_jobs.output.folder import (
     remove_dataset,
     suffix_for,
 )
+from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.planning.plan import Plan, SumTallies, make_plan
 from beam_jobs.planning.tally import Tally
 from beam_jobs.references.labels import Labels
 from beam_jobs.run.places import check_places
 from beam_jobs.run.runner import is_in_process
-from beam_jobs.steps.group_by_shard import GroupByShard
-from beam_jobs.steps.write_metadata import WriteMetadata
-from beam_jobs.steps.write_shards import WriteShards
+from beam_jobs.steps.dataset_spec import DatasetSpec
+from beam_jobs.steps.write_dataset import WriteDataset
 from tpudata.errors import SourceError, StorageError, TpudataError, UsageError
 from tpudata.format import Feature
 from tpudata.format.manifest import MANIFEST_NAME
@@ -161,32 +162,22 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         )
         converter = ExampleConverter(self._rules.schema)
         names = Labels(self._rules.classes or ())
-        labels = AsSingleton(pipeline | "Labels" >> beam.Create([names]))
+        context = pipeline | "Context" >> beam.Create([ShardContext(names)])
+        counts = pipeline | "Counts" >> beam.Create([InputCounts()])
         tally = spooled[TALLY] | "Tally" >> beam.CombineGlobally(SumTallies())
         # Not taken as it is: Beam's BundleBasedDirectRunner mixes up outputs of one step where one is a side input (2.77).
         schemas = AsList(spooled[SCHEMA] | "Schemas" >> beam.Map(lambda summary: summary))
-        plan = AsSingleton(tally | "Plan" >> beam.Map(_planned, schemas, options, converter, names, claim))
-        return (
-            spooled.packs
-            | "GroupByShard" >> GroupByShard(plan)
-            | "WriteShards"
-            >> beam.ParDo(
-                WriteShards(options, converter, keep_equal=True, claim=claim, dali_index=options.dali_index),
-                plan,
-                labels,
-            )
-            | "Collect" >> beam.combiners.ToList()
-            | "WriteMetadata"
-            >> beam.ParDo(
-                WriteMetadata(
-                    options, converter, LAYOUT, self._rules.classes is not None, options.deciding(), claim=claim
-                ),
-                plan,
-                labels,
-                0,
-                [],
-            )
+        plan = tally | "Plan" >> beam.Map(_planned, schemas, options, converter, names, claim)
+        spec = DatasetSpec(
+            options,
+            converter,
+            LAYOUT,
+            self._rules.classes is not None,
+            options.deciding(),
+            keep_equal=True,
+            claim=claim,
         )
+        return spooled.packs | WriteDataset(spec, plan, context, counts)
 
 
 def _claimed(output: str, claim: Claim) -> Claim:

@@ -10,7 +10,7 @@ from tpudata.errors import UsageError
 from tpudata.flags import FlagParser, positive_int
 
 IMAGENET, RAW = "imagenet", "raw"
-LAYOUTS = (IMAGENET, RAW)
+_LAYOUTS = (IMAGENET, RAW)
 HEADER, DECODE = "header", "decode"
 CHECKS = (HEADER, DECODE)
 # What tf.io.encode_jpeg uses too.
@@ -40,7 +40,7 @@ class ImageOptions:
     jpeg_only: bool = False
 
     def __post_init__(self) -> None:
-        for name, value, allowed in (("layout", self.layout, LAYOUTS), ("check", self.check, CHECKS)):
+        for name, value, allowed in (("layout", self.layout, _LAYOUTS), ("check", self.check, CHECKS)):
             if value not in allowed:
                 raise UsageError(f"--{name} is {value!r}; allowed are {' and '.join(allowed)}")
         if self.resize_shorter is not None and self.resize_shorter < 1:

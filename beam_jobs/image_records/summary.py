@@ -45,6 +45,11 @@ class ImageSummary:
         if reason:
             self.converted[reason] = self.converted.get(reason, 0) + 1
 
+    @property
+    def shape(self) -> tuple[int | None, int | None, int]:
+        """Height, width and channels: None for a side that differs, and as many channels as any image has."""
+        return _single(self.heights), _single(self.widths), (self.channels or (3, 3))[1]
+
     def merge(self, other: ImageSummary) -> None:
         """Adds what another summary has counted."""
         self.decoded_bytes += other.decoded_bytes
@@ -91,3 +96,7 @@ def _span(one: tuple[int, int] | None, other: tuple[int, int] | None) -> tuple[i
     if one is None or other is None:
         return one or other
     return min(one[0], other[0]), max(one[1], other[1])
+
+
+def _single(span: tuple[int, int] | None) -> int | None:
+    return span[0] if span and span[0] == span[1] else None

@@ -1,4 +1,4 @@
-"""Refusing inputs of one key where the order does not bring them together.
+"""Rejecting a source with two inputs of one key where the order does not bring them together.
 
 Shuffled, records of one key have one position and meet in a shard, where they are found. In the order of the source they may lie
 anywhere, so here references are grouped by their keys once more, for nothing but this check.
@@ -13,6 +13,7 @@ import numpy as np
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.references.pack import Pack
 from beam_jobs.references.reference import Reference, key_digests
 from tpudata.errors import SourceError
@@ -22,12 +23,12 @@ _GROUPS = 256
 _HELD_REFERENCES = 1 << 16
 
 
-class RefuseDuplicates(beam.PTransform):  # type: ignore[misc]
-    """Raises SourceError where two references in packs have one key; yields nothing."""
+class CheckDuplicates(beam.PTransform):  # type: ignore[misc]
+    """Raises SourceError if two references in packs have one key; the result, InputCounts, is empty."""
 
-    def expand(self, packs: beam.PCollection) -> beam.PCollection:
-        """Applies the transform."""
-        return packs | "ByKey" >> beam.ParDo(_ByKey()) | "Group" >> beam.GroupByKey() | beam.FlatMap(_refuse)
+    def expand(self, packs: beam.PCollection[bytes]) -> beam.PCollection[InputCounts]:
+        """Apply the transform."""
+        return packs | "ByKey" >> beam.ParDo(_ByKey()) | "Group" >> beam.GroupByKey() | beam.FlatMap(_check)
 
 
 def duplicate_keys(one: Reference, other: Reference) -> SourceError:
@@ -63,7 +64,7 @@ class _ByKey(beam.DoFn):  # type: ignore[misc]
                 yield group, part.to_bytes()
 
 
-def _refuse(group: tuple[int, Iterable[bytes]]) -> Iterator[None]:
+def _check(group: tuple[int, Iterable[bytes]]) -> Iterator[InputCounts]:
     _, packs = group
     seen: dict[str, Reference] = {}
     for pack in map(Pack.from_bytes, packs):

@@ -17,6 +17,7 @@ from apache_beam.pvalue import TaggedOutput
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.references.pack import Pack
 from beam_jobs.references.pack_reading import read_packs
 from beam_jobs.references.reference import key_bytes
@@ -34,8 +35,8 @@ _HELD_DOCUMENTS = 1 << 16
 class LeaveOutDuplicates(beam.PTransform):  # type: ignore[misc]
     """Turns packs of references to documents into the same packs without the duplicates, and a count of these.
 
-    Documents that cannot be read are kept; whoever converts them says so. The outputs are `kept`, packs, and `left_out`: of each
-    pack, by split, how many documents and how many bytes were left out.
+    Documents that cannot be read are kept; whoever converts them says so. The outputs are `kept`, packs, and `left_out`,
+    InputCounts of the duplicates of each pack.
 
     Args:
         options: of the conversion.
@@ -148,7 +149,7 @@ def _without(element: tuple[bytes, dict[str, Iterable[Any]]]) -> Iterator[Any]:
     counts = {
         split: (len(rows), int(left_out.sizes[rows].sum(dtype=np.int64))) for split, rows in left_out.split_rows()
     }
-    yield TaggedOutput(LEFT_OUT, counts)
+    yield TaggedOutput(LEFT_OUT, InputCounts(duplicates=counts))
     rest = np.setdiff1d(np.arange(len(pack.keys)), doubles)
     if len(rest):
         yield pack.take(rest).to_bytes()

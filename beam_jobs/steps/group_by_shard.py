@@ -18,8 +18,10 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_jobs.planning.plan import Plan
 from beam_jobs.references.pack import Pack
 
-# (split, number): of a run of shards, or of a shard.
-Key = tuple[str, int]
+# (split, number) of a shard.
+ShardKey = tuple[str, int]
+# (split, number) of a run of neighbouring shards.
+_RunKey = tuple[str, int]
 # References that a worker holds back to make packs that are worth their name.
 _HELD_REFERENCES = 1 << 16
 
@@ -35,7 +37,7 @@ class GroupByShard(beam.PTransform):  # type: ignore[misc]
         super().__init__()
         self._plan = plan
 
-    def expand(self, packs: beam.PCollection) -> beam.PCollection:
+    def expand(self, packs: beam.PCollection[bytes]) -> beam.PCollection[tuple[ShardKey, list[bytes]]]:
         """Applies the transform."""
         return (
             packs
@@ -50,10 +52,10 @@ class _ByRun(beam.DoFn):  # type: ignore[misc]
     """Yields ((split, run of shards), pack), holding references back until there are enough for full packs."""
 
     def start_bundle(self) -> None:
-        self._held: dict[Key, list[Pack]] = defaultdict(list)
+        self._held: dict[_RunKey, list[Pack]] = defaultdict(list)
         self._count = 0
 
-    def process(self, references: bytes, plan: Plan) -> Iterator[tuple[Key, bytes]]:
+    def process(self, references: bytes, plan: Plan) -> Iterator[tuple[_RunKey, bytes]]:
         for split, part in Pack.from_bytes(references).by_split():
             split_plan = plan.splits[split]
             for run, inside in part.grouped(split_plan.shards_of(part.positions) // split_plan.group_width):
@@ -67,13 +69,13 @@ class _ByRun(beam.DoFn):  # type: ignore[misc]
         for item in self._release():
             yield WindowedValue(item, window.max_timestamp(), [window])
 
-    def _release(self) -> Iterator[tuple[Key, bytes]]:
+    def _release(self) -> Iterator[tuple[_RunKey, bytes]]:
         held, self._held, self._count = self._held, defaultdict(list), 0
         for key, packs in held.items():
             yield key, Pack.joined(packs).to_bytes()
 
 
-def _by_shard(element: tuple[Key, Iterable[bytes]], plan: Plan) -> Iterator[tuple[Key, list[bytes]]]:
+def _by_shard(element: tuple[_RunKey, Iterable[bytes]], plan: Plan) -> Iterator[tuple[ShardKey, list[bytes]]]:
     """Sorts the references of a run of shards, and yields those of each shard."""
     (split, _), packs = element
     references = _in_order(Pack.joined([Pack.from_bytes(data) for data in packs]))

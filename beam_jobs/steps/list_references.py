@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
@@ -15,6 +14,7 @@ from apache_beam.pvalue import TaggedOutput
 
 from beam_jobs.options import SKIP, ConvertOptions
 from beam_jobs.output.rejects import Rejects
+from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.planning.sample import SAMPLE_SIZE
 from beam_jobs.planning.tally import TallyPart
 from beam_jobs.references.pack import Pack, packs
@@ -24,9 +24,9 @@ from tpudata.errors import BadRecordError
 from tpudata.storage import storage_for
 from tpudata.storage.local import TEMPORARY_PREFIX
 
-# Names of the outputs beside the packs. Of each pack: a TallyPart, the class names, and a sample of its references. Of each
-# unit: how many files were passed over by their name, and how many records were refused, by kind.
-TALLY, NAMES, SAMPLE, IGNORED, REFUSED = "tally", "names", "sample", "ignored", "refused"
+# Names of the outputs beside the packs. Of each pack: a TallyPart, the class names, and a sample of its references. Of each unit:
+# InputCounts.
+TALLY, NAMES, SAMPLE, COUNTS = "tally", "names", "sample", "counts"
 
 
 TextBytes: TypeAlias = Callable[[Pack], npt.NDArray[np.int64]]
@@ -50,14 +50,6 @@ class ListReferences(beam.DoFn):  # type: ignore[misc]
         self._options = options
         self._text_bytes = text_bytes
 
-    def setup(self) -> None:
-        """Takes what is there already, Beam above all, out of the garbage collector's rounds; WriteShards does the same."""
-        gc.freeze()
-
-    def teardown(self) -> None:
-        """Gives it back."""
-        gc.unfreeze()
-
     def process(self, numbered_unit: tuple[int, Any]) -> Iterator[Any]:
         """Lists one unit, given with its number among them."""
         number, unit = numbered_unit
@@ -80,8 +72,7 @@ class ListReferences(beam.DoFn):  # type: ignore[misc]
                     yield TaggedOutput(SAMPLE, part.to_bytes())
                 yield TaggedOutput(NAMES, pack.labels())
         rejects.write(self._options.output)
-        yield TaggedOutput(IGNORED, len(ignored))
-        yield TaggedOutput(REFUSED, rejects.counts())
+        yield TaggedOutput(COUNTS, InputCounts(len(ignored), rejects.counts()))
 
     def _spooled(self, references: Iterable[Reference], name: str, stack: ExitStack) -> Iterator[Reference]:
         """The references, those with inline data replaced by such to a spool file that is complete when `stack` closes."""

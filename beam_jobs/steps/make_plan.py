@@ -9,6 +9,7 @@ from beam_jobs.append.base import Base, plan_append
 from beam_jobs.options import SKIP, ConvertOptions
 from beam_jobs.output.folder import refuse_strays, suffix_for
 from beam_jobs.output.rejects import listing_rejects
+from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.planning.plan import Plan, make_plan
 from beam_jobs.planning.sample import Sample
 from beam_jobs.planning.tally import Tally, TallyPart
@@ -56,19 +57,20 @@ def planned(
     overhead: int,
     base: Base | None,
     progress: ProgressReport,
-    left_out: Iterable[Mapping[str, tuple[int, int]]] = (),
+    inputs: InputCounts,
 ) -> Plan:
     """Return the plan of what a run has counted, and report its totals.
 
-    OutputError if the output has shards of another plan, SourceError if there is nothing to convert.
-    `left_out` says in parts how many documents of each split are left out, and their bytes; never beside a base.
+    Raises:
+        OutputError: the output has shards of another plan.
+        SourceError: there is nothing to convert.
     """
     if base is None and not tally.splits and listing_rejects(options.output):
         raise SourceError(
             f"{options.input}: all that is in it was refused. It is listed in {options.output}/{REJECTS_FOLDER}/. Mend it, and run"
             " again with --resume."
         )
-    plan = _plan(tally, ratios, options, overhead, base, summed(left_out))
+    plan = _plan(tally, ratios, options, overhead, base, inputs.duplicates)
     refuse_strays(options.output, plan.shard_names() if base is None else base.all_shard_names(plan))
     progress.total(plan.files, plan.bytes)
     return plan
@@ -77,16 +79,6 @@ def planned(
 def estimated(sample: Sample, estimate: Estimate) -> dict[str, float]:
     """The estimate of each split."""
     return {split: estimate(references) for split, references in sorted(sample.splits.items())}
-
-
-def summed(left_out: Iterable[Mapping[str, tuple[int, int]]]) -> dict[str, tuple[int, int]]:
-    """By split, how many documents are left out, and their bytes, from what is said in parts."""
-    total: dict[str, tuple[int, int]] = {}
-    for part in left_out:
-        for split, (count, size) in part.items():
-            before = total.get(split, (0, 0))
-            total[split] = (before[0] + count, before[1] + size)
-    return total
 
 
 def _plan(

@@ -10,15 +10,14 @@ from typing import Any
 
 import apache_beam as beam
 
-from beam_jobs.append.base import Base
-from beam_jobs.converter import Converter, ShardConverter
-from beam_jobs.options import ConvertOptions
-from beam_jobs.output.claim import PROCESS, Claim, check_claim, drop_claim, has_claim
+from beam_jobs.converter import ShardContext
+from beam_jobs.output.claim import PROCESS, check_claim, drop_claim, has_claim
 from beam_jobs.output.folder import refuse_another_run, remove_temporary_files
 from beam_jobs.output.rejects import listing_rejects
+from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.planning.plan import Plan
 from beam_jobs.references.labels import Labels
-from beam_jobs.steps.make_plan import summed
+from beam_jobs.steps.dataset_spec import DatasetSpec
 from beam_jobs.steps.write_shards import ShardResult
 from tpudata._version import __version__
 from tpudata.errors import OutputError, SourceError
@@ -36,69 +35,33 @@ class WriteMetadata(beam.DoFn):  # type: ignore[misc]
     Runs inside the pipeline, so that a dataset is completed even where the process that started the job is gone.
 
     Args:
-        options: of the conversion.
-        converter: made the records.
-        layout: name of the feature layout.
-        has_classes: whether the dataset has classes.
-        deciding: the options that decide what the shards hold, for the manifest.
-        keys: whether the shards have files of keys.
-        base: the dataset that the shards are added to, or None.
-        claim: the run's, which it must still hold; or None. That of a job or of a pipeline ends here.
+        spec: what is written. A claim of a job or of a pipeline ends here.
     """
 
-    def __init__(
-        self,
-        options: ConvertOptions,
-        converter: Converter | ShardConverter,
-        layout: str,
-        has_classes: bool,
-        deciding: Mapping[str, Any],
-        *,
-        keys: bool = False,
-        base: Base | None = None,
-        claim: Claim | None = None,
-    ) -> None:
+    def __init__(self, spec: DatasetSpec) -> None:
         super().__init__()
-        self._claim = claim
-        self._options = options
-        self._converter = converter
-        self._layout = layout
-        self._has_classes = has_classes
-        self._deciding = dict(deciding)
-        self._keys = keys
-        self._base = base
+        self._spec = spec
+        self._claim = spec.claim
+        self._options = spec.options
+        self._converter = spec.converter
+        self._base = spec.base
 
     def process(
-        self,
-        results: Iterable[tuple[Any, ...]],
-        plan: Plan,
-        labels: Labels,
-        ignored: int,
-        refused: Iterable[dict[str, int]],
-        checked: Iterable[None] = (),
-        learned: Any = None,
-        left_out: Iterable[Mapping[str, tuple[int, int]]] = (),
+        self, results: Iterable[tuple[Any, ...]], plan: Plan, context: ShardContext, inputs: InputCounts
     ) -> Iterator[Manifest]:
-        """Writes the metadata of one dataset, and yields its manifest.
+        """Write the metadata of one dataset, and yield its manifest.
 
         Args:
             results: the ShardResult of every shard, as tuples.
             plan: of the shards.
-            labels: the classes.
-            ignored: how many files were passed over by their name.
-            refused: how many records were refused before they were planned, by kind, of each part of the listing.
-            checked: nothing; what it comes from raises where the dataset must not be completed.
-            learned: what a ShardConverter gets.
-            left_out: of parts of the input, by split, how many inputs were left out, and their bytes.
+            context: what the converter knew of all inputs.
+            inputs: those that have no record.
         """
-        del checked
+        labels = context.labels
         total = self._converter.new_summary()
         decoded = dict.fromkeys(plan.splits, 0)
         shards: dict[str, list[Shard]] = {name: [] for name in plan.splits}
-        unplanned: Counter[str] = Counter()
-        for counts in refused:
-            unplanned.update(counts)
-        rejected = Counter(unplanned)
+        rejected = Counter(inputs.rejected)
         converted: Counter[str] = Counter()
         written: list[WrittenFile] = []
         for result in (ShardResult(*fields) for fields in sorted(results, key=lambda fields: str(fields[1]))):
@@ -111,33 +74,29 @@ class WriteMetadata(beam.DoFn):  # type: ignore[misc]
             converted.update(said.get("converted", {}))
             if result.records:
                 shards[result.split].append(Shard(result.name, result.records, result.bytes, result.crc32c))
-        self._check_refused(rejected, plan.files + unplanned.total())
+        self._check_refused(rejected, plan.files + sum(inputs.rejected.values()))
         if self._base is not None and not any(shards.values()):
             # Classes come with records.
             labels = Labels(self._base.labels or ())
-        options, counts, files = self._deciding, {}, {}
-        if isinstance(self._converter, ShardConverter):
-            options = {**options, **self._converter.said(learned)}
-            counts = self._converter.counts(total)
-            if duplicates := sum(count for count, _ in summed(left_out).values()):
-                counts["duplicates"] = duplicates
-            files = self._converter.files(learned)
-            if not any(shards.values()) and self._base is None:
-                raise SourceError(
-                    f"{self._options.input}: no record in {counted(plan.files, 'input')}. Pass an input that holds text."
-                )
+        if not any(shards.values()) and self._base is None:
+            raise SourceError(
+                f"{self._options.input}: no record in {counted(plan.files, 'input')}. Pass an input that holds text."
+            )
+        counts = self._converter.counts(total)
+        if duplicates := sum(count for count, _ in inputs.duplicates.values()):
+            counts["duplicates"] = duplicates
         manifest = Manifest(
-            layout=self._layout,
+            layout=self._spec.layout,
             compression=self._options.compression,
             splits={name: Split(tuple(shards[name]), decoded[name]) for name in sorted(shards) if shards[name]},
             features=self._converter.features(total, labels),
-            source=Source(self._options.input, plan.files, plan.bytes, plan.fingerprint, ignored),
+            source=Source(self._options.input, plan.files, plan.bytes, plan.fingerprint, inputs.ignored),
             created_by=f"tpudata {__version__}",
-            labels=len(labels.names) if self._has_classes else None,
+            labels=len(labels.names) if self._spec.has_classes else None,
             rejected=dict(sorted(rejected.items())),
-            options=options,
+            options={**self._spec.deciding, **self._converter.manifest_options(context)},
             rejects=listing_rejects(self._options.output),
-            keys=self._keys,
+            keys=self._spec.keys,
             converted=dict(sorted(converted.items())),
             counts=counts,
             dali_index=self._options.dali_index,
@@ -157,12 +116,12 @@ class WriteMetadata(beam.DoFn):  # type: ignore[misc]
             self._refuse_another_append(self._base.manifest, manifest)
         else:
             refuse_another_run(self._options.output, manifest)
-        written += self._write_files(files)
+        written += self._write_files(self._converter.files(context))
         if self._base is not None:
             shards_before = (shard for split in self._base.manifest.splits.values() for shard in split.shards)
             written += (WrittenFile(shard.name, shard.bytes, shard.crc32c) for shard in shards_before)
         check_claim(self._options.output, self._claim)
-        names = labels.names if self._has_classes else None
+        names = labels.names if self._spec.has_classes else None
         manifest = write_metadata(self._options.output, manifest, names, written)
         self._drop_claim()
         yield manifest

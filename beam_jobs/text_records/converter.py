@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.converter import RefuseInput
+from beam_jobs.converter import Converter, Input, Reject, ShardContext
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.pack import Pack
+from beam_jobs.references.pack_reading import read_packs
 from beam_jobs.references.reading import read_references
 from beam_jobs.references.reference import Reference
 from beam_jobs.text_files.options import TextOptions
@@ -30,7 +31,7 @@ _FREE = 0.005
 
 
 @dataclasses.dataclass(frozen=True)
-class TextConverter:
+class TextConverter(Converter):
     """Turns the documents of a shard into its records; its fields decide what it writes.
 
     Attributes:
@@ -61,17 +62,21 @@ class TextConverter:
         del summary, labels
         return text_features(self.options)
 
-    def records(
-        self, inputs: Iterable[tuple[Reference, bytes]], learned: str | None, summary: TextSummary, refuse: RefuseInput
-    ) -> Iterator[bytes]:
-        """Yields the records of a shard; `learned` is all characters of the data, where the tokenizer is made of them."""
-        tokenizer = self._tokenizer(learned)
-        records = TextRecords(self.options, None if tokenizer is None else tokenizer.identity)
-        return records.records(inputs, tokenizer, summary, refuse)
+    def read(self, packs: Sequence[Pack]) -> Iterator[tuple[Reference, bytes | BadRecordError]]:
+        """Yield the documents; neighbours in a file are read together."""
+        return read_packs(packs)
 
-    def said(self, learned: str | None) -> dict[str, Any]:
-        """The tokenizer's identity, where it was not known before."""
-        tokenizer = self._tokenizer(learned) if learned is not None else None
+    def records(
+        self, inputs: Iterable[Input], context: ShardContext, summary: TextSummary, reject: Reject
+    ) -> Iterator[bytes]:
+        """Yield the records of a shard."""
+        tokenizer = self._tokenizer(context.characters)
+        records = TextRecords(self.options, None if tokenizer is None else tokenizer.identity)
+        return records.records(inputs, tokenizer, summary, reject)
+
+    def manifest_options(self, context: ShardContext) -> dict[str, Any]:
+        """Return the tokenizer's identity if it was not known before."""
+        tokenizer = self._tokenizer(context.characters) if context.characters is not None else None
         return {} if tokenizer is None else {"tokenizer": tokenizer.identity.to_json()}
 
     def counts(self, summary: TextSummary) -> dict[str, int]:
@@ -85,9 +90,9 @@ class TextConverter:
             counts["unknown"] = summary.unknown
         return counts
 
-    def files(self, learned: str | None) -> dict[str, bytes]:
-        """The tokenizer's file, where it has one."""
-        tokenizer = self._tokenizer(learned)
+    def files(self, context: ShardContext) -> dict[str, bytes]:
+        """Return the tokenizer's file if it has one."""
+        tokenizer = self._tokenizer(context.characters)
         if tokenizer is None or not tokenizer.identity.file:
             return {}
         return {tokenizer.identity.file: tokenizer.file_bytes}
@@ -124,10 +129,10 @@ class TextConverter:
             return content / before
         return summary.tokens * self._token_bytes(content / max(1, summary.tokens)) / before
 
-    def _tokenizer(self, learned: str | None) -> Tokenizer | None:
+    def _tokenizer(self, characters: str | None) -> Tokenizer | None:
         if self.options.tokenizer is None:
             return None
-        return _opened(self.options.tokenizer, learned or "", self.tokenizer.sha256 if self.tokenizer else "")
+        return _opened(self.options.tokenizer, characters or "", self.tokenizer.sha256 if self.tokenizer else "")
 
     def _sample_tokenizer(self, read: Iterable[tuple[Reference, bytes]]) -> Tokenizer | None:
         if self.options.tokenizer is None or not self.options.tokenizer.collects_characters:

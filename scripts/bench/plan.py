@@ -27,7 +27,7 @@ from beam_jobs.references.reference import Reference
 from beam_jobs.run.runner import new_pipeline, pipeline_options, run_pipeline
 from beam_jobs.sources import Refuse, make_reference, raise_refusal
 from beam_jobs.steps.group_by_shard import GroupByShard
-from beam_jobs.steps.list_references import IGNORED, NAMES, REFUSED, SAMPLE, TALLY, ListReferences
+from beam_jobs.steps.list_references import COUNTS, NAMES, SAMPLE, TALLY, ListReferences
 from tpudata.format import Feature
 
 _FOLDER_RECORDS = 10_000
@@ -78,7 +78,7 @@ def main() -> None:
         | beam.Create(list(enumerate(MadeUpFolders(options, flags.records).units())), reshuffle=True)
         | beam.ParDo(
             ListReferences(MadeUpFolders(options, flags.records), options, ImageConverter().text_bytes)
-        ).with_outputs(TALLY, NAMES, SAMPLE, IGNORED, REFUSED, main="packs")
+        ).with_outputs(TALLY, NAMES, SAMPLE, COUNTS, main="packs")
     )
     tally = listed[TALLY] | beam.CombineGlobally(SumTallies())
     plan = AsSingleton(tally | "Plan" >> beam.Map(make_plan, {}, options, 230))

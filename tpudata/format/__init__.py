@@ -3,11 +3,9 @@
 from tpudata.format.dataset import Dataset, open_dataset
 from tpudata.format.example import (
     decode_example,
-    encode_entries,
     encode_entry,
     encode_example,
     encode_example_parts,
-    example_around,
 )
 from tpudata.format.features import Feature
 from tpudata.format.index import ShardIndex
@@ -30,11 +28,9 @@ __all__ = [
     "Source",
     "Split",
     "decode_example",
-    "encode_entries",
     "encode_entry",
     "encode_example",
     "encode_example_parts",
-    "example_around",
     "index_name",
     "open_dataset",
     "read_records",

@@ -79,11 +79,6 @@ def encode_example_parts(features: Mapping[str, Any]) -> list[bytes]:
     return [head + parts[0], *parts[1:]] if parts else [head]
 
 
-def encode_entries(features: Mapping[str, Any]) -> bytes:
-    """Serialises features as parts of an Example: what `example_around` takes. Worth keeping where they recur."""
-    return b"".join([encode_entry(name, features[name]) for name in _in_order(tuple(features))])
-
-
 def plain_bytes(name: str, value: bytes | bytearray | memoryview) -> bytes:
     """Return a value as bytes; FeatureError for a memoryview of other items than bytes.
 
@@ -106,7 +101,7 @@ def check_unmasked(name: str, value: Any) -> None:
 
 
 def encode_entry(name: str, value: Any) -> bytes:
-    """Return the entry of one feature, such as `encode_entries` returns of several.
+    """Return the entry of one feature.
 
     Args:
         name: of the feature.
@@ -125,24 +120,6 @@ def encode_entry(name: str, value: Any) -> bytes:
     else:
         entry = _entry(name, _feature(name, value))
     return entry
-
-
-def example_around(before: bytes, name: str, value: bytes, after: bytes) -> list[bytes]:
-    """The Example of one large feature, and of others that are serialised already.
-
-    Args:
-        before: what `encode_entries` made of the features whose names sort before `name`.
-        name: the feature.
-        value: its one value, which is not copied.
-        after: as `before`, of the features behind.
-
-    Returns:
-        Parts whose concatenation is the same as `encode_example` of all features.
-    """
-    size = len(value)
-    head = _bytes_head(name, size)
-    total = len(before) + len(head) + size + len(after)
-    return [b"".join((_EXAMPLE_TAG, _varint(total), before, head)), value, after]
 
 
 def decode_example(data: bytes, *, path: str = "tf.train.Example", offset: int = 0) -> dict[str, Value]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from beam_jobs.image_records.layouts import LAYOUTS
 from beam_jobs.image_records.options import IMAGENET, RAW
 from beam_jobs.image_records.schema import image_schema
 from beam_jobs.image_records.summary import ImageSummary
@@ -24,7 +25,9 @@ def counted(*shapes: tuple[int, int, int]) -> ImageSummary:
 def schema(
     layout: str, summary: ImageSummary, *names: str, several: bool = False, offset: int = 0
 ) -> dict[str, Feature]:
-    features = image_schema(layout, summary, Labels(names), several_labels=several, label_offset=offset, extra=EXTRA)
+    features = image_schema(
+        LAYOUTS[layout], summary, Labels(names), several_labels=several, label_offset=offset, extra=EXTRA
+    )
     assert features[-1:] == EXTRA
     return {feature.name: feature for feature in features}
 

@@ -11,13 +11,14 @@ import pytest
 from apache_beam.pvalue import TaggedOutput
 
 from beam_jobs.options import ConvertOptions
+from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.planning.tally import Tally
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.pack import Pack
 from beam_jobs.references.reading import read_reference
 from beam_jobs.references.reference import WHOLE_FILE, Reference
 from beam_jobs.sources import Refuse, raise_refusal
-from beam_jobs.steps.list_references import IGNORED, NAMES, REFUSED, SAMPLE, TALLY, ListReferences
+from beam_jobs.steps.list_references import COUNTS, NAMES, SAMPLE, TALLY, ListReferences
 from tpudata.errors import BadRecordError
 from tpudata.format import Feature
 
@@ -59,7 +60,7 @@ def listed(output: Path, *parts: Any, **said: Any) -> tuple[list[Reference], dic
         source, ConvertOptions("in", str(output), **said), lambda pack: np.zeros(len(pack.keys), np.int64)
     )
     references: list[Reference] = []
-    aside: dict[str, list[Any]] = {TALLY: [], NAMES: [], SAMPLE: [], IGNORED: [], REFUSED: []}
+    aside: dict[str, list[Any]] = {TALLY: [], NAMES: [], SAMPLE: [], COUNTS: []}
     for numbered in enumerate(source.units()):
         for item in step.process(numbered):
             if isinstance(item, TaggedOutput):
@@ -82,7 +83,7 @@ def test_every_reference_comes_once_and_is_counted(tmp_path: Path) -> None:
     sampled = [key for data in aside[SAMPLE] for key in Pack.from_bytes(data).keys]
     assert sampled
     assert set(sampled) < {item.key for item in items}
-    assert (sum(aside[IGNORED]), aside[REFUSED]) == (0, [{}, {}])
+    assert aside[COUNTS] == [InputCounts(), InputCounts()]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -112,8 +113,7 @@ BAD = [BadRecordError("/in/a", "cut: 3 of 7 bytes"), BadRecordError("/in/list.cs
 def test_refusals_are_listed_and_counted_by_kind(tmp_path: Path) -> None:
     references, aside = listed(tmp_path, [file(1), *BAD, file(2), "/in/.x"], ["/in/.y", file(4)], on_bad_record="skip")
     assert references == [file(1), file(2), file(4)]
-    assert aside[REFUSED] == [{"cut": 1, "it is gone": 1}, {}]
-    assert aside[IGNORED] == [1, 1]
+    assert aside[COUNTS] == [InputCounts(1, {"cut": 1, "it is gone": 1}), InputCounts(1)]
     (path,) = (tmp_path / "rejects").iterdir()
     assert [json.loads(line) for line in path.read_bytes().splitlines()] == [
         {"source": "/in/a", "offset": None, "reason": "cut: 3 of 7 bytes"},

@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 
+from beam_jobs.converter import InputConverter, ShardContext
 from beam_jobs.options import Budget, ConvertOptions
+from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.planning.plan import Plan, SplitPlan
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.reference import Reference
+from beam_jobs.steps.dataset_spec import DatasetSpec
 from beam_jobs.steps.write_metadata import WriteMetadata
 from beam_jobs.steps.write_shards import ShardResult
 from tpudata.errors import OutputError, SourceError
@@ -36,7 +39,7 @@ class Counted:
 
 
 @dataclasses.dataclass(frozen=True)
-class Labelled:
+class Labelled(InputConverter):
     """A converter, as far as the last step needs it."""
 
     def new_summary(self) -> Counted:
@@ -78,8 +81,12 @@ def finished(
     **said: Any,
 ) -> Manifest:
     options = ConvertOptions("in", str(output), seed=seed, **said)
-    step = WriteMetadata(options, Labelled(), "own", True, options.deciding())
-    (manifest,) = step.process(results, PLAN, Labels(("cat", "dog")), 4, refused)
+    step = WriteMetadata(DatasetSpec(options, Labelled(), "own", True, options.deciding()))
+    context, counts = (
+        ShardContext(Labels(("cat", "dog"))),
+        [InputCounts(4), *(InputCounts(rejected=counts) for counts in refused)],
+    )
+    (manifest,) = step.process(results, PLAN, context, InputCounts.sum(counts))
     return manifest
 
 

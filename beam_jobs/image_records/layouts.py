@@ -1,0 +1,180 @@
+"""The feature layouts of images.
+
+`imagenet`, encoded images:
+
+    image/encoded       JPEG or PNG                          image/channels      1 or 3
+    image/format        "JPEG" or "PNG"                      image/class/label   int, or a list of them
+    image/height        pixels                               image/class/text    the class's name, or a list of them
+    image/width         pixels                               image/filename      the key: path below the input
+    image/colorspace    "grayscale" or "RGB"
+
+`raw`, pixels of one size:
+
+    image_raw           uint8 [height, width, channels]      label               int, or a list of them
+
+Without classes there is neither label nor text.
+
+Sources of the keys: tensorflow/tpu, tools/datasets/imagenet_to_gcs.py; TensorFlow's convert_to_records.py for MNIST.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import Any, TypeAlias
+
+from beam_jobs.image_records.options import IMAGENET, RAW, ImageOptions
+from beam_jobs.image_records.rules import image_pixels, stored_image
+from beam_jobs.image_records.summary import ImageSummary
+from beam_jobs.references.reference import Reference, key_bytes
+from tpudata.errors import SourceError
+from tpudata.format import Feature
+
+# The label of a record: one, several, or None in a dataset without classes.
+Label: TypeAlias = int | tuple[int, ...] | None
+
+
+class ImageLayout(abc.ABC):
+    """Which features a record of an image has.
+
+    Attributes:
+        names: of its features.
+        overhead: about how many bytes a record takes beside the image's and its texts: keys, tags, and small values.
+        label: the feature of the label.
+        has_texts: whether records hold the names of files and classes.
+    """
+
+    names: frozenset[str]
+    overhead: int
+    label: str
+    has_texts: bool
+
+    @abc.abstractmethod
+    def content_size(self, data: bytes, form: str, options: ImageOptions) -> int:
+        """Return the bytes of an image in its record.
+
+        Raises:
+            ValueError: the image is rejected.
+        """
+
+    @abc.abstractmethod
+    def values(
+        self, reference: Reference, label: Label, data: bytes, options: ImageOptions, summary: ImageSummary
+    ) -> dict[str, Any]:
+        """Return the features of a record, and count the image.
+
+        Raises:
+            ValueError: the image is rejected.
+            SourceError: the layout cannot hold it together with the images before.
+        """
+
+    @abc.abstractmethod
+    def features(self, summary: ImageSummary, classes: tuple[Feature, ...]) -> tuple[Feature, ...]:
+        """Return the schema.
+
+        Args:
+            summary: of all images.
+            classes: the features of classes; none in a dataset without them.
+
+        Raises:
+            SourceError: the layout cannot hold the images together.
+        """
+
+
+class ImagenetLayout(ImageLayout):
+    """Encoded images, and what their headers say."""
+
+    names = frozenset(
+        {
+            *("image/encoded", "image/format", "image/height", "image/width", "image/colorspace", "image/channels"),
+            *("image/class/label", "image/class/text", "image/filename"),
+        }
+    )
+    overhead = 230
+    label = "image/class/label"
+    has_texts = True
+
+    def content_size(self, data: bytes, form: str, options: ImageOptions) -> int:
+        """Return the bytes of the encoded image."""
+        return len(stored_image(data, form, options).data)
+
+    def values(
+        self, reference: Reference, label: Label, data: bytes, options: ImageOptions, summary: ImageSummary
+    ) -> dict[str, Any]:
+        """Return the features of a record, and count the image."""
+        image, name, height, width, channels, reason = stored_image(data, reference.form, options)
+        summary.add((height, width, channels), reference.key, reason)
+        values: dict[str, Any] = {
+            "image/channels": channels,
+            "image/colorspace": b"grayscale" if channels == 1 else b"RGB",
+            "image/encoded": image,
+            "image/filename": key_bytes(reference.key),
+            "image/format": name.encode(),
+            "image/height": height,
+            "image/width": width,
+        }
+        if label is not None:
+            texts = [key_bytes(text) for text in reference.labels]
+            values["image/class/label"] = label
+            values["image/class/text"] = texts if isinstance(label, tuple) else texts[0]
+        return values
+
+    def features(self, summary: ImageSummary, classes: tuple[Feature, ...]) -> tuple[Feature, ...]:
+        """Return the schema."""
+        return (
+            Feature("image/encoded", "bytes", "uint8", summary.shape, encoding="image"),
+            _text("image/format"),
+            _int("image/height"),
+            _int("image/width"),
+            _text("image/colorspace"),
+            _int("image/channels"),
+            *classes,
+            _text("image/filename"),
+        )
+
+
+class RawLayout(ImageLayout):
+    """Pixels of one size."""
+
+    names = frozenset({"image_raw", "label"})
+    overhead = 45
+    label = "label"
+    has_texts = False
+
+    def content_size(self, data: bytes, form: str, options: ImageOptions) -> int:
+        """Return the bytes of the pixels."""
+        return len(image_pixels(data, form, options)[0])
+
+    def values(
+        self, reference: Reference, label: Label, data: bytes, options: ImageOptions, summary: ImageSummary
+    ) -> dict[str, Any]:
+        """Return the features of a record, and count the image."""
+        pixels, shape = image_pixels(data, reference.form, options)
+        summary.add(shape, reference.key)
+        _check_one_size(summary)
+        return {"image_raw": pixels} if label is None else {"image_raw": pixels, "label": label}
+
+    def features(self, summary: ImageSummary, classes: tuple[Feature, ...]) -> tuple[Feature, ...]:
+        """Return the schema."""
+        _check_one_size(summary)
+        return (Feature("image_raw", "bytes", "uint8", summary.shape, encoding="raw"), *classes)
+
+
+LAYOUTS: dict[str, ImageLayout] = {IMAGENET: ImagenetLayout(), RAW: RawLayout()}
+
+
+def _check_one_size(summary: ImageSummary) -> None:
+    if len(summary.examples) < 2:
+        return
+    (one, first), (two, other) = summary.examples
+    raise SourceError(
+        f"{other} is {' x '.join(map(str, two))} (height, width, channels), but {first} is {' x '.join(map(str, one))}. Layout raw"
+        " needs images of one size: make them so, or use --layout imagenet, which keeps each one's own."
+    )
+
+
+def _text(name: str) -> Feature:
+    return Feature(name, "bytes", "string", encoding="utf8")
+
+
+def _int(name: str) -> Feature:
+    return Feature(name, "int64", "int64")

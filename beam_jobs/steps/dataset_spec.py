@@ -1,0 +1,49 @@
+"""What a conversion writes: shared by the steps that write shards and metadata."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from beam_jobs.append.base import Base
+from beam_jobs.converter import Converter
+from beam_jobs.options import ConvertOptions
+from beam_jobs.output.claim import Claim
+
+
+@dataclasses.dataclass(frozen=True)
+class DatasetSpec:
+    """A dataset that is to be written.
+
+    Attributes:
+        options: where it is written, and how it is cut into shards.
+        converter: makes the records.
+        layout: name of the feature layout.
+        has_classes: whether it has classes.
+        deciding: the options that decide what the shards hold, for the manifest: a JSON object.
+        keys: whether shards have a file of the keys of their inputs, which an append needs.
+        keep_equal: whether equal inputs of one key are all kept; any others of one key are an error.
+        base: the dataset that is added to, or None.
+        claim: the run's on the output; None in tests.
+    """
+
+    options: ConvertOptions
+    converter: Converter
+    layout: str
+    has_classes: bool
+    deciding: Mapping[str, Any]
+    keys: bool = False
+    keep_equal: bool = False
+    base: Base | None = None
+    claim: Claim | None = None
+
+    @property
+    def append_number(self) -> int:
+        """The number of the append that writes the shards, or 0."""
+        return 0 if self.base is None else self.base.number
+
+    @property
+    def dali_index(self) -> bool:
+        """Whether shards get an index for NVIDIA DALI."""
+        return self.options.dali_index if self.base is None else self.base.manifest.dali_index

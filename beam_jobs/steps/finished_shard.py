@@ -1,0 +1,96 @@
+"""Shards that a killed run has left: which of them a resumed run keeps."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from beam_jobs.output.rejects import rejects_name
+from tpudata.errors import CorruptionError
+from tpudata.format import ShardIndex, index_name
+from tpudata.format.dali_index import write_dali_index
+from tpudata.format.layout import dali_index_name, keys_name
+from tpudata.format.written_files import WrittenFile
+from tpudata.storage import storage_for
+
+# What the index of a shard has of a conversion: a digest of its inputs, the converter's summary, and rejects by kind.
+INPUTS, RECORDS, REJECTED = "inputs", "records", "rejected"
+
+
+@dataclasses.dataclass(frozen=True)
+class FinishedShard:
+    """A whole shard and the files that belong to it.
+
+    Attributes:
+        index: its index.
+        files: as they were found.
+    """
+
+    index: ShardIndex
+    files: tuple[WrittenFile, ...]
+
+    @property
+    def records(self) -> Any:
+        """The converter's summary, as JSON."""
+        return self.index.summary[RECORDS]
+
+    @property
+    def rejected(self) -> dict[str, int]:
+        """How many of its inputs were rejected, by kind."""
+        return dict(self.index.summary[REJECTED])
+
+
+def find_finished(output: str, name: str, inputs: str, *, compression: str | None, keys: bool) -> FinishedShard | None:
+    """Return a shard that is whole and made from the given inputs, or None.
+
+    Args:
+        output: folder of the dataset.
+        name: the shard's file name.
+        inputs: digest of what decides its bytes.
+        compression: of its records.
+        keys: whether it needs a file of keys.
+    """
+    storage = storage_for(output)
+    path = storage.join(output, index_name(name))
+    shard = storage.stat(storage.join(output, name))
+    if shard is None or storage.stat(path) is None:
+        return None
+    try:
+        data = storage.read(path)
+        index = ShardIndex.from_bytes(data, path)
+    except CorruptionError:
+        return None
+    known = index.shard_bytes, index.compression, index.summary.get(INPUTS)
+    if known != (shard.size, compression, inputs) or shard.crc32c not in (None, index.shard_crc32c):
+        return None
+    files = [WrittenFile(name, shard.size, index.shard_crc32c), WrittenFile.of(index_name(name), data)]
+    for other, is_expected in ((rejects_name(name), bool(index.summary[REJECTED])), (keys_name(name), keys)):
+        found = storage.stat(storage.join(output, other)) if is_expected or other != keys_name(name) else None
+        if (found is not None) != is_expected:
+            return None
+        if found is not None:
+            files.append(WrittenFile(other, found.size, found.crc32c))
+    return FinishedShard(index, tuple(files))
+
+
+def match_dali_index(output: str, name: str, kept: ShardIndex | None, *, wanted: bool) -> None:
+    """Make what a killed run left for NVIDIA DALI of a shard fit this run.
+
+    Args:
+        output: folder of the dataset.
+        name: the shard's file name.
+        kept: its index if the shard is kept.
+        wanted: whether shards get an index for DALI.
+    """
+    storage = storage_for(output)
+    if not wanted:
+        storage.delete(storage.join(output, dali_index_name(name)))
+    elif kept is not None:
+        write_dali_index(output, name, kept)
+
+
+def remove_shard(output: str, name: str) -> None:
+    """Remove what a run with other inputs has left under the name of a shard."""
+    storage = storage_for(output)
+    for path in (name, index_name(name), keys_name(name), dali_index_name(name), rejects_name(name)):
+        storage.delete(storage.join(output, path))

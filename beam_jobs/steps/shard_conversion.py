@@ -1,0 +1,90 @@
+"""The conversion of one shard's inputs, one after the other as its records are asked for."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+from beam_jobs.converter import Converter, Input, Record, ShardContext
+from beam_jobs.output.rejects import Rejects
+from beam_jobs.references.pack import Pack
+from beam_jobs.references.reference import Reference
+from beam_jobs.run.progress import ProgressReport
+from tpudata.errors import BadRecordError
+
+
+class ShardConversion:
+    """Reads the inputs of a shard and converts them; its counts are complete once the records have ended.
+
+    Args:
+        name: the shard's file name.
+        packs: references to its inputs, in order.
+        converter: makes the records.
+        context: what is known of all inputs.
+        skip: whether bad records are rejected; otherwise the first one ends the run.
+        progress: gets the bytes of each input.
+
+    Attributes:
+        summary: what the converter has counted.
+        rejects: the rejected inputs, in their order.
+        rejected_rows: the places of the rejected inputs among all.
+        bytes_read: of inputs that could be read.
+        count: records so far.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        packs: Sequence[Pack],
+        converter: Converter,
+        context: ShardContext,
+        *,
+        skip: bool,
+        progress: ProgressReport,
+    ) -> None:
+        self.summary = converter.new_summary()
+        self.rejects = Rejects(name)
+        self.rejected_rows: list[int] = []
+        self.bytes_read = 0
+        self.count = 0
+        self._packs = packs
+        self._converter = converter
+        self._context = context
+        self._skip = skip
+        self._progress = progress
+        self._errors: dict[str, BadRecordError] = {}
+
+    def records(self) -> Iterator[Record]:
+        """Yield the records.
+
+        Raises:
+            BadRecordError: an input is bad, and bad records are not skipped.
+        """
+        for record in self._converter.records(self._inputs(), self._context, self.summary, self._reject):
+            self.count += 1
+            yield record
+        self._list_rejects()
+        self._progress.flush()
+
+    def _inputs(self) -> Iterator[Input]:
+        for reference, data in self._converter.read(self._packs):
+            if isinstance(data, BadRecordError):
+                self._reject(reference, data)
+                continue
+            self.bytes_read += len(data)
+            self._progress.add(len(data))
+            yield reference, data
+
+    def _reject(self, reference: Reference, error: BadRecordError) -> None:
+        if not self._skip:
+            raise error
+        self._errors[reference.key] = error
+
+    def _list_rejects(self) -> None:
+        """List rejected inputs in the order of the inputs: a converter may find them later, some at a time."""
+        if not self._errors:
+            return
+        for row, key in enumerate(itertools.chain.from_iterable(pack.keys for pack in self._packs)):
+            if key in self._errors:
+                self.rejects.add(self._errors[key])
+                self.rejected_rows.append(row)

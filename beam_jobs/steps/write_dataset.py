@@ -1,0 +1,54 @@
+"""The tail of every conversion: from packs of references and a plan to a complete dataset.
+
+packs -> GroupByShard -> WriteShards -> WriteMetadata -> manifest
+"""
+
+from __future__ import annotations
+
+import apache_beam as beam
+from apache_beam.pvalue import AsSingleton, PCollection
+
+from beam_jobs.converter import ShardContext
+from beam_jobs.planning.input_counts import InputCounts
+from beam_jobs.planning.plan import Plan
+from beam_jobs.run.progress import ProgressReport
+from beam_jobs.steps.dataset_spec import DatasetSpec
+from beam_jobs.steps.group_by_shard import GroupByShard
+from beam_jobs.steps.write_metadata import WriteMetadata
+from beam_jobs.steps.write_shards import WriteShards
+from tpudata.format import Manifest
+
+
+class WriteDataset(beam.PTransform):  # type: ignore[misc]
+    """Turns packs of references into a dataset; the result is its manifest, there once the dataset is complete.
+
+    Args:
+        spec: what is written.
+        plan: the Plan, a PCollection of one element.
+        context: the ShardContext, a PCollection of one element.
+        counts: the InputCounts of all inputs, a PCollection of one element.
+        progress: gets the bytes of each input.
+    """
+
+    def __init__(
+        self,
+        spec: DatasetSpec,
+        plan: PCollection[Plan],
+        context: PCollection[ShardContext],
+        counts: PCollection[InputCounts],
+        progress: ProgressReport | None = None,
+    ) -> None:
+        super().__init__()
+        self._spec = spec
+        self._plan, self._context, self._counts = map(AsSingleton, (plan, context, counts))
+        self._progress = progress
+
+    def expand(self, packs: PCollection[bytes]) -> PCollection[Manifest]:
+        """Apply the transform."""
+        return (
+            packs
+            | "GroupByShard" >> GroupByShard(self._plan)
+            | "WriteShards" >> beam.ParDo(WriteShards(self._spec, self._progress), self._plan, self._context)
+            | "Collect" >> beam.combiners.ToList()
+            | "WriteMetadata" >> beam.ParDo(WriteMetadata(self._spec), self._plan, self._context, self._counts)
+        )
