@@ -31,9 +31,9 @@ from tpudata.cli import main
 from tpudata.errors import BadRecordError, OutputError, StorageError, StorageUnavailableError, TpudataError
 from tpudata.format import decode_example, open_dataset, read_records, write_metadata
 from tpudata.storage import storage_for
-from tpudata.storage._gcs_session import RetryPolicy
-from tpudata.storage._select import _google
 from tpudata.storage.gcs import GcsStorage
+from tpudata.storage.gcs.session import RetryPolicy
+from tpudata.storage.select import _google
 
 ROOT = Path(__file__).parents[2]
 
@@ -217,7 +217,7 @@ def test_objects_stored_with_an_encoding_are_refused_by_name(store: FakeGcs, tmp
 @pytest.fixture
 def impatient(store: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = GcsStorage(RetryPolicy(first_wait=0.01, longest_wait=0.05, limit=0.3))
-    monkeypatch.setattr("tpudata.storage._select._google", lambda: storage)
+    monkeypatch.setattr("tpudata.storage.select._google", lambda: storage)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from tests.fake_gcs import FakeGcs
 from tpudata.cli import main
 from tpudata.errors import BadRecordError, DatasetError, OutputError, SourceError, UsageError
 from tpudata.format import open_dataset, verify
-from tpudata.storage._select import _google
+from tpudata.storage.select import _google
 
 PLAY = "\n\n".join(f"Citizen {n % 7}:\nSpeak, {'speak ' * (n * n % 13)}{'é三'[n % 2]} {n}!" for n in range(400)) + "\n"
 SPEECHES = PLAY.rstrip("\n").split("\n\n")

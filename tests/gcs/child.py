@@ -197,9 +197,9 @@ def main() -> None:
     """Reads calls from stdin, a line each, and writes what came of them."""
     from google.cloud.storage.retry import DEFAULT_RETRY
 
-    import tpudata.storage._select as select
-    from tpudata.storage._gcs_session import RetryPolicy
+    import tpudata.storage.select as select
     from tpudata.storage.gcs import GcsStorage
+    from tpudata.storage.gcs.session import RetryPolicy
 
     # Shorter waits than for a real store.
     storage = GcsStorage(RetryPolicy(first_wait=0.02, longest_wait=0.2, limit=30))

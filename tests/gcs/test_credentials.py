@@ -15,8 +15,8 @@ from tests.fake_gcs import FakeGcs, Fault
 from tests.gcs.child import ROOT
 from tpudata.cli._doctor_probe import credentials
 from tpudata.errors import StorageError
-from tpudata.storage._gcs_session import ANONYMOUS, IMPERSONATED, RetryPolicy
 from tpudata.storage.gcs import GcsStorage
+from tpudata.storage.gcs.session import ANONYMOUS, IMPERSONATED, RetryPolicy
 
 
 def key(as_google: FakeGcs) -> dict[str, str]:

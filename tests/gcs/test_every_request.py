@@ -21,7 +21,7 @@ from beam_jobs.text import run as convert_text
 from tests.beam_jobs.test_images import make_pictures
 from tests.fake_gcs import FakeGcs, Fault
 from tpudata.errors import TpudataError
-from tpudata.storage._select import _google
+from tpudata.storage.select import _google
 
 KINDS = (
     *("reset", "lost", "truncated", "short", "empty", "html", "unsaid"),

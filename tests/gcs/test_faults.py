@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-import tpudata.storage._gcs_upload as upload
+import tpudata.storage.gcs.upload as upload
 from tests.fake_gcs import FakeGcs, Fault
 from tests.gcs.child import noise
 from tpudata.errors import StorageError, StorageUnavailableError
-from tpudata.storage._gcs_session import RetryPolicy
 from tpudata.storage.gcs import GcsStorage
+from tpudata.storage.gcs.session import RetryPolicy
 
 SMALL, LARGE = noise(1000, 1), noise(3 * upload.PART_BYTES // 8 + 12345, 2)
 RETRY_POLICY = RetryPolicy(first_wait=0.01, longest_wait=0.1, limit=20, answer_within=10)

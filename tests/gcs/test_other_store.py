@@ -17,7 +17,7 @@ import pytest
 from google.api_core import exceptions as api
 from google.cloud import storage
 
-import tpudata.storage._gcs_upload as upload
+import tpudata.storage.gcs.upload as upload
 from tests.fake_gcs import FakeGcs
 from tests.gcs import test_faults as operations
 from tests.gcs.child import Child, digest, noise

@@ -19,11 +19,11 @@ from google.api_core import exceptions as api
 
 from tests.fake_gcs import FakeGcs, Fault
 from tpudata.errors import StorageError, StorageUnavailableError, UsageError
-from tpudata.storage import Storage, _gcs_session, expand, storage_for
-from tpudata.storage._gcs_errors import _failure
-from tpudata.storage._gcs_session import RetryPolicy
-from tpudata.storage._select import _google
-from tpudata.storage.gcs import GcsStorage
+from tpudata.storage import Storage, expand, storage_for
+from tpudata.storage.gcs import GcsStorage, session
+from tpudata.storage.gcs.errors import _failure
+from tpudata.storage.gcs.session import RetryPolicy
+from tpudata.storage.select import _google
 
 
 @pytest.fixture
@@ -347,7 +347,7 @@ def test_a_wrong_bit_of_what_is_read_from_start_to_end_is_noticed(store: FakeGcs
 def test_who_waits_is_told_of_it_once_in_a_while(
     store: FakeGcs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, action: str
 ) -> None:
-    monkeypatch.setattr(_gcs_session, "_SILENT_SECONDS", 0.3)
+    monkeypatch.setattr(session, "_SILENT_SECONDS", 0.3)
     store.put("b", "in/a", b"a")
     store.faults.add(Fault("503", "*", count=None))
     began = time.monotonic()

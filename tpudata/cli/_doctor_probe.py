@@ -56,7 +56,7 @@ def tpu(name: str, zone: str, project: str, limit: str) -> str:
 
 def credentials() -> str:
     """Whose credentials google-cloud-storage would show."""
-    from tpudata.storage._gcs_session import ANONYMOUS, EMULATOR, IMPERSONATED, is_switched_on
+    from tpudata.storage.gcs.session import ANONYMOUS, EMULATOR, IMPERSONATED, is_switched_on
 
     if os.environ.get(EMULATOR):
         return f"none needed: {EMULATOR} is {os.environ[EMULATOR]}"

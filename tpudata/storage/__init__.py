@@ -3,11 +3,11 @@
 Every path is a full path in the storage's own notation. `storage_for(path)` picks the storage by the path.
 """
 
-from tpudata.storage._for_each import for_each
-from tpudata.storage._glob import expand, expand_below, is_pattern, split_pattern
-from tpudata.storage._interface import Entry, Storage
-from tpudata.storage._select import is_remote, storage_for
+from tpudata.storage.for_each import for_each
+from tpudata.storage.glob import expand, expand_below, is_pattern, split_pattern
+from tpudata.storage.interface import Entry, Storage
 from tpudata.storage.local import LocalStorage
+from tpudata.storage.select import is_remote, storage_for
 
 __all__ = [
     "Entry",

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from tpudata.errors import StorageError
-from tpudata.storage._interface import Entry
-from tpudata.storage._local_errors import WRITTEN, named, storage_error
-from tpudata.storage._uncached_file import UncachedFile, new_buffer
+from tpudata.storage.interface import Entry
+from tpudata.storage.local_errors import WRITTEN, named, storage_error
+from tpudata.storage.uncached_file import UncachedFile, new_buffer
 
 # Temporary files begin with a dot, so that no glob such as `train-*` sees them.
 TEMPORARY_PREFIX = ".tpudata-"

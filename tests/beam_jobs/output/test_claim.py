@@ -28,7 +28,7 @@ from tests.fake_gcs import FakeGcs
 from tpudata.cli import main
 from tpudata.errors import OutputError
 from tpudata.storage import storage_for
-from tpudata.storage._select import _google
+from tpudata.storage.select import _google
 
 ROOT = Path(__file__).parents[3]
 SHARDS = 60

@@ -17,7 +17,7 @@ from beam_jobs.references.reference import Reference
 from tests.fake_gcs import FakeGcs
 from tpudata.errors import BadRecordError
 from tpudata.storage import storage_for
-from tpudata.storage._select import _google
+from tpudata.storage.select import _google
 
 
 def packed(references: list[Reference], size: int = 100) -> list[Pack]:

@@ -20,7 +20,7 @@ from tests.fake_gcs import FakeGcs
 from tpudata.cli import main
 from tpudata.errors import BadRecordError, OutputError, SourceError, UsageError
 from tpudata.format import Feature, open_dataset
-from tpudata.storage._select import _google
+from tpudata.storage.select import _google
 
 SYNSETS = ("n01440764", "n01443537", "n02102040")
 TRAIN = {synset: {f"{synset}_{j}.JPEG": jpeg(10 * i + j) for j in range(2 + i)} for i, synset in enumerate(SYNSETS)}

@@ -28,7 +28,7 @@ from tests.beam_jobs.sources.inputs import (
 from tests.fake_gcs import FakeGcs
 from tpudata.errors import BadRecordError, SourceError, UsageError
 from tpudata.format import open_dataset
-from tpudata.storage._select import _google
+from tpudata.storage.select import _google
 
 FILES = {
     f"{split}/{name}/{i}.jpg": jpeg(i)

@@ -66,7 +66,7 @@ class DamagedError(Exception):
 
 
 class UnprovenError(Exception):
-    """An answer that may not be the store's, or not all of it; see `_gcs_answers`."""
+    """An answer that may not be the store's, or not all of it; see `answers`."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,8 +13,8 @@ import urllib3
 from google.api_core import exceptions as api
 
 from tpudata.errors import StorageError, StorageUnavailableError
-from tpudata.storage._gcs_session import ANONYMOUS, DamagedError, UnprovenError, is_switched_on
-from tpudata.storage._gcs_upload import UploadLostError
+from tpudata.storage.gcs.session import ANONYMOUS, DamagedError, UnprovenError, is_switched_on
+from tpudata.storage.gcs.upload import UploadLostError
 
 ERRORS = (
     api.GoogleAPICallError,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from tpudata.storage._select import is_remote
+from tpudata.storage.select import is_remote
 
 T = TypeVar("T")
 _AT_ONCE = 32

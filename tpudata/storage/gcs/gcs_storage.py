@@ -15,20 +15,20 @@ from urllib.parse import urlencode
 from google.api_core import exceptions as api
 
 from tpudata.errors import StorageError, StorageUnavailableError
-from tpudata.storage._gcs_answers import checksum_number, list_page, object_url, stat_object
-from tpudata.storage._gcs_errors import ERRORS, named, split_object, split_path
-from tpudata.storage._gcs_read import open_object, read_part, read_whole
-from tpudata.storage._gcs_session import RetryPolicy, Session, UnprovenError
-from tpudata.storage._gcs_upload import ObjectWriter
-from tpudata.storage._interface import Entry
+from tpudata.storage.gcs.answers import checksum_number, list_page, object_url, stat_object
+from tpudata.storage.gcs.errors import ERRORS, named, split_object, split_path
+from tpudata.storage.gcs.read import open_object, read_part, read_whole
+from tpudata.storage.gcs.session import RetryPolicy, Session, UnprovenError
+from tpudata.storage.gcs.upload import ObjectWriter
+from tpudata.storage.interface import Entry
 
 _NO_CONTENT = 204
 
 
 class GcsStorage:
-    """Google Cloud Storage; see `Storage` for what each method promises, and `_gcs_session` for whose credentials are used.
+    """Google Cloud Storage; see `Storage` for what each method promises, and `session` for whose credentials are used.
 
-    Transient failures are retried, and so is every answer that does not prove itself, see `_gcs_answers`.
+    Transient failures are retried, and so is every answer that does not prove itself, see `answers`.
 
     Args:
         policy: how failing requests are retried; None takes that of the environment.

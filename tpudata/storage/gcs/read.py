@@ -12,7 +12,7 @@ import requests
 from google.api_core import exceptions as api
 
 from tpudata.errors import StorageError, StorageUnavailableError
-from tpudata.storage._gcs_answers import (
+from tpudata.storage.gcs.answers import (
     Stated,
     check_part,
     check_whole,
@@ -21,9 +21,9 @@ from tpudata.storage._gcs_answers import (
     object_url,
     stat_object,
 )
-from tpudata.storage._gcs_errors import ReplacedError, named, split_object
-from tpudata.storage._gcs_session import Session, UnprovenError
-from tpudata.storage._gcs_upload import PART_BYTES
+from tpudata.storage.gcs.errors import ReplacedError, named, split_object
+from tpudata.storage.gcs.session import Session, UnprovenError
+from tpudata.storage.gcs.upload import PART_BYTES
 
 # An object store answers a request in tens of milliseconds; 8 MiB per request keeps one reader above 100 MB/s.
 REQUEST_BYTES = PART_BYTES

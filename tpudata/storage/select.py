@@ -7,7 +7,7 @@ import os
 import re
 
 from tpudata.errors import StorageError
-from tpudata.storage._interface import Storage
+from tpudata.storage.interface import Storage
 from tpudata.storage.local import LocalStorage
 
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")

@@ -12,8 +12,8 @@ import fnmatch
 import re
 from collections.abc import Iterator
 
-from tpudata.storage._interface import Entry
-from tpudata.storage._select import storage_for
+from tpudata.storage.interface import Entry
+from tpudata.storage.select import storage_for
 
 _WILDCARD = re.compile(r"[*?\[]")
 _ANY_FOLDERS = "**"
