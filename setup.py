@@ -54,6 +54,9 @@ TPU = [
 # What Beam needs for Dataflow.
 GCP = ["apache-beam[gcp]>=2.76,<3"]
 
+# Other stores, each by a package of its own such as s3fs (s3://) or adlfs (abfs://).
+FSSPEC = ["fsspec>=2024.10"]
+
 # Tokenizers with a file of their own.
 TEXT = ["sentencepiece>=0.2.3,<0.3", "tokenizers>=0.23,<0.24"]
 
@@ -68,11 +71,13 @@ TEST = [
     "hypothesis>=6.100,<7",
     # For scripts/examples/jax_processes.py; 0.6 is the last that runs on Python 3.10.
     "jax>=0.6,<0.11",
+    "moto[server]>=5,<6",
     "mypy>=1.15,<3",
     "pytest>=8.2,<10",
     "pytest-xdist>=3.6,<4",
     # The formatter's style changes between minor versions, and scripts/lint checks it.
     "ruff==0.17.*",
+    "s3fs>=2025.2",
     "scikit-learn>=1.4,<2",
     "tensorflow-datasets>=4.9.7,<5",
     "tfrecord>=1.14.6,<2",
@@ -94,6 +99,7 @@ setup(
         "tpu": TPU,
         "gcp": GCP,
         "text": TEXT,
+        "fsspec": FSSPEC,
         "quickstart": QUICKSTART,
         "test": TEST,
         "all": sorted({*TENSORFLOW, *GCP, *TEST}),

@@ -5,7 +5,6 @@ Sources are in beam_jobs.sources, the steps in beam_jobs.pipeline, and what happ
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import sys
 from collections.abc import Sequence
@@ -84,14 +83,14 @@ def image_conversion(options: ConvertOptions, said: SourceOptions, images: Image
     source = open_source(options, said)
     converter = ImageConverter(options.label_offset, images, source.several_labels, source.extra)
     return Conversion(
-        options,
-        source,
-        converter,
-        images.layout,
-        converter.record_overhead,
-        converter.text_bytes,
-        functools.partial(estimate_ratio, converter),
-        {**options.deciding(), **dataclasses.asdict(said), **images.deciding()},
+        options=options,
+        source=source,
+        converter=converter,
+        layout=images.layout,
+        overhead=converter.record_overhead,
+        text_bytes=converter.text_bytes,
+        estimate=functools.partial(estimate_ratio, converter),
+        deciding={**options.deciding(), **said.deciding(), **images.deciding()},
     )
 
 

@@ -58,7 +58,7 @@ from tpudata.storage.local import TEMPORARY_PREFIX
 _NAMED_SPLITS = 3
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Conversion:
     """A conversion, ready to be planned or run.
 

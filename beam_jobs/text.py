@@ -104,14 +104,14 @@ def text_conversion(options: ConvertOptions, text: TextOptions) -> Conversion:
     said = spec.kind if spec is not None and identity is None else identity and identity.to_json()
     converter = TextConverter(text, identity)
     return Conversion(
-        options,
-        TextSource.find(options, text),
-        converter,
-        text_layout(text),
-        converter.record_overhead,
-        text_bytes,
-        converter.estimate_ratio,
-        {**options.deciding(), **text.deciding(), "tokenizer": said},
+        options=options,
+        source=TextSource.find(options, text),
+        converter=converter,
+        layout=text_layout(text),
+        overhead=converter.record_overhead,
+        text_bytes=text_bytes,
+        estimate=converter.estimate_ratio,
+        deciding={**options.deciding(), **text.deciding(), "tokenizer": said},
         learn=CollectCharacters(text) if spec is not None and spec.collects_characters else None,
         leave_out=LeaveOutDuplicates(text) if text.dedup else None,
         files=(identity.file,) if identity and identity.file else (_VOCABULARY,) if spec and not identity else (),

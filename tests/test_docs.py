@@ -26,8 +26,8 @@ PARTS = {
     "docs/tpu.md": (0, 1),
     "docs/training.md": (0,),
 }
-# Run by tests/beam_jobs/examples/test_write_examples.py.
-ELSEWHERE = ("docs/write_tfrecord_shards.md",)
+# Run by tests/beam_jobs/examples/test_write_examples.py and tests/beam_jobs/test_extending.py.
+ELSEWHERE = ("docs/write_tfrecord_shards.md", "docs/extending.md")
 
 
 def _gzip(folder: Path) -> dict[str, str]:

@@ -24,6 +24,8 @@ _SAME = (
     "label_column",
     "split_column",
     "label_separator",
+    "label_type",
+    "source",
     "column_types",
     "layout",
     "check",

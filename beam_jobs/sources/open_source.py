@@ -21,6 +21,7 @@ from beam_jobs.sources.matched_images import MatchedImages
 from beam_jobs.sources.names import is_left_behind
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.source import Source
+from beam_jobs.sources.table import source_opener
 from beam_jobs.sources.tars.file import first_bytes, is_gzip, is_tar
 from beam_jobs.sources.tars.form import PAIRS
 from beam_jobs.sources.tars.members import is_tar_header
@@ -65,7 +66,7 @@ def open_source(options: ConvertOptions, source_options: SourceOptions | None = 
         UsageError: the options do not fit the input.
     """
     said = source_options or SourceOptions()
-    source = _open(options, said)
+    source = _open(options, said) if said.source is None else source_opener(said.source)(options, said)
     if said.label_type is not None and not _has_label_fields(source):
         raise UsageError(
             f"--label-type is for labels in lists and WebDataset tars, and {options.input} is neither. Omit the flag."

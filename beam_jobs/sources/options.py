@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from beam_jobs.options import ConvertOptions
 from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, STR, ColumnKind
@@ -17,11 +18,12 @@ LABEL_TYPES = (INT, STR)
 _TYPED_COLUMN = re.compile(rf"(.+?)=((?:{'|'.join(COLUMN_TYPES)})(?:=.*)?)", re.DOTALL)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class SourceOptions:
     """How an input is to be read.
 
     Attributes:
+        source: name of the source, see beam_jobs/sources/table.py; None finds it by what the input is.
         labels_file: file of class names, a line each, that fixes the classes and their order.
         unlabelled: records have no classes.
         path_column: column of a list that holds the paths; None finds it by its name.
@@ -37,6 +39,7 @@ class SourceOptions:
         UsageError: values that do not fit each other.
     """
 
+    source: str | None = None
     labels_file: str | None = None
     unlabelled: bool = False
     path_column: str | None = None
@@ -61,6 +64,12 @@ class SourceOptions:
                     f"--column-types: {column} is {str(kind)!r}; allowed are {', '.join(COLUMN_TYPES)}, as in age=int"
                 )
 
+    def deciding(self) -> dict[str, Any]:
+        """Return the options for the manifest: all of them decide what the shards hold."""
+        said = dataclasses.asdict(self)
+        # Datasets of earlier versions have no such option.
+        return said if self.source is not None else {name: value for name, value in said.items() if name != "source"}
+
     @property
     def column_kinds(self) -> dict[str, ColumnKind]:
         """The declared kinds by column; UsageError if a value for missing ones is not of its kind."""
@@ -82,6 +91,12 @@ class SourceOptions:
 def add_source_flags(parser: FlagParser) -> None:
     """Adds the flags that `source_options` reads."""
     add = parser.add_argument
+    add(
+        "--source",
+        metavar="NAME",
+        help="read the input as folders, files, list, tar, idx, imagenet or the source of an installed package (default: by"
+        " what it is)",
+    )
     add("--labels", metavar="FILE", help="class names, a line each: fixes the classes and their order")
     parser.add_switch("--unlabelled", default=False, help="the images have no classes")
     add(
@@ -113,6 +128,7 @@ def add_source_flags(parser: FlagParser) -> None:
 def source_options(flags: argparse.Namespace) -> SourceOptions:
     """The options that the flags of `add_source_flags` say; UsageError where they do not fit each other."""
     return SourceOptions(
+        source=flags.source,
         labels_file=flags.labels,
         unlabelled=flags.unlabelled,
         path_column=flags.path_column,

@@ -11,23 +11,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from beam_jobs.references.reference import WHOLE_FILE
-from beam_jobs.text_files.csv_rows import row_spans
+from beam_jobs.text_files.formats import TEXT_FORMATS
 from beam_jobs.text_files.forms import TextForm, document_key, look_at
-from beam_jobs.text_files.json_arrays import array_spans
-from beam_jobs.text_files.lines import (
-    BOM,
-    Span,
-    has_mark,
-    line_spans,
-    lines,
-    lines_in_range,
-    paragraphs,
-    paragraphs_in_range,
-)
-from beam_jobs.text_files.options import CSV, FILES, JSON_ARRAY, LINES, PARAGRAPHS, PARQUET, TSV, TextOptions
+from beam_jobs.text_files.lines import BOM, Span, has_mark
+from beam_jobs.text_files.options import FILES, PARQUET, TextOptions
 from beam_jobs.text_files.parquet_rows import group_rows, row_groups
 from beam_jobs.text_files.streams import plain_chunks, unpacked_chunks
-from beam_jobs.text_files.values import CSV_ROW, FILE, JSON_ROW, PLAIN, TSV_ROW, RowForm
+from beam_jobs.text_files.values import FILE, JSON_ROW, RowForm
 from tpudata.errors import BadRecordError, SourceError
 
 # One huge file of 10 GB is 150 parts, which keeps as many workers busy.
@@ -158,9 +148,7 @@ def documents(part: TextPart, options: TextOptions, refuse: Refuse) -> Iterator[
 def _spans(part: TextPart, form: TextForm, limit: int) -> Iterator[Document]:
     file = part.file
     key = document_key(file.name)
-    row = _ROW_FORMS.get(form.kind, RowForm(JSON_ROW))
-    if form.columns:
-        row = row._replace(delimiter=form.delimiter, columns=form.columns)
+    row = RowForm(TEXT_FORMATS[form.kind].row, form.delimiter, form.columns)
     spans = _found(part, form, limit)
     if form.columns and part.start == 0:
         # The first row names the columns.
@@ -169,26 +157,13 @@ def _spans(part: TextPart, form: TextForm, limit: int) -> Iterator[Document]:
         yield Document(f"{key}:{span.offset}", span.offset, span.size, row, span.data, not form.packed)
 
 
-_ROW_FORMS = {
-    LINES: RowForm(PLAIN),
-    PARAGRAPHS: RowForm(PLAIN),
-    CSV: RowForm(CSV_ROW),
-    TSV: RowForm(TSV_ROW),
-}
-
-
 def _found(part: TextPart, form: TextForm, limit: int) -> Iterator[Span]:
-    path = part.file.path
-    if form.has_ranges:
-        in_range = paragraphs_in_range if form.kind == PARAGRAPHS else lines_in_range
-        return in_range(path, part.start, part.stop, limit)
+    path, known = part.file.path, TEXT_FORMATS[form.kind]
+    if form.has_ranges and known.in_range is not None:
+        return known.in_range(path, part.start, part.stop, limit)
+    assert known.in_stream is not None, f"{form.kind} has a separate reader"
     chunks = unpacked_chunks(path, form.packed) if form.packed else plain_chunks(path, 0, part.stop)
-    if form.kind == JSON_ARRAY:
-        return array_spans(chunks, limit, path)
-    every = line_spans(chunks, 0, limit)
-    if form.kind == CSV:
-        return row_spans(every, form.delimiter, limit, path)
-    return paragraphs(every, limit) if form.kind == PARAGRAPHS else lines(every)
+    return known.in_stream(chunks, form.delimiter, limit, path)
 
 
 def _whole(file: TextFile, form: TextForm, limit: int) -> Iterator[Document]:

@@ -10,27 +10,16 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from beam_jobs.text_files.csv_rows import cells, row_spans
+from beam_jobs.text_files.formats import TEXT_FORMATS
 from beam_jobs.text_files.json_arrays import is_json_array
 from beam_jobs.text_files.lines import line_spans, lines
-from beam_jobs.text_files.options import (
-    AUTO,
-    CSV,
-    JSON_ARRAY,
-    JSONL,
-    LINES,
-    PARAGRAPHS,
-    PARQUET,
-    ROWS,
-    TSV,
-    TextOptions,
-)
+from beam_jobs.text_files.options import AUTO, CSV, JSON_ARRAY, JSONL, LINES, PARQUET, TSV, TextOptions
 from beam_jobs.text_files.streams import compression, unpacked_chunks
 from tpudata.errors import SourceError, UsageError
 from tpudata.nearest import suggestion
 from tpudata.storage import storage_for
 
 _HEAD_BYTES = 1 << 16
-_SUFFIXES = {".jsonl": JSONL, ".ndjson": JSONL, ".json": JSONL, ".csv": CSV, ".tsv": TSV, ".parquet": PARQUET}
 _PACKED_SUFFIXES = (".gz", ".bz2", ".zst")
 _PARQUET_MAGIC = b"PAR1"
 # Forms that people do have, with what to do about them.
@@ -66,7 +55,7 @@ class TextForm(NamedTuple):
     @property
     def has_ranges(self) -> bool:
         """Whether a range of bytes can be read alone."""
-        return not self.packed and self.kind in (LINES, PARAGRAPHS, JSONL, TSV)
+        return not self.packed and TEXT_FORMATS[self.kind].in_range is not None
 
 
 def document_key(name: str) -> str:
@@ -102,7 +91,7 @@ def look_at(path: str, options: TextOptions) -> TextForm:
         raise SourceError(f"{path} is no text: byte {head.index(0)} is zero, and it begins with {head[:8].hex(' ')}.")
     if kind == JSONL and is_json_array(head):
         kind = JSON_ARRAY
-    if kind not in ROWS and len(options.fields) > 1:
+    if not TEXT_FORMATS[kind].has_fields and len(options.fields) > 1:
         raise UsageError(
             f"{path} is read by {kind}, which have no fields, and --field names {len(options.fields)}. Say --form where it has"
             " rows, or leave the flag out."
@@ -115,7 +104,9 @@ def look_at(path: str, options: TextOptions) -> TextForm:
 def _kind(path: str, head: bytes, packed: str, options: TextOptions) -> str:
     is_parquet = head.startswith(_PARQUET_MAGIC)
     name = document_key(path.lower())
-    named = next((kind for suffix, kind in _SUFFIXES.items() if name.endswith(suffix)), LINES)
+    named = next(
+        (kind for kind, known in TEXT_FORMATS.items() if known.suffixes and name.endswith(known.suffixes)), LINES
+    )
     kind = options.form if options.form != AUTO else PARQUET if is_parquet else named
     if (kind == PARQUET) != is_parquet:
         if is_parquet:

@@ -18,8 +18,6 @@ JSONL, CSV, TSV, PARQUET = "jsonl", "csv", "tsv", "parquet"
 FORMS = (AUTO, LINES, PARAGRAPHS, FILES, JSONL, CSV, TSV, PARQUET)
 # A file of JSON that is one array: found by its content, and named by no flag.
 JSON_ARRAY = "json array"
-# Forms whose records have named fields.
-ROWS = (JSONL, JSON_ARRAY, CSV, TSV, PARQUET)
 TEXT = "text"
 FIELD_KINDS = (TEXT, STR, INT, FLOAT, FLOAT32)
 _KIND = re.compile(rf"(.+):((?:{'|'.join(FIELD_KINDS)})(?:=.*)?)", re.DOTALL)

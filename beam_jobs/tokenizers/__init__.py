@@ -3,12 +3,12 @@
 from beam_jobs.tokenizers.bytes import ByteTokenizer
 from beam_jobs.tokenizers.chars import CharacterSet, CharTokenizer
 from beam_jobs.tokenizers.hugging_face import HuggingFaceTokenizer
-from beam_jobs.tokenizers.open_tokenizer import KINDS, TokenizerSpec, dataset_tokenizer, open_tokenizer
+from beam_jobs.tokenizers.open_tokenizer import TOKENIZERS, TokenizerSpec, dataset_tokenizer, open_tokenizer
 from beam_jobs.tokenizers.sentencepiece import SentencePieceTokenizer
 from beam_jobs.tokenizers.tokenizer import Ids, Tokenizer, TokenizerIdentity, check_ids
 
 __all__ = [
-    "KINDS",
+    "TOKENIZERS",
     "ByteTokenizer",
     "CharTokenizer",
     "CharacterSet",

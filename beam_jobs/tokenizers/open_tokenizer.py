@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
 
 from beam_jobs.tokenizers import bytes as byte_tokens
 from beam_jobs.tokenizers import chars, hugging_face, sentencepiece
@@ -12,7 +16,27 @@ from tpudata.format import open_dataset
 from tpudata.nearest import suggestion
 from tpudata.storage import storage_for
 
-KINDS = (byte_tokens.NAME, chars.NAME, sentencepiece.NAME, hugging_face.NAME)
+
+class FileUse(enum.Enum):
+    """Whether a tokenizer has a file."""
+
+    NONE = enum.auto()
+    OPTIONAL = enum.auto()
+    REQUIRED = enum.auto()
+
+
+class TokenizerKind(NamedTuple):
+    """A kind of tokenizer; docs/extending.md has a recipe for another one.
+
+    Attributes:
+        file: whether it has a file.
+        open: from its spec, the bytes of its file (empty without one) and the characters of the data to the tokenizer.
+        takes_eos: whether --eos names one of its tokens.
+    """
+
+    file: FileUse
+    open: Callable[[TokenizerSpec, bytes, str], Tokenizer]
+    takes_eos: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,17 +59,16 @@ class TokenizerSpec:
     replace_unknown: bool = False
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
+        kind = TOKENIZERS.get(self.kind)
+        if kind is None:
             raise UsageError(
-                f"--tokenizer is {self.kind!r}; allowed are bytes, chars, chars:FILE, sentencepiece:FILE and"
-                f" hf:FILE{suggestion(self.kind, KINDS)}"
+                f"--tokenizer is {self.kind!r} (expected one of {', '.join(_forms())}){suggestion(self.kind, TOKENIZERS)}"
             )
-        needs_file = self.kind in (sentencepiece.NAME, hugging_face.NAME)
-        if needs_file and not self.path:
+        if kind.file is FileUse.REQUIRED and not self.path:
             raise UsageError(f"--tokenizer {self.kind} needs its file: write {self.kind}:FILE")
-        if self.kind == byte_tokens.NAME and self.path:
-            raise UsageError(f"--tokenizer bytes has no file, and got {self.path!r}")
-        if self.kind in (byte_tokens.NAME, chars.NAME):
+        if kind.file is FileUse.NONE and self.path:
+            raise UsageError(f"--tokenizer {self.kind} has no file, and got {self.path!r}")
+        if not kind.takes_eos:
             refuse_eos(self.eos, self.kind)
         if self.replace_unknown and not (self.kind == chars.NAME and self.path):
             raise UsageError(
@@ -111,19 +134,50 @@ def dataset_tokenizer(folder: str) -> Tokenizer:
 
 
 def _opened(spec: TokenizerSpec, characters: str) -> Tokenizer:
-    if spec.kind == byte_tokens.NAME:
-        return byte_tokens.ByteTokenizer(spec.eos)
-    if spec.collects_characters:
-        if not characters:
-            raise SourceError("--tokenizer chars: the text has no characters to make a vocabulary of.")
-        return chars.CharTokenizer(characters, spec.eos)
+    kind = TOKENIZERS[spec.kind]
+    if not spec.path:
+        return kind.open(spec, b"", characters)
     storage = storage_for(spec.path)
     found = storage.stat(spec.path)
     if found is None or found.is_folder:
         raise SourceError(f"--tokenizer {spec.kind}:{spec.path}: there is no such file.")
-    data = storage.read(spec.path)
-    if spec.kind == chars.NAME:
+    return kind.open(spec, storage.read(spec.path), characters)
+
+
+def _open_bytes(spec: TokenizerSpec, _data: bytes, _characters: str) -> Tokenizer:
+    return byte_tokens.ByteTokenizer(spec.eos)
+
+
+def _open_chars(spec: TokenizerSpec, data: bytes, characters: str) -> Tokenizer:
+    if spec.path:
         return chars.CharTokenizer.from_bytes(data, spec.path, spec.eos, replace_unknown=spec.replace_unknown)
-    if spec.kind == sentencepiece.NAME:
-        return sentencepiece.SentencePieceTokenizer(data, spec.path, spec.eos)
+    if not characters:
+        raise SourceError("--tokenizer chars: the text has no characters to make a vocabulary of.")
+    return chars.CharTokenizer(characters, spec.eos)
+
+
+def _open_sentencepiece(spec: TokenizerSpec, data: bytes, _characters: str) -> Tokenizer:
+    return sentencepiece.SentencePieceTokenizer(data, spec.path, spec.eos)
+
+
+def _open_hugging_face(spec: TokenizerSpec, data: bytes, _characters: str) -> Tokenizer:
     return hugging_face.HuggingFaceTokenizer(data, spec.path, spec.eos)
+
+
+TOKENIZERS: Mapping[str, TokenizerKind] = MappingProxyType(
+    {
+        byte_tokens.NAME: TokenizerKind(FileUse.NONE, _open_bytes, takes_eos=False),
+        chars.NAME: TokenizerKind(FileUse.OPTIONAL, _open_chars, takes_eos=False),
+        sentencepiece.NAME: TokenizerKind(FileUse.REQUIRED, _open_sentencepiece),
+        hugging_face.NAME: TokenizerKind(FileUse.REQUIRED, _open_hugging_face),
+    }
+)
+
+
+def _forms() -> Iterator[str]:
+    """Yield what --tokenizer takes."""
+    for name, kind in TOKENIZERS.items():
+        if kind.file is not FileUse.REQUIRED:
+            yield name
+        if kind.file is not FileUse.NONE:
+            yield f"{name}:FILE"

@@ -33,7 +33,7 @@ from tpudata.format import decode_example, open_dataset, read_records, write_met
 from tpudata.storage import storage_for
 from tpudata.storage.gcs import GcsStorage
 from tpudata.storage.gcs.session import RetryPolicy
-from tpudata.storage.select import _google
+from tpudata.storage.select import _storage
 
 ROOT = Path(__file__).parents[2]
 
@@ -48,7 +48,7 @@ def store(monkeypatch: pytest.MonkeyPatch, pictures: Path) -> Iterator[FakeGcs]:
     with FakeGcs(page=50) as server:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
         # The client of the test before knows another server.
-        forget = _google.cache_clear
+        forget = _storage.cache_clear
         forget()
         server.bucket("b")
         for path in pictures.rglob("*.*"):
@@ -217,7 +217,7 @@ def test_objects_stored_with_an_encoding_are_refused_by_name(store: FakeGcs, tmp
 @pytest.fixture
 def impatient(store: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = GcsStorage(RetryPolicy(first_wait=0.01, longest_wait=0.05, limit=0.3))
-    monkeypatch.setattr("tpudata.storage.select._google", lambda: storage)
+    monkeypatch.setattr("tpudata.storage.select._storage", lambda _scheme: storage)
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_an_outage_is_no_bad_record(store: FakeGcs, impatient: None, tmp_path: P
 def test_the_files_of_a_list_are_looked_at_at_once_and_come_in_order(store: FakeGcs, tmp_path: Path) -> None:
     names = sorted(name for name in store.buckets["b"] if name.startswith("in/"))
     rows = [f"{name},{name.split('/')[1]}" for name in names]
-    rows[3:3] = ["in/cat/none.jpg,cat", "gs://none/x.jpg,cat", "s3://b/x.jpg,cat"]
+    rows[3:3] = ["in/cat/none.jpg,cat", "gs://none/x.jpg,cat", "none://b/x.jpg,cat"]
     store.put("b", "list.csv", "\n".join(["path,label", *rows]).encode())
     store.latency = 0.05
     started = time.monotonic()

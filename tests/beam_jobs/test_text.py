@@ -31,7 +31,7 @@ from tests.fake_gcs import FakeGcs
 from tpudata.cli import main
 from tpudata.errors import BadRecordError, DatasetError, OutputError, SourceError, UsageError
 from tpudata.format import open_dataset, verify
-from tpudata.storage.select import _google
+from tpudata.storage.select import _storage
 
 PLAY = "\n\n".join(f"Citizen {n % 7}:\nSpeak, {'speak ' * (n * n % 13)}{'é三'[n % 2]} {n}!" for n in range(400)) + "\n"
 SPEECHES = PLAY.rstrip("\n").split("\n\n")
@@ -555,12 +555,12 @@ def test_google_storage(play: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     convert(play, tmp_path / "local", *flags, "--dedup")
     with FakeGcs(page=50) as server:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
-        _google.cache_clear()
+        _storage.cache_clear()
         server.bucket("b")
         server.put("b", "in/play.txt", PLAY.encode())
         convert("gs://b/in/*.txt", "gs://b/out", *flags, "--dedup")
         there = {name: item.data for name, item in server.buckets["b"].items() if name.startswith("out/")}
-        _google.cache_clear()
+        _storage.cache_clear()
     local = {
         f"out/{path.relative_to(tmp_path / 'local')}": path.read_bytes() for path in (tmp_path / "local").rglob("*.*")
     }

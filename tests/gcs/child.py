@@ -203,7 +203,7 @@ def main() -> None:
 
     # Shorter waits than for a real store.
     storage = GcsStorage(RetryPolicy(first_wait=0.02, longest_wait=0.2, limit=30))
-    select._google = lambda: storage  # type: ignore[assignment]
+    select._storage = lambda _scheme: storage  # type: ignore[assignment]
     # Beam's are those of Google's client.
     DEFAULT_RETRY._initial = 0.02
     with os.fdopen(os.dup(1), "w") as answers:

@@ -21,7 +21,7 @@ from beam_jobs.text import run as convert_text
 from tests.beam_jobs.test_images import make_pictures
 from tests.fake_gcs import FakeGcs, Fault
 from tpudata.errors import TpudataError
-from tpudata.storage.select import _google
+from tpudata.storage.select import _storage
 
 KINDS = (
     *("reset", "lost", "truncated", "short", "empty", "html", "unsaid"),
@@ -62,12 +62,12 @@ def store(monkeypatch: pytest.MonkeyPatch, inputs: dict[str, bytes]) -> Iterator
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
         monkeypatch.setenv("TPUDATA_GCS_RETRY", "first_wait=0.005,longest_wait=0.02,limit=3,answer_within=0.5")
         # The client of the test before knows another server.
-        _google.cache_clear()
+        _storage.cache_clear()
         server.bucket("b")
         for name, data in inputs.items():
             server.put("b", name, data)
         yield server
-        _google.cache_clear()
+        _storage.cache_clear()
 
 
 def outputs(store: FakeGcs) -> dict[str, str]:

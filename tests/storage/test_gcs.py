@@ -23,7 +23,7 @@ from tpudata.storage import Storage, expand, storage_for
 from tpudata.storage.gcs import GcsStorage, session
 from tpudata.storage.gcs.errors import _failure
 from tpudata.storage.gcs.session import RetryPolicy
-from tpudata.storage.select import _google
+from tpudata.storage.select import _storage
 
 
 @pytest.fixture
@@ -31,10 +31,10 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
     with FakeGcs() as server:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
         # The client of the test before knows another server.
-        _google.cache_clear()
+        _storage.cache_clear()
         server.bucket("b")
         yield server
-        _google.cache_clear()
+        _storage.cache_clear()
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from tpudata._gcs_blocks import warn_of_large_blocks
 from tpudata.errors import UsageError
 from tpudata.input.dataset.first_record import check_first_record
-from tpudata.input.dataset.open_data import Data, check_plain, fields_of, open_data
+from tpudata.input.dataset.open_data import Data, check_plain, check_scheme, fields_of, open_data
 from tpudata.input.dataset.plain_dataset import PlainDataset
 from tpudata.input.dataset.record_files import TFRecordFiles
 from tpudata.input.graph.bucket_pipeline import BucketPipeline
@@ -146,6 +146,7 @@ def make_input_fn(
     if features is not None and extra_features:
         raise UsageError(f"features={features!r} asks for a bare tensor, which has no place for extra_features.")
     dataset, split = open_data(data, split)
+    check_scheme(dataset.path)
     warn_of_large_blocks(dataset.shard_path(dataset.manifest.split(split).shards[0]))
     if isinstance(dataset, PlainDataset):
         check_plain(cache)

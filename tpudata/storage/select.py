@@ -1,24 +1,39 @@
-"""Which storage serves a path."""
+"""Which storage serves a path: by its scheme, from the table below or from a package that registers one."""
 
 from __future__ import annotations
 
 import functools
+import importlib
+import importlib.metadata
 import os
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from tpudata.errors import StorageError
 from tpudata.storage.interface import Storage
 from tpudata.storage.local import LocalStorage
+
+# From a scheme to a function without arguments that returns its Storage, as "MODULE:NAME": clients take half a second to load.
+STORAGES: Mapping[str, str] = MappingProxyType(
+    {
+        "file": "tpudata.storage.file_urls:FileUrls",
+        "gs": "tpudata.storage.gcs:GcsStorage",
+    }
+)
+# Installed packages add to the table by entry points of this group.
+ENTRY_POINTS = "tpudata.storages"
 
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
 _LOCAL = LocalStorage()
 
 
 def storage_for(path: str) -> Storage:
-    """The storage that serves a path.
+    """Return the storage that serves a path.
 
     Raises:
-        StorageError: the path names a scheme that nothing here serves.
+        MissingExtraError: its client is not installed.
+        StorageError: the path has a scheme that no storage serves.
     """
     match = _SCHEME.match(path) if "://" in path else None
     if match is None:
@@ -28,24 +43,26 @@ def storage_for(path: str) -> Storage:
                 f"{path}: write gs://{path[4:] or 'BUCKET'} for Google Cloud Storage, ./{path} for a local file."
             )
         return _LOCAL
-    if match[1] == "gs":
-        return _google()
-    raise StorageError(f"{path}: no storage for {match[1]}://; local paths and gs:// are read and written.")
+    return _storage(match[1].lower())
 
 
 def is_remote(path: str) -> bool:
-    """Whether a path leads to an object store, where every request takes its time."""
-    return "://" in path
+    """Return whether a path leads to an object store, where every request takes its time."""
+    return "://" in path and not path.startswith("file://")
 
 
 @functools.cache
-def _google() -> Storage:
-    # Here, because its client takes half a second to load.
-    from tpudata.storage.gcs import GcsStorage
+def _storage(scheme: str) -> Storage:
+    if scheme in STORAGES:
+        module, _, name = STORAGES[scheme].partition(":")
+        return getattr(importlib.import_module(module), name)()  # type: ignore[no-any-return]
+    for point in importlib.metadata.entry_points(group=ENTRY_POINTS, name=scheme):
+        return point.load()()  # type: ignore[no-any-return]
+    from tpudata.storage.fsspec_storage import FsspecStorage
 
-    return GcsStorage()
+    return FsspecStorage(scheme)
 
 
 if hasattr(os, "register_at_fork"):
     # Connections must not be shared with a forked child: two processes would read each other's answers.
-    os.register_at_fork(after_in_child=_google.cache_clear)
+    os.register_at_fork(after_in_child=_storage.cache_clear)

@@ -28,7 +28,7 @@ from tests.fake_gcs import FakeGcs
 from tpudata.cli import main
 from tpudata.errors import OutputError
 from tpudata.storage import storage_for
-from tpudata.storage.select import _google
+from tpudata.storage.select import _storage
 
 ROOT = Path(__file__).parents[3]
 SHARDS = 60
@@ -52,7 +52,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
     with FakeGcs() as server:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
         # The client of the test before knows another server.
-        forget = _google.cache_clear
+        forget = _storage.cache_clear
         forget()
         server.bucket("b")
         yield server

@@ -17,7 +17,7 @@ from beam_jobs.references.reference import Reference
 from tests.fake_gcs import FakeGcs
 from tpudata.errors import BadRecordError
 from tpudata.storage import storage_for
-from tpudata.storage.select import _google
+from tpudata.storage.select import _storage
 
 
 def packed(references: list[Reference], size: int = 100) -> list[Pack]:
@@ -109,9 +109,9 @@ def test_from_an_object_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pack_reading, "_AHEAD_BYTES", 200)
     with FakeGcs() as server:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
-        _google.cache_clear()
+        _storage.cache_clear()
         server.bucket("b")
         references, wanted = shard("gs://b/in", 5, 2, 2)
         found = list(read_packs(packed(references)))
-        _google.cache_clear()
+        _storage.cache_clear()
     assert found == [(one, wanted[one.key]) for one in references]

@@ -20,7 +20,7 @@ from tests.fake_gcs import FakeGcs
 from tpudata.cli import main
 from tpudata.errors import BadRecordError, OutputError, SourceError, UsageError
 from tpudata.format import Feature, open_dataset
-from tpudata.storage.select import _google
+from tpudata.storage.select import _storage
 
 SYNSETS = ("n01440764", "n01443537", "n02102040")
 TRAIN = {synset: {f"{synset}_{j}.JPEG": jpeg(10 * i + j) for j in range(2 + i)} for i, synset in enumerate(SYNSETS)}
@@ -238,7 +238,7 @@ def test_the_script_writes_to_gs(tmp_path: Path, script: ModuleType, monkeypatch
     with FakeGcs(page=100) as store:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", store.url)
         # The client of the test before knows another server.
-        _google.cache_clear()
+        _storage.cache_clear()
         objects = store.bucket("b")
         for path in raw.iterdir():
             store.put("b", f"in/{path.name}", path.read_bytes())
@@ -248,4 +248,4 @@ def test_the_script_writes_to_gs(tmp_path: Path, script: ModuleType, monkeypatch
         assert open_dataset("gs://b/out").manifest.records == 15
         there = {name.removeprefix("out/"): item.data for name, item in objects.items() if name.startswith("out/")}
         assert {name: data for name, data in there.items() if name.endswith(".tfrecord")} == local
-        _google.cache_clear()
+        _storage.cache_clear()

@@ -410,7 +410,11 @@ def test_lists_that_are_refused(tmp_path: Path, text: str | bytes, message: str)
             3,
             "it lists what cannot be read: /dev/zero is neither a file",
         ),
-        ("path,label\n0.jpg,cat\nftp://a/b,cat\n1.jpg,dog\n", 3, "it lists what cannot be read: ftp://a/b: no storage"),
+        (
+            "path,label\n0.jpg,cat\nnone://a/b,cat\n1.jpg,dog\n",
+            3,
+            "it lists what cannot be read: none://: no storage",
+        ),
         ("path,label\n0.jpg,cat\n,cat\n1.jpg,dog\n", 3, "column 'path' has no path: \"\""),
         ("path,label\n0.jpg,cat\n2.jpg,\n1.jpg,dog\n", 3, "column 'label' is no label: it is \"\""),
         ('{"path":"0.jpg","label":"cat"}\n{"path":"2.jpg","label":1.5}\n{"path":"1.jpg","label":"dog"}\n', 2, "is 1.5"),

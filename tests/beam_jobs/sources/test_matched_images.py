@@ -28,7 +28,7 @@ from tests.beam_jobs.sources.inputs import (
 from tests.fake_gcs import FakeGcs
 from tpudata.errors import BadRecordError, SourceError, UsageError
 from tpudata.format import open_dataset
-from tpudata.storage.select import _google
+from tpudata.storage.select import _storage
 
 FILES = {
     f"{split}/{name}/{i}.jpg": jpeg(i)
@@ -235,7 +235,7 @@ def test_a_pattern_that_says_its_form_is_not_listed_to_learn_it(monkeypatch: pyt
     with FakeGcs(page=1000) as store:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", store.url)
         # The client of the test before knows another server.
-        _google.cache_clear()
+        _storage.cache_clear()
         store.bucket("b")
         for i in range(30):
             store.put("b", f"in/class{i}/0.jpg", jpeg(i))
@@ -244,7 +244,7 @@ def test_a_pattern_that_says_its_form_is_not_listed_to_learn_it(monkeypatch: pyt
             store.requests.clear()
             assert isinstance(opened(f"gs://b/in/{pattern}"), MatchedImages)
             requests.append(store.requests["list"])
-        _google.cache_clear()
+        _storage.cache_clear()
     # `*/*` may match anything, so every folder is listed.
     assert requests[0] < 10 < 30 < requests[1]
 

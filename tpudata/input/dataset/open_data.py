@@ -6,6 +6,8 @@ import os
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
+import tensorflow as tf
+
 from tpudata.errors import DatasetError, FeatureError, UsageError
 from tpudata.format import Dataset, open_dataset
 from tpudata.input.dataset.fields import CONVERT_AGAIN, Fields, select_fields
@@ -62,6 +64,22 @@ def _opened(folder: str) -> Dataset:
         f" manifest pass tpudata.TFRecordFiles({folder!r}, features=[tpudata.format.Feature(...), ...]), or FixedLengthRecordFiles"
         " or TextLineFiles."
     )
+
+
+def check_scheme(path: str) -> None:
+    """Check that TensorFlow, which reads the shards, has a file system for a path.
+
+    Raises:
+        UsageError: it has none.
+    """
+    scheme = path.partition("://")[0] if "://" in path else ""
+    known = tf.io.gfile.get_registered_schemes()
+    if scheme not in known:
+        names = ", ".join(f"{name}://" for name in known if name not in ("", "ram", "file"))
+        raise UsageError(
+            f"data={path!r}: TensorFlow has no file system for {scheme}:// (expected a local path or {names}). Copy the dataset"
+            " there, or read it with tpudata.RecordSource."
+        )
 
 
 def check_plain(cache: Any) -> None:

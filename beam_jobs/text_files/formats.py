@@ -1,0 +1,70 @@
+"""The formats of text: what a document is in each, and how its bytes are found.
+
+A format of lines or rows is one entry of the table; docs/extending.md has a recipe. Whole files and Parquet have readers of their
+own in beam_jobs.text_files.documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import NamedTuple, TypeAlias
+
+from beam_jobs.text_files.csv_rows import row_spans
+from beam_jobs.text_files.json_arrays import array_spans
+from beam_jobs.text_files.lines import Span, line_spans, lines, lines_in_range, paragraphs, paragraphs_in_range
+from beam_jobs.text_files.options import CSV, FILES, JSON_ARRAY, JSONL, LINES, PARAGRAPHS, PARQUET, TSV
+from beam_jobs.text_files.values import CSV_ROW, FILE, JSON_ROW, PLAIN, TSV_ROW
+
+# From the path of a file, the first byte of a range, the byte after it and --document-bytes to the documents that begin there.
+FindInRange: TypeAlias = Callable[[str, int, int, int], Iterator[Span]]
+# From the unpacked bytes of a file, the delimiter of its rows, --document-bytes and its path to its documents.
+FindInStream: TypeAlias = Callable[[Iterable[bytes], str, int, str], Iterator[Span]]
+
+
+class TextFormat(NamedTuple):
+    """What a document is in a file.
+
+    Attributes:
+        row: how the bytes of a document are read, see `RowForm.kind`.
+        has_fields: whether documents have named fields.
+        suffixes: of the names of such files.
+        in_range: finds the documents of a range of bytes; None if a file is only read from its start.
+        in_stream: finds the documents of a whole file; None if the format has a reader of its own.
+    """
+
+    row: str
+    has_fields: bool = False
+    suffixes: tuple[str, ...] = ()
+    in_range: FindInRange | None = None
+    in_stream: FindInStream | None = None
+
+
+def _lines(chunks: Iterable[bytes], _delimiter: str, limit: int, _path: str) -> Iterator[Span]:
+    return lines(line_spans(chunks, 0, limit))
+
+
+def _paragraphs(chunks: Iterable[bytes], _delimiter: str, limit: int, _path: str) -> Iterator[Span]:
+    return paragraphs(line_spans(chunks, 0, limit), limit)
+
+
+def _csv_rows(chunks: Iterable[bytes], delimiter: str, limit: int, path: str) -> Iterator[Span]:
+    return row_spans(line_spans(chunks, 0, limit), delimiter, limit, path)
+
+
+def _array_items(chunks: Iterable[bytes], _delimiter: str, limit: int, path: str) -> Iterator[Span]:
+    return array_spans(chunks, limit, path)
+
+
+TEXT_FORMATS: Mapping[str, TextFormat] = MappingProxyType(
+    {
+        LINES: TextFormat(PLAIN, in_range=lines_in_range, in_stream=_lines),
+        PARAGRAPHS: TextFormat(PLAIN, in_range=paragraphs_in_range, in_stream=_paragraphs),
+        FILES: TextFormat(FILE),
+        JSONL: TextFormat(JSON_ROW, True, (".jsonl", ".ndjson", ".json"), lines_in_range, _lines),
+        JSON_ARRAY: TextFormat(JSON_ROW, True, in_stream=_array_items),
+        CSV: TextFormat(CSV_ROW, True, (".csv",), in_stream=_csv_rows),
+        TSV: TextFormat(TSV_ROW, True, (".tsv",), lines_in_range, _lines),
+        PARQUET: TextFormat(JSON_ROW, True, (".parquet",)),
+    }
+)

@@ -1,0 +1,161 @@
+"""Stores of fsspec's: S3 by s3fs against moto on loopback, and fsspec's own store in memory."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import boto3
+import fsspec
+import pytest
+from moto.server import ThreadedMotoServer
+
+from beam_jobs import images
+from tests.beam_jobs.test_images import digests, make_pictures
+from tpudata import RecordSource
+from tpudata.cli import main
+from tpudata.errors import StorageError, StorageUnavailableError
+from tpudata.storage import expand, storage_for
+from tpudata.storage.fsspec_storage import FsspecStorage
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[str]:
+    """A bucket of S3's, s3://NAME; credentials and the endpoint are in the environment, as people set them."""
+    with pytest.MonkeyPatch.context() as environment:
+        server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+        server.start()
+        host, port = server.get_host_and_port()
+        for name, value in {
+            "AWS_ACCESS_KEY_ID": "user",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+        }.items():
+            environment.setenv(name, value)
+        boto3.client("s3").create_bucket(Bucket="bucket")
+        yield "s3://bucket"
+        server.stop()
+
+
+@pytest.fixture(params=["s3", "memory"])
+def folder(request: pytest.FixtureRequest) -> str:
+    root = request.getfixturevalue("s3") if request.param == "s3" else "memory://root"
+    return f"{root}/{uuid.uuid4().hex}"
+
+
+def write(path: str, data: bytes) -> None:
+    with storage_for(path).create(path) as file:
+        file.write(data)
+
+
+def write_in_part(path: str, data: bytes) -> None:
+    with storage_for(path).create(path) as file:
+        file.write(data)
+        raise ZeroDivisionError
+
+
+def test_write_read_and_list(folder: str) -> None:
+    storage = storage_for(folder)
+    path = storage.join(folder, "a", "b.bin")
+    write(path, b"0123456789")
+    assert storage.read(path) == storage.read(path, 10) == storage.read(path, 3) == b"0123456789"
+    assert storage.read_range(path, 3, 4) == b"3456"
+    assert storage.read_range(path, 8, 10, is_checked=True) == b"89"
+    assert (storage.read_range(path, 20, 10), storage.read_range(path, 2, 0)) == (b"", b"")
+    with storage.open(path) as file:
+        assert (file.read(4), file.read()) == (b"0123", b"456789")
+    write(f"{folder}/c", b"x")
+    assert [tuple(entry[:4]) for entry in storage.list(folder)] == [
+        (f"{folder}/a", "a", 0, True),
+        (f"{folder}/c", "c", 1, False),
+    ]
+    assert storage.stat(path) == (path, "b.bin", 10, False, None)
+    assert storage.stat(f"{folder}/none") is None
+    assert [below for _, below in expand(f"{folder}/*/*.bin")] == ["a/b.bin"]
+
+
+def test_a_file_appears_whole_or_not_at_all(s3: str) -> None:
+    path = f"{s3}/whole/file"
+    storage = storage_for(path)
+    with pytest.raises(ZeroDivisionError):
+        write_in_part(path, bytes(20 << 20))
+    assert storage.stat(path) is None
+    write(path, b"old")
+    with pytest.raises(ZeroDivisionError):
+        write_in_part(path, b"new")
+    assert storage.read(path) == b"old"
+    with pytest.raises(StorageError, match=r"could not be written: it is there already"):
+        storage.create(path, replace=False).__enter__()
+    storage.delete(path)
+    storage.delete(path)
+    assert storage.stat(path) is None
+
+
+def test_swaps_are_exclusive(folder: str) -> None:
+    path = f"{folder}/claim"
+    storage = storage_for(path)
+    with ThreadPoolExecutor(4) as pool:
+        taken = list(pool.map(lambda number: storage.swap(path, None, b"%d" % number), range(4)))
+    assert any(taken)
+    if path.startswith("s3://"):
+        assert taken.count(True) == 1
+        assert storage.read(path) == b"%d" % taken.index(True)
+    owner = storage.read(path)
+    assert not storage.swap(path, b"another", b"x")
+    assert storage.swap(path, owner, b"next")
+    assert storage.swap(path, b"next", None)
+    assert storage.swap(path, None, None)
+
+
+def test_names_what_is_wrong(s3: str) -> None:
+    storage = storage_for(s3)
+    with pytest.raises(StorageError, match=rf"^{s3}/none could not be read: FileNotFoundError"):
+        storage.read(f"{s3}/none")
+    with pytest.raises(StorageError, match=rf"^{s3}/none could not be listed"):
+        storage.list(f"{s3}/none")
+    with pytest.raises(StorageError, match=r"^nonsense://: no storage for it"):
+        storage_for("nonsense://a")
+
+
+def test_an_outage_is_no_missing_file(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(f"{s3}/there", b"1")
+    files, _ = fsspec.url_to_fs(s3, use_listings_cache=False)
+    monkeypatch.setattr(files, "cat_file", _fails)
+    with pytest.raises(StorageUnavailableError, match=r"there could not be read: OSError: reset"):
+        FsspecStorage("s3").read(f"{s3}/there")
+
+
+def _fails(*_arguments: object, **_named: object) -> bytes:
+    raise OSError("reset")
+
+
+def test_a_conversion_there_is_the_one_here(s3: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_pictures(tmp_path / "in", 12)
+    for path in sorted((tmp_path / "in").rglob("*.*")):
+        write(f"{s3}/in/{path.relative_to(tmp_path / 'in')}", path.read_bytes())
+    flags = ["--shard-size=15kB"]
+    assert images.run([f"--input={s3}/in", f"--output={s3}/out", *flags]) == 0
+    assert images.run([f"--input={tmp_path}/in", f"--output={tmp_path}/out", *flags]) == 0
+    here, there = digests(tmp_path / "out"), {}
+    for name in here:
+        there[name] = storage_for(s3).read(f"{s3}/out/{name}")
+    shards = [name for name in here if name.endswith(".tfrecord")]
+    assert len(shards) > 1
+    assert all((tmp_path / "out" / name).read_bytes() == there[name] for name in shards)
+    assert main(["verify", f"{s3}/out"]) == 0
+    assert main(["inspect", f"{s3}/out"]) == 0
+    assert "12" in capsys.readouterr().out
+    assert len(RecordSource(f"{s3}/out", "train")) == 12
+
+
+def test_file_urls_are_local_paths(tmp_path: Path) -> None:
+    make_pictures(tmp_path / "a b#c", 4)
+    url = f"file://{tmp_path}/a%20b%23c"
+    assert images.run([f"--input={url}", f"--output=file://{tmp_path}/out"]) == 0
+    assert main(["verify", f"file://localhost{tmp_path}/out"]) == 0
+    assert len(RecordSource(f"file://{tmp_path}/out", "train")) == 4
+    with pytest.raises(StorageError, match=r"a file on another machine \(expected file:///PATH\)"):
+        storage_for("file://host/a").read("file://host/a")

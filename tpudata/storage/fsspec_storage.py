@@ -1,0 +1,202 @@
+"""Stores that fsspec knows: s3://, abfs://, hdfs:// and others, each by the package that fsspec names for it.
+
+fsspec's interface has neither checksums nor conditional writes of every store. So what is read is compared with the size that the
+store states, parts are read twice, and of two runs that begin in one folder at the same moment both may take it, unless the store's
+package can create a file exclusively (s3fs can).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+import posixpath
+import uuid
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+from tpudata.errors import MissingExtraError, StorageError, StorageUnavailableError, TpudataError
+from tpudata.storage.interface import Entry
+
+_BLOCK_BYTES = 8 << 20
+# What a store says of one path; anything else that goes wrong is the store's, or the way's to it.
+_OF_THE_PATH = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
+
+
+class FsspecStorage:
+    """A store of fsspec's; see `Storage` for what each method promises.
+
+    Credentials and endpoints are those of fsspec's configuration (FSSPEC_S3_ENDPOINT_URL, ~/.config/fsspec/conf.json) and of the
+    store's package.
+
+    Args:
+        scheme: such as `"s3"`.
+
+    Raises:
+        MissingExtraError: fsspec, or its package for the scheme, is not installed.
+        StorageError: fsspec does not know the scheme.
+    """
+
+    def __init__(self, scheme: str) -> None:
+        try:
+            import fsspec
+            from fsspec.registry import known_implementations
+        except ImportError:
+            raise MissingExtraError(f"{scheme}:// paths", "fsspec") from None
+        if scheme not in known_implementations:
+            raise StorageError(
+                f"{scheme}://: no storage for it (expected a local path, gs://, s3:// or another scheme of fsspec). Check the path."
+            )
+        try:
+            fsspec.get_filesystem_class(scheme)
+        except ImportError as error:
+            raise StorageError(f"{scheme}://: {error}") from None
+        self._fsspec = fsspec
+
+    def join(self, base: str, *parts: str) -> str:
+        """Return the path of something below `base`."""
+        return "/".join((base.rstrip("/"), *parts))
+
+    def list(self, folder: str) -> list[Entry]:
+        """Return what is directly inside a folder, sorted by name."""
+        with _named("listed", folder):
+            files, own = self._at(folder)
+            found = files.ls(own, detail=True)
+        # Some stores list an empty object that marks the folder itself.
+        inside = [item for item in found if item["name"].strip("/") != own.strip("/")]
+        if not found:
+            raise StorageError(f"{folder} could not be listed: there is nothing below it.")
+        entries = [_entry(self.join(folder, item["name"].rstrip("/").rpartition("/")[2]), item) for item in inside]
+        return sorted(entries, key=operator.attrgetter("name"))
+
+    def stat(self, path: str) -> Entry | None:
+        """Return the file or folder at a path, or None."""
+        with _named("looked up", path):
+            files, own = self._at(path)
+            try:
+                return _entry(path, files.info(own))
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+
+    def read(self, path: str, size: int | None = None) -> bytes:
+        """Return a whole file."""
+        with _named("read", path):
+            files, own = self._at(path)
+            data = bytes(files.cat_file(own))
+            stated = size if size == len(data) else files.info(own)["size"]
+        if len(data) != stated:
+            raise StorageUnavailableError(f"{path} could not be read: got {len(data)} bytes of {stated}. Try again.")
+        return data
+
+    def read_range(self, path: str, offset: int, length: int, *, is_checked: bool = False) -> bytes:
+        """Return `length` bytes from `offset`; fewer only at the end of the file."""
+        if length <= 0:
+            return b""
+        with _named("read", path):
+            data = self._part(path, offset, length)
+            again = data if is_checked else self._part(path, offset, length)
+        if data != again:
+            raise StorageUnavailableError(
+                f"{path} could not be read: {length} bytes from {offset} came out differently twice. Try again."
+            )
+        return data
+
+    def expect(self, path: str, offset: int, length: int) -> None:
+        """Do nothing: what is read in advance is asked for, by many threads."""
+
+    def open(self, path: str) -> BinaryIO:
+        """Open a file for reading from start to end, 8 MiB a request."""
+        with _named("opened", path):
+            files, own = self._at(path)
+            return files.open(own, "rb", block_size=_BLOCK_BYTES, cache_type="readahead")  # type: ignore[no-any-return]
+
+    @contextlib.contextmanager
+    def create(self, path: str, *, replace: bool = True) -> Iterator[BinaryIO]:
+        """Write a file that appears under its name when the context ends without an error."""
+        with _named("written", path):
+            files, own = self._at(path)
+            if not replace and files.exists(own):
+                raise StorageError(f"{path} could not be written: it is there already. Remove it, or write elsewhere.")
+            files.makedirs(posixpath.dirname(own), exist_ok=True)
+            file = files.open(own, "wb", autocommit=False)
+        try:
+            with _named("written", path, OSError):
+                yield file
+            with _named("written", path):
+                file.close()
+                file.commit()
+        except BaseException:
+            with contextlib.suppress(Exception):
+                file.discard()
+            with contextlib.suppress(AttributeError):
+                # Collected as garbage, an open file of some stores would be written after all.
+                file.closed = True
+            raise
+
+    def check_writable(self, path: str) -> None:
+        """Raise StorageError if a path could not be written; writes an empty file there, and removes it."""
+        probe = self.join(path, f".tpudata-{uuid.uuid4().hex}")
+        with _named("written", path):
+            files, own = self._at(probe)
+            files.pipe_file(own, b"")
+            files.rm_file(own)
+
+    def delete(self, path: str) -> None:
+        """Remove a file; no error if there is none."""
+        with _named("deleted", path), contextlib.suppress(FileNotFoundError):
+            files, own = self._at(path)
+            files.rm_file(own)
+
+    def swap(self, path: str, old: bytes | None, new: bytes | None) -> bool:
+        """Replace the content of a small file, if it is `old`, by `new`; return whether that was done."""
+        with _named("written", path):
+            files, own = self._at(path)
+            try:
+                found = bytes(files.cat_file(own))
+            except FileNotFoundError:
+                found = None
+            if found != old or (found is None and new is None):
+                return found == old
+            if new is None:
+                files.rm_file(own)
+                return True
+            try:
+                files.pipe_file(own, new, **({"mode": "create"} if old is None else {}))
+            except FileExistsError:
+                return False
+        return True
+
+    def _part(self, path: str, offset: int, length: int) -> bytes:
+        files, own = self._at(path)
+        size = files.info(own)["size"]
+        if offset >= size:
+            return b""
+        return bytes(files.cat_file(own, start=offset, end=min(size, offset + length)))
+
+    def _at(self, path: str) -> tuple[Any, str]:
+        """Return fsspec's file system for a path, of which it keeps one a process, and the path there."""
+        files, own = self._fsspec.url_to_fs(path, use_listings_cache=False)
+        return files, str(own)
+
+
+def _entry(path: str, item: dict[str, Any]) -> Entry:
+    is_folder = item["type"] == "directory"
+    name = path.rstrip("/").rpartition("/")[2]
+    return Entry(path, name, 0 if is_folder else int(item["size"] or 0), is_folder)
+
+
+@contextlib.contextmanager
+def _named(done: str, path: str, kind: type[Exception] = Exception) -> Iterator[None]:
+    """Turn what a store raises into an error that names the path; packages for fsspec raise what they like."""
+    try:
+        yield
+    except TpudataError:
+        raise
+    except _OF_THE_PATH as error:
+        raise StorageError(f"{path} could not be {done}: {_reason(error)}.") from error
+    except kind as error:
+        raise StorageUnavailableError(f"{path} could not be {done}: {_reason(error)}.") from error
+
+
+def _reason(error: Exception) -> str:
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return " ".join(f"{type(error).__name__}: {text}".split()).rstrip(".")
