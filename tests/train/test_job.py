@@ -531,7 +531,7 @@ def test_an_error_in_a_model_keeps_its_traceback(digits_dataset: Path, own_model
         ("--model=mnist_cn", 2, "Did you mean 'mnist_cnn'"),
         ("--model=no_such_package:model_fn", 2, "no module 'no_such_package'"),
         ("--tpu-name=t", 2, "add --use-tpu"),
-        ("--model-dir=s3://bucket/model", 1, "s3://bucket/model: no storage"),
+        ("--model-dir=s3://bucket/model", 2, "TensorFlow has no file system for s3://"),
         ("--data=gs://bucket/data", 1, "gs://bucket/data"),
         ("--data=nowhere", 1, "nowhere"),
         ("--eval-split=test", 1, "No split 'test'"),

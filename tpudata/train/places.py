@@ -9,6 +9,9 @@ from tpudata.format import Dataset
 from tpudata.storage import storage_for
 from tpudata.train.options import BEST, TrainOptions
 
+# Those that TensorFlow reads and writes without a package for it.
+_SCHEMES = ("file", "gs")
+
 
 def check_splits(options: TrainOptions, dataset: Dataset) -> None:
     """Checks that the splits that the mode reads are there; DatasetError says what to do."""
@@ -31,10 +34,16 @@ def check_places(options: TrainOptions) -> None:
     """Check that a run can write its files, and writes nothing over the dataset or a file of another kind.
 
     Raises:
-        UsageError: the model's folder is a file or the dataset's folder, or the output lies in the dataset's folder, or it is
-            a folder in place of a file or the other way round.
+        UsageError: TensorFlow has no file system for a path; or the model's folder is a file or the dataset's folder, or the output
+            lies in the dataset's folder, or it is a folder in place of a file or the other way round.
         StorageError: the model's path or the output cannot be written, or nothing here stores there.
     """
+    for flag, path in (("--model-dir", options.model_dir), ("--data", options.data)):
+        scheme, found_scheme, _ = path.partition("://")
+        if found_scheme and scheme not in _SCHEMES:
+            raise UsageError(
+                f"{flag} {path}: TensorFlow has no file system for {scheme}:// (expected a local path or gs://). Copy it."
+            )
     found = storage_for(options.model_dir).stat(options.model_dir)
     if found is not None and not found.is_folder:
         raise UsageError(f"--model-dir {options.model_dir} is a file: name a folder, which is made where there is none")
