@@ -17,16 +17,20 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_jobs.options import ConvertOptions
-from beam_jobs.planning.tally import BUCKET_BITS, Tally, TallyPart
+from beam_jobs.planning.tally import BUCKET_BITS, Buckets, Tally, TallyPart
 from beam_jobs.references.record_order import Positions
+from beam_jobs.references.reference import HASH_BITS
 from tpudata.errors import SourceError, UsageError
 from tpudata.format import shard_name
 from tpudata.format.layout import PLAIN_SUFFIX, shard_prefix
 from tpudata.format.tfrecord import FRAME_BYTES
 from tpudata.tables import counted
 
-# A shard then still has four buckets, which keeps it within 15 % of its target.
-_MOST_SHARDS = 1 << BUCKET_BITS - 2
+# A cut is off by half a bucket at most: 3 % of a shard of so many.
+_SHARD_BUCKETS = 16
+# Shuffled records lie evenly in a bucket, so that cutting within one leaves shards of so many records within some 6 %.
+_EVEN_RECORDS = 256
+_BUCKETS = 1 << BUCKET_BITS
 _GROUP_SHARDS = 64
 _GROUP_REFERENCES = 1 << 16
 
@@ -156,22 +160,43 @@ def make_plan(
             share = (left * ratios.get(split, 1.0) + count * (overhead + FRAME_BYTES)) / int(sizes.sum())
             sizes = np.rint(sizes * max(0.0, 1 - share)).astype(np.int64)
         size = int(sizes.sum())
-        cuts = cut(sizes, options.num_shards or _shard_count(size, options))
+        count = options.num_shards or _shard_count(size, options)
+        starts = buckets.starts
+        if options.shuffle and count * 4 > _BUCKETS:
+            starts, sizes = _divided(buckets, sizes, split, count)
+        cuts = cut(sizes, count)
         _check_count(split, records, len(cuts) + 1, options)
-        plans[split] = SplitPlan(records, size, tuple(buckets.starts[cuts].tolist()))
+        plans[split] = SplitPlan(records, size, tuple(starts[cuts].tolist()))
     return Plan(plans, files, tally.bytes, tally.fingerprint)
 
 
 def _shard_count(size: int, options: ConvertOptions) -> int:
     """The number of shards, a multiple as asked for, that makes each nearest to the target."""
     multiple = options.shards_multiple_of
-    count = max(1, round(size / options.shard_bytes / multiple)) * multiple
-    if count > _MOST_SHARDS:
+    return max(1, round(size / options.shard_bytes / multiple)) * multiple
+
+
+def _divided(
+    buckets: Buckets, sizes: npt.NDArray[np.int64], split: str, count: int
+) -> tuple[Positions, npt.NDArray[np.int64]]:
+    """Return the starts and the bytes of equal parts of buckets, sixteen for each of `count` shards.
+
+    Raises:
+        UsageError: shards would have so few records that one could be empty.
+    """
+    bits = (count * _SHARD_BUCKETS - 1 >> BUCKET_BITS).bit_length()
+    fewest = int(buckets.records.min()) * _BUCKETS if len(buckets.starts) == _BUCKETS else 0
+    if fewest < count * _EVEN_RECORDS:
         raise UsageError(
-            f"{size:,} bytes in shards of {options.shard_bytes:,} bytes are {counted(count, 'shard')}; a split has"
-            f" {_MOST_SHARDS:,} at most. Give a larger --shard-size."
+            f"split {split}: {counted(count, 'shard')} of {counted(int(buckets.records.sum()), 'record')} (expected"
+            f" {_BUCKETS // 4:,} shards or fewer, or {_EVEN_RECORDS} records in each). Give a larger --shard-size."
         )
-    return count
+    inside = np.arange(1 << bits, dtype=np.uint64) << np.uint64(HASH_BITS - BUCKET_BITS - bits)
+    starts = (buckets.starts[:, None] + inside).ravel()
+    # What does not divide goes to the first part.
+    divided = np.repeat((sizes >> bits)[:, None], 1 << bits, axis=1)
+    divided[:, 0] += sizes & (1 << bits) - 1
+    return starts, divided.ravel()
 
 
 def _check_count(split: str, records: int, count: int, options: ConvertOptions) -> None:

@@ -71,7 +71,8 @@ class ListReferences(beam.DoFn):  # type: ignore[misc]
                 for part in pack.smallest(digests, SAMPLE_SIZE):
                     yield TaggedOutput(SAMPLE, part.to_bytes())
                 yield TaggedOutput(NAMES, pack.labels())
-        rejects.write(self._options.output)
+        if self._options.on_bad_record == SKIP:
+            rejects.write(self._options.output)
         yield TaggedOutput(COUNTS, InputCounts(len(ignored), rejects.counts()))
 
     def _spooled(self, references: Iterable[Reference], name: str, stack: ExitStack) -> Iterator[Reference]:

@@ -152,7 +152,10 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
         first = next(records, None)
         if first is None:
             return self._without_shard(inputs, conversion)
-        conversion.rejects.remove_without_shard(self._output)
+        # A run that began with an empty folder and skips nothing leaves no rejects; on an object store each question is a request.
+        may_have_rejects = self._skip or self._resume
+        if may_have_rejects:
+            conversion.rejects.remove_without_shard(self._output)
         files: tuple[WrittenFile, ...]
         shard, files = write_shard_files(
             self._output,
@@ -169,7 +172,8 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
             replace=self._resume,
         )
         # The index is there now; a resumed run takes the shard for finished only if its rejects and keys are there, too.
-        files += conversion.rejects.write(self._output)
+        if may_have_rejects:
+            files += conversion.rejects.write(self._output)
         if self._spec.keys:
             mark_refused(inputs.entries, conversion.rejected_rows)
             files += (self._write_keys(inputs.name, ShardKeys.of(inputs.entries, shard.crc32c)),)
@@ -198,7 +202,7 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
     def _write_keys(self, name: str, keys: ShardKeys) -> WrittenFile:
         storage = storage_for(self._output)
         data = keys.to_bytes()
-        with storage.create(storage.join(self._output, keys_name(name))) as file:
+        with storage.create(storage.join(self._output, keys_name(name)), replace=self._resume) as file:
             file.write(data)
         return WrittenFile.of(keys_name(name), data)
 

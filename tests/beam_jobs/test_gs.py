@@ -81,6 +81,19 @@ def test_a_conversion_there_has_the_bytes_of_one_on_disk(
     assert main(["verify", "gs://b/out"]) == 0
 
 
+def test_a_shard_takes_seven_requests(store: FakeGcs, pictures: Path) -> None:
+    counts = []
+    for number, shards in enumerate((4, 24)):
+        store.requests.clear()
+        assert run(["--input", str(pictures), "--output", f"gs://b/out{number}", f"--num-shards={shards}"]) == 0
+        counts.append(dict(store.requests))
+    fewer, more = counts
+    # The claim is read, and the shard, its index and its keys are uploads of one part. Lists are of whole folders.
+    each = {name: (more[name] - fewer[name]) / 20 for name in more if name != "list"}
+    assert {name: count for name, count in each.items() if count} == {"read": 1, "upload": 3, "part": 3}
+    assert more["delete"] == 1  # of the claim
+
+
 def test_resume_append_and_overwrite_there(store: FakeGcs, tmp_path: Path) -> None:
     argv = ["--input", "gs://b/in", "--output", "gs://b/out", "--shard-size", "20kB"]
     assert run(argv) == 0

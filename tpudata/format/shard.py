@@ -93,7 +93,7 @@ def write_shard_files(
     data = index.to_bytes()
     if dali_index:
         write_dali_index(folder, name, index)
-    with storage.create(storage.join(folder, index_name(name))) as file:
+    with storage.create(storage.join(folder, index_name(name)), replace=replace) as file:
         file.write(data)
     shard = Shard(name=name, records=index.records, bytes=index.shard_bytes, crc32c=index.shard_crc32c)
     return shard, (WrittenFile(name, shard.bytes, shard.crc32c), WrittenFile.of(index_name(name), data))

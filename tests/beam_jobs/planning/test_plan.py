@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import beam_jobs.planning.plan as plan_module
+import beam_jobs.planning.tally as tally_module
 from beam_jobs.options import ConvertOptions, SplitShares
 from beam_jobs.planning.plan import Plan, SplitPlan, SumTallies, make_plan
-from beam_jobs.planning.tally import Tally, TallyPart
+from beam_jobs.planning.tally import Buckets, Tally, TallyPart
 from beam_jobs.references.pack import packs
 from beam_jobs.references.record_order import Order
 from beam_jobs.references.reference import WHOLE_FILE, Reference
@@ -136,8 +138,32 @@ def test_the_number_of_shards() -> None:
         planned(sizes, num_shards=301)
     with pytest.raises(UsageError, match=r"--shards-multiple-of is 301, but split train of 300 records fills 300"):
         planned(sizes, shards_multiple_of=301)
-    with pytest.raises(UsageError, match=r"a split has 65,536 at most\. Give a larger --shard-size"):
+    with pytest.raises(
+        UsageError,
+        match=r"expected 65,536 shards or fewer, or 256 records in each.*Give a larger",
+    ):
         planned(sizes, shard_bytes=1)
+
+
+def test_more_shards_than_buckets_have_their_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    # With 256 buckets in place of 262,144: 120 shards in place of 122,880.
+    monkeypatch.setattr(plan_module, "BUCKET_BITS", 8)
+    monkeypatch.setattr(plan_module, "_BUCKETS", 256)
+    monkeypatch.setattr(tally_module, "_BUCKET_SHIFT", np.uint64(64 - 8))
+    rng = np.random.default_rng(0)
+    positions = rng.integers(0, 2**64, 120_000, np.uint64)
+    sizes = rng.integers(50_000, 150_000, len(positions))
+    tally = Tally()
+    buckets = tally_module._equal_parts(positions, sizes, np.zeros(len(sizes), np.int64))
+    tally.add(TallyPart({"train": Buckets.added([buckets])}, int(sizes.sum()), (0, 0)))
+    target = int(sizes.sum()) // 120
+    plan = make_plan(tally, {}, ConvertOptions("in", "out", shard_bytes=target), OVERHEAD)
+    split = plan.splits["train"]
+    assert split.count == 120
+    filled = np.bincount(split.shards_of(positions), sizes, minlength=120)
+    assert np.abs(filled / target - 1).max() < 0.15
+    with pytest.raises(UsageError, match="or 256 records in each"):
+        make_plan(tally, {}, ConvertOptions("in", "out", shard_bytes=target // 10), OVERHEAD)
 
 
 def test_nothing_to_plan_is_an_error() -> None:
