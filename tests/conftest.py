@@ -1,4 +1,4 @@
-"""Fixtures that the tests of several modules share."""
+"""Fixtures that the tests of several modules share, and which tests scripts/check runs."""
 
 from __future__ import annotations
 
@@ -7,14 +7,37 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.digits import write_digits
+from tests.kinds import kinds_of
 
 # An example takes as long as the machine is busy.
 settings.register_profile("tpudata", deadline=None)
 settings.load_profile("tpudata")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add --quick."""
+    parser.addoption(
+        "--quick", action="store_true", help="only files of tests without a kind of tests/kinds.py, and smoke tests"
+    )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out files of tests that take long."""
+    if not config.getoption("--quick") or collection_path.suffix != ".py" or collection_path.name == "test_smoke.py":
+        return None
+    return True if kinds_of(collection_path) else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests by their kinds."""
+    for item in items:
+        for kind in kinds_of(item.path):
+            item.add_marker(kind)
+
+
 @pytest.fixture(scope="session")
 def digits_dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """200 training and 90 validation digits, two shards each; read it, and change nothing."""
+    from tests.digits import write_digits
+
     return write_digits(tmp_path_factory.mktemp("digits"), {"train": 200, "validation": 90}, shards=2)

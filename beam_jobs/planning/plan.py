@@ -189,7 +189,8 @@ def _divided(
     if fewest < count * _EVEN_RECORDS:
         raise UsageError(
             f"split {split}: {counted(count, 'shard')} of {counted(int(buckets.records.sum()), 'record')} (expected"
-            f" {_BUCKETS // 4:,} shards or fewer, or {_EVEN_RECORDS} records in each). Give a larger --shard-size."
+            f" {counted(_BUCKETS // 4, 'shard')} or fewer, or {counted(_EVEN_RECORDS, 'record')} in each). Give a larger"
+            " --shard-size."
         )
     inside = np.arange(1 << bits, dtype=np.uint64) << np.uint64(HASH_BITS - BUCKET_BITS - bits)
     starts = (buckets.starts[:, None] + inside).ravel()

@@ -116,7 +116,7 @@ def test_names_what_is_wrong(s3: str) -> None:
         storage.read(f"{s3}/none")
     with pytest.raises(StorageError, match=rf"^{s3}/none could not be listed"):
         storage.list(f"{s3}/none")
-    with pytest.raises(StorageError, match=r"^nonsense://: no storage for it"):
+    with pytest.raises(StorageError, match=r"^nonsense://a: no storage for nonsense://"):
         storage_for("nonsense://a")
 
 

@@ -308,7 +308,7 @@ def test_buckets_of_every_kind_of_name(store: FakeGcs, gcs: Storage, bucket: str
         ("gs:///a", "'gs:///a' names no bucket"),
         ("gs://_a/a", "'gs://_a/a' names no bucket"),
         ("gs:/b/a", "gs:/b/a: write gs://b/a for Google Cloud Storage"),
-        ("GS://b/a", "GS://b/a: no storage for GS://; local paths and gs:// are read"),
+        ("GS://b/a", "GS://b/a: no storage for GS://"),
     ],
 )
 def test_paths_that_are_none(store: FakeGcs, path: str, words: str) -> None:

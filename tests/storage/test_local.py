@@ -345,8 +345,8 @@ def test_a_path_that_cannot_be_written(error: int, tmp_path: Path, monkeypatch: 
 def test_the_path_decides_the_storage(tmp_path: Path) -> None:
     for path in (str(tmp_path), "relative/path", "C:odd", "a://b"[1:]):
         assert isinstance(storage_for(path), LocalStorage)
-    with pytest.raises(StorageError, match="no storage for ftp://"):
-        storage_for("ftp://host/file")
+    with pytest.raises(StorageError, match="no storage for none://"):
+        storage_for("none://host/file")
 
 
 def test_swap_is_done_if_the_content_is_as_expected(tmp_path: Path) -> None:

@@ -22,6 +22,19 @@ _BLOCK_BYTES = 8 << 20
 _OF_THE_PATH = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
 
 
+def is_known(scheme: str) -> bool:
+    """Return whether fsspec has a package for a scheme.
+
+    Raises:
+        MissingExtraError: fsspec is not installed.
+    """
+    try:
+        from fsspec.registry import known_implementations
+    except ImportError:
+        raise MissingExtraError(f"{scheme}:// paths", "fsspec") from None
+    return scheme in known_implementations
+
+
 class FsspecStorage:
     """A store of fsspec's; see `Storage` for what each method promises.
 
@@ -32,20 +45,12 @@ class FsspecStorage:
         scheme: such as `"s3"`.
 
     Raises:
-        MissingExtraError: fsspec, or its package for the scheme, is not installed.
-        StorageError: fsspec does not know the scheme.
+        StorageError: fsspec's package for the scheme is not installed.
     """
 
     def __init__(self, scheme: str) -> None:
-        try:
-            import fsspec
-            from fsspec.registry import known_implementations
-        except ImportError:
-            raise MissingExtraError(f"{scheme}:// paths", "fsspec") from None
-        if scheme not in known_implementations:
-            raise StorageError(
-                f"{scheme}://: no storage for it (expected a local path, gs://, s3:// or another scheme of fsspec). Check the path."
-            )
+        import fsspec
+
         try:
             fsspec.get_filesystem_class(scheme)
         except ImportError as error:

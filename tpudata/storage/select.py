@@ -43,7 +43,12 @@ def storage_for(path: str) -> Storage:
                 f"{path}: write gs://{path[4:] or 'BUCKET'} for Google Cloud Storage, ./{path} for a local file."
             )
         return _LOCAL
-    return _storage(match[1].lower())
+    found = _storage(match[1])
+    if found is None:
+        raise StorageError(
+            f"{path}: no storage for {match[1]}:// (expected a local path, gs://, s3:// or another of fsspec). Check the path."
+        )
+    return found
 
 
 def is_remote(path: str) -> bool:
@@ -52,15 +57,15 @@ def is_remote(path: str) -> bool:
 
 
 @functools.cache
-def _storage(scheme: str) -> Storage:
+def _storage(scheme: str) -> Storage | None:
     if scheme in STORAGES:
         module, _, name = STORAGES[scheme].partition(":")
         return getattr(importlib.import_module(module), name)()  # type: ignore[no-any-return]
     for point in importlib.metadata.entry_points(group=ENTRY_POINTS, name=scheme):
         return point.load()()  # type: ignore[no-any-return]
-    from tpudata.storage.fsspec_storage import FsspecStorage
+    from tpudata.storage.fsspec_storage import FsspecStorage, is_known
 
-    return FsspecStorage(scheme)
+    return FsspecStorage(scheme) if is_known(scheme) else None
 
 
 if hasattr(os, "register_at_fork"):

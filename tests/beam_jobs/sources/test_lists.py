@@ -413,7 +413,7 @@ def test_lists_that_are_refused(tmp_path: Path, text: str | bytes, message: str)
         (
             "path,label\n0.jpg,cat\nnone://a/b,cat\n1.jpg,dog\n",
             3,
-            "it lists what cannot be read: none://: no storage",
+            "it lists what cannot be read: none://a/b: no storage",
         ),
         ("path,label\n0.jpg,cat\n,cat\n1.jpg,dog\n", 3, "column 'path' has no path: \"\""),
         ("path,label\n0.jpg,cat\n2.jpg,\n1.jpg,dog\n", 3, "column 'label' is no label: it is \"\""),
