@@ -1,14 +1,18 @@
-"""Standard error of a command, without the tracebacks that Beam's workers print of an error that is shown anyway."""
+"""Standard error of a command, without the tracebacks that Beam's workers and threads print of an error that is shown anyway."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
+import threading
+import traceback
 from collections.abc import Iterator
 from typing import Any, TextIO
 
 _BEGIN = "Traceback (most recent call last):"
 _OF_BEAM = "apache_beam/runners/worker/"
+# Threads that read from a worker or wait for a job end with an error if it is gone.
+_THREADS_OF_BEAM = "apache_beam/runners/"
 
 
 class _WithoutTracebacks:
@@ -32,10 +36,15 @@ class _WithoutTracebacks:
 
 @contextlib.contextmanager
 def without_worker_tracebacks() -> Iterator[None]:
-    """Keep Beam's workers in this process (LOOPBACK) from printing tracebacks; for commands, whose process is theirs."""
-    stream = sys.stderr
-    sys.stderr = _WithoutTracebacks(stream)
+    """Keep Beam's workers and threads in this process from printing tracebacks; for commands, whose process is theirs."""
+    stream, hook = sys.stderr, threading.excepthook
+
+    def pass_on(failed: threading.ExceptHookArgs) -> None:
+        if not any(_THREADS_OF_BEAM in frame.filename for frame in traceback.extract_tb(failed.exc_traceback)):
+            hook(failed)
+
+    sys.stderr, threading.excepthook = _WithoutTracebacks(stream), pass_on
     try:
         yield
     finally:
-        sys.stderr = stream
+        sys.stderr, threading.excepthook = stream, hook

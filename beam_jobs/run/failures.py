@@ -16,10 +16,10 @@ _RUNNING = re.compile(r"\s*\[while running '?(?P<step>[^'\]]*).*", re.DOTALL)
 _RAISED = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Exit|Warning)\b(?::.*)?")
 # How the traceback ends if a runner's workers are containers: docker is not there, or it is and does not start them.
 _NO_DOCKER = re.compile(r"(FileNotFoundError: .*'docker'|CalledProcessError: Command '\['docker', .*)\s*$")
-# Prism, Flink, Spark and Dataflow, in this order, of a worker that was killed.
+# Prism, Beam's own job server, Dataflow, Spark and others of a worker that was killed.
 _LOST_WORKER = re.compile(
-    r"SDK worker disconnected|SDK harness.{0,40}(disconnected|died|exited)|ExecutorLostFailure|lost task|worker lost contact"
-    r"|out of memory|OutOfMemory",
+    r"SDK worker disconnected|Channel closed prematurely|SDK harness.{0,40}(disconnected|died|exited)|worker lost contact"
+    r"|ExecutorLostFailure|lost task|out of memory|OutOfMemory",
     re.IGNORECASE,
 )
 # How Dataflow's and portable results say in which state a job ended, and of what.
@@ -77,7 +77,7 @@ def _reason(text: str) -> str:
     ended = _ENDED.fullmatch(text)
     if ended is not None:
         why = _reason(ended[3]) if ended[3] != "None" else ""
-        return f"it ended as {ended[1] or ended[2]}{f': {why}' if why else ''}"
+        return f"ended as {ended[1] or ended[2]}{f': {why}' if why else ''}"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     raised = [line for line in lines if _RAISED.match(line)] if "Traceback" in text else []
     reason = raised[-1] if raised else " ".join(lines)

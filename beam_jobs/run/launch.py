@@ -137,9 +137,15 @@ def _in_our_words(name: str, job: str = "", is_over: Callable[[], bool] = lambda
         if is_interrupt(error):
             raise KeyboardInterrupt from error
         if not is_over():
+            # Beam asserts that the thread in which it looks at a job of Dataflow did not fail.
+            why = (
+                ""
+                if isinstance(error, AssertionError)
+                else f" ({' '.join(str(error).split()) or type(error).__name__})"
+            )
             raise TpudataError(
-                f"{job}: lost sight of it ({' '.join(str(error).split()) or type(error).__name__}), and it may go on. Look there;"
-                " when it has ended, run again with --resume to convert the rest."
+                f"{job}: the connection was lost{why}, and the job may go on. When it has ended, run again with --resume to convert"
+                " the rest."
             ) from error
         known = failure(name, error, in_process=is_in_process(name), job=job)
         if known is None:
