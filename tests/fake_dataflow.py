@@ -38,7 +38,7 @@ class FakeDataflow:
         self.counters: dict[str, int] = {}
         self.job: dict[str, Any] = {}
         self.path = ""
-        self.asked_for: list[str] = []
+        self.asked_for: list[int] = []
         self.refuses = self.is_lost = False
         service = self
 

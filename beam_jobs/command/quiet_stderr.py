@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
 import threading
 import traceback
@@ -36,15 +37,26 @@ class _WithoutTracebacks:
 
 @contextlib.contextmanager
 def without_worker_tracebacks() -> Iterator[None]:
-    """Keep Beam's workers and threads in this process from printing tracebacks; for commands, whose process is theirs."""
-    stream, hook = sys.stderr, threading.excepthook
+    """Keep Beam's workers and threads in this process from printing tracebacks; for commands, whose process is theirs.
+
+    After a Ctrl-C that lasts: steps at work in this process until it ends fail, as their files are removed.
+    """
+    stream, hook, logger = sys.stderr, threading.excepthook, logging.getLogger("apache_beam")
+    level = logger.level
 
     def pass_on(failed: threading.ExceptHookArgs) -> None:
         if not any(_THREADS_OF_BEAM in frame.filename for frame in traceback.extract_tb(failed.exc_traceback)):
             hook(failed)
 
+    is_interrupted = False
     sys.stderr, threading.excepthook = _WithoutTracebacks(stream), pass_on
+    logger.setLevel(logging.CRITICAL)
     try:
         yield
+    except KeyboardInterrupt:
+        is_interrupted = True
+        raise
     finally:
-        sys.stderr, threading.excepthook = stream, hook
+        if not is_interrupted:
+            sys.stderr, threading.excepthook = stream, hook
+            logger.setLevel(level)

@@ -34,6 +34,8 @@ from tpudata.errors import OutputError, TpudataError
 from tpudata.storage._select import _google
 
 URL = f"https://console.cloud.google.com/dataflow/jobs/us-central1/{JOB_ID}?project=p"
+# As the API numbers states.
+CANCELLED = 5
 CLAIM = "out/.tpudata-claim"
 OWN = """Traceback (most recent call last):
   File "apache_beam/runners/common.py", line 1500, in process
@@ -245,7 +247,7 @@ def test_an_interrupt_cancels_the_job(store: FakeGcs, dataflow: FakeDataflow, nu
         _, errors = process.communicate(timeout=60)
     assert time.monotonic() - started < 10
     assert process.returncode == 128 + number
-    assert dataflow.asked_for == [5]
+    assert dataflow.asked_for == [CANCELLED]
     assert errors.splitlines()[1:-1] == [
         f"tpudata: cancelling job {JOB_ID} ({URL})",
         f"tpudata: job {JOB_ID} ({URL}) has ended; run again with --resume to convert the rest",

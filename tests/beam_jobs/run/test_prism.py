@@ -42,6 +42,11 @@ def prism(binary: Path) -> list[str]:
     return ["--runner=prism", f"--prism_location={binary}"]
 
 
+def serves(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 @pytest.fixture(scope="module")
 def server(binary: Path) -> Iterator[str]:
     """A server of Prism that these tests do not start through a job, so that jobs outlive the process that submits them."""
@@ -49,7 +54,7 @@ def server(binary: Path) -> Iterator[str]:
         port = int(taken.getsockname()[1])
     command = [str(binary), f"--job_port={port}", "--serve_http=false", "--log_level=error"]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
-        wait_for(lambda: not socket.socket().connect_ex(("127.0.0.1", port)))
+        wait_for(lambda: serves(port))
         yield f"localhost:{port}"
         process.kill()
 
@@ -112,7 +117,9 @@ def start(*flags: str) -> subprocess.Popen[str]:
 
 
 def children(pid: int) -> list[int]:
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    # Of each thread of the process, which may end meanwhile.
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(word) for task in tasks for word in task.read_text().split()]
 
 
 def worker_of(pool: str) -> int:
@@ -130,7 +137,7 @@ def test_the_bytes_are_those_of_the_local_runner(
     kind: str, prism: list[str], pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chance = random.Random(0)
-    lines = [" ".join(chance.choices("alpha beta gamma delta".split(), k=chance.randint(1, 9))) for _ in range(3000)]
+    lines = [" ".join(chance.choices(["alpha", "beta", "gamma", "delta"], k=chance.randint(1, 9))) for _ in range(3000)]
     (tmp_path / "in.txt").write_text("\n".join(lines))
     source = Path(shutil.copytree(pictures, tmp_path / "in"))
     for name in ("cat/x.jpg", "eel/y.png"):
