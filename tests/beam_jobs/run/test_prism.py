@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -17,8 +18,10 @@ from pathlib import Path
 import pytest
 
 from beam_jobs import images, text
+from beam_jobs.run import progress
 from beam_jobs.run.prism import find_prism
 from beam_jobs.run.runner import pipeline_options
+from tests.beam_jobs.run.test_progress import on_a_terminal
 from tests.beam_jobs.test_images import digests, make_pictures
 from tests.processes import ROOT, assert_nobody_is_left, running_worker_pool
 from tpudata.errors import BadRecordError, OutputError, TpudataError, UsageError
@@ -393,3 +396,31 @@ def test_jobs_that_end_with_the_process_are_not_left(flags: list[str], pictures:
         images.run(argv(pictures, tmp_path / "out", "--detach", *flags))
     assert "\n" not in str(found.value)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_job_elsewhere_reports_what_it_counts(
+    server: str,
+    pool: str,
+    pictures: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(progress, "_LINE_SECONDS", 0.1)
+    assert images.run(argv(pictures, tmp_path / "out", *elsewhere(server, pool))) == 0
+    said = capsys.readouterr()
+    found = re.findall(r"^tpudata: (\d+) records, (\d+) shards?, [\d.]+ k?M?B read$", said.err, re.MULTILINE)
+    counts = [(int(records), int(shards)) for records, shards in found]
+    assert counts == sorted(counts)
+    assert any(0 < records < 720 for records, _ in counts)
+    assert said.out.startswith(f"{tmp_path}/out: 720 records, 3 classes in ")
+
+
+def test_a_bar_counts_what_the_engine_counts(
+    prism: list[str], pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "_BAR_SECONDS", 0.05)
+    shown = on_a_terminal(argv(pictures, tmp_path / "out", *prism), monkeypatch)
+    counts = [int(records) for records in re.findall(r"(\d+) records, \d+ shards", shown)]
+    assert counts == sorted(counts)
+    assert any(0 < count < 720 for count in counts)
