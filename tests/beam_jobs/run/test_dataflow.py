@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -253,6 +254,21 @@ def test_an_interrupt_cancels_the_job(store: FakeGcs, dataflow: FakeDataflow, nu
         f"tpudata: job {JOB_ID} ({URL}) has ended; run again with --resume to convert the rest",
     ]
     assert CLAIM not in store.buckets["b"]
+
+
+def test_a_job_that_cannot_be_cancelled_goes_on_and_keeps_its_claim(store: FakeGcs, dataflow: FakeDataflow) -> None:
+    dataflow.states = ["JOB_STATE_RUNNING"]
+    with command(store, dataflow) as process:
+        wait_for(lambda: CLAIM in store.buckets["b"] and JOB_ID.encode() in store.buckets["b"][CLAIM].data)
+        time.sleep(1)
+        dataflow.is_lost = True
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert re.search(
+        rf"^tpudata: job {JOB_ID} \(.*\) was not cancelled and goes on: .*no permission", errors, re.MULTILINE
+    )
+    assert JOB_ID.encode() in store.buckets["b"][CLAIM].data
 
 
 def test_a_connection_that_is_lost_leaves_the_claim_to_the_job(
