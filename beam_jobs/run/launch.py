@@ -79,13 +79,31 @@ class JobRun:
                 return result
             job = job_identity(result, name, pipeline.options)
             self.goes_on = True
+            try:
+                return self._watch(result, name, job)
+            except KeyboardInterrupt:
+                self._cancel(result, job_text(job))
+                raise
+
+    def _watch(self, result: PipelineResult, name: str, job: Mapping[str, str]) -> PipelineResult | None:
+        detach, text = self._launch.detach, job_text(job)
+        self._launch.report(f"{text} is submitted{', and goes on without this process' if detach else ''}")
+        # The job works without it.
+        with contextlib.suppress(TpudataError):
             self._submitted(job)
-            if self._launch.detach:
-                self._launch.report(f"{job_text(job)} is submitted, and goes on without this process")
-                return None
-            self._launch.report(f"{job_text(job)} is submitted")
-            self._wait(result, name, job_text(job))
-            return result
+        if detach:
+            return None
+        try:
+            with (
+                _in_our_words(name, text, lambda: is_over(result)),
+                job_progress(result, self._launch.shows_progress, self._launch.report),
+            ):
+                result.wait_until_finish()
+        except Exception:
+            self.goes_on = not is_over(result)
+            raise
+        self.goes_on = False
+        return result
 
     def _wait_here(self, result: PipelineResult, name: str) -> None:
         try:
@@ -95,21 +113,6 @@ class JobRun:
             # Workers in other processes would go on for a while.
             with contextlib.suppress(Exception):
                 result.cancel()
-            raise
-
-    def _wait(self, result: PipelineResult, name: str, job: str) -> None:
-        try:
-            with (
-                _in_our_words(name, job, lambda: is_over(result)),
-                job_progress(result, self._launch.shows_progress, self._launch.report),
-            ):
-                result.wait_until_finish()
-            self.goes_on = False
-        except KeyboardInterrupt:
-            self._cancel(result, job)
-            raise
-        except Exception:
-            self.goes_on = not is_over(result)
             raise
 
     def _cancel(self, result: PipelineResult, job: str) -> None:
@@ -138,11 +141,8 @@ def _in_our_words(name: str, job: str = "", is_over: Callable[[], bool] = lambda
             raise KeyboardInterrupt from error
         if not is_over():
             # Beam asserts that the thread in which it looks at a job of Dataflow did not fail.
-            why = (
-                ""
-                if isinstance(error, AssertionError)
-                else f" ({' '.join(str(error).split()) or type(error).__name__})"
-            )
+            text = "" if isinstance(error, AssertionError) else " ".join(str(error).split()) or type(error).__name__
+            why = f" ({text})" if text else ""
             raise TpudataError(
                 f"{job}: the connection was lost{why}, and the job may go on. When it has ended, run again with --resume to convert"
                 " the rest."
