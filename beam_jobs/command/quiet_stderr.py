@@ -10,6 +10,8 @@ import traceback
 from collections.abc import Iterator
 from typing import Any, TextIO
 
+from tpudata.process import owns_process
+
 _BEGIN = "Traceback (most recent call last):"
 _OF_BEAM = "apache_beam/runners/worker/"
 # Threads that read from a worker or wait for a job end with an error if it is gone.
@@ -39,7 +41,7 @@ class _WithoutTracebacks:
 def without_worker_tracebacks() -> Iterator[None]:
     """Keep Beam's workers and threads in this process from printing tracebacks; for commands, whose process is theirs.
 
-    After a Ctrl-C that lasts: steps at work in this process until it ends fail, as their files are removed.
+    In a process that ends with an error this lasts to its end: steps still at work fail as their engine and files go.
     """
     stream, hook, logger = sys.stderr, threading.excepthook, logging.getLogger("apache_beam")
     level = logger.level
@@ -48,15 +50,13 @@ def without_worker_tracebacks() -> Iterator[None]:
         if not any(_THREADS_OF_BEAM in frame.filename for frame in traceback.extract_tb(failed.exc_traceback)):
             hook(failed)
 
-    is_interrupted = False
+    has_failed = True
     sys.stderr, threading.excepthook = _WithoutTracebacks(stream), pass_on
     logger.setLevel(logging.CRITICAL)
     try:
         yield
-    except KeyboardInterrupt:
-        is_interrupted = True
-        raise
+        has_failed = False
     finally:
-        if not is_interrupted:
+        if not (has_failed and owns_process()):
             sys.stderr, threading.excepthook = stream, hook
             logger.setLevel(level)
