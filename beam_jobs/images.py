@@ -54,7 +54,7 @@ def run(argv: Sequence[str], prog: str = "tpudata convert images") -> int:
     refuse_read_only_output(options, beam_options, dry_run=flags.dry_run)
     conversion = image_conversion(options, source_options(flags), image_options(flags))
     check_reader(flags.reader, conversion.source, flags.input)
-    return run_conversion(conversion, beam_options, dry_run=flags.dry_run)
+    return run_conversion(conversion, beam_options, dry_run=flags.dry_run, detach=flags.detach)
 
 
 def convert_images(

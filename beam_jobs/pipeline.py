@@ -8,6 +8,7 @@ References (path, key, class, size) travel; the bytes of a record are read by th
 from __future__ import annotations
 
 import dataclasses
+import functools
 import tempfile
 import uuid
 from collections.abc import Mapping
@@ -22,7 +23,7 @@ from beam_jobs.append.known_keys import write_known
 from beam_jobs.append.new_inputs import NewInputs, known_count
 from beam_jobs.converter import Converter, ShardContext
 from beam_jobs.options import ConvertOptions
-from beam_jobs.output.claim import JOB, PROCESS, Claim, claimed, refuse_claimed, remove_dead_claim
+from beam_jobs.output.claim import JOB, PROCESS, Claim, claimed, name_job, refuse_claimed, remove_dead_claim
 from beam_jobs.output.folder import (
     Found,
     check_has_dali_index,
@@ -39,9 +40,12 @@ from beam_jobs.planning.input_counts import InputCounts, SumInputCounts
 from beam_jobs.planning.plan import Plan, SumTallies
 from beam_jobs.planning.sample import MergeSamples
 from beam_jobs.references.labels import CollectLabels, Labels
+from beam_jobs.run.job import job_has_ended
+from beam_jobs.run.launch import JobRun, Launch
+from beam_jobs.run.lifetime import ends_with_process
 from beam_jobs.run.package import with_package
 from beam_jobs.run.progress import ProgressReport, progress_bar
-from beam_jobs.run.runner import ends_with_process, is_local, new_pipeline, run_pipeline
+from beam_jobs.run.runner import is_local, new_pipeline
 from beam_jobs.sources import Source
 from beam_jobs.steps.dataset_spec import DatasetSpec
 from beam_jobs.steps.duplicate_keys import CheckDuplicates
@@ -110,40 +114,43 @@ class Conversion:
         self._refuse_output(found, plan)
         return plan
 
-    def run(self, beam_options: PipelineOptions) -> Added | None:
-        """Runs the conversion; returns when the dataset is complete.
+    def run(self, beam_options: PipelineOptions, launch: Launch | None = None) -> Added | None:
+        """Runs the conversion; returns when the dataset is complete, or with `launch.detach` when the job is submitted.
 
         Args:
             beam_options: where it runs.
+            launch: how the job is started; None waits for it and reports nothing.
 
         Returns:
-            What an append has added; None where this is none.
+            What an append has added; None where this is none, or is left to its job.
 
         Raises:
             TpudataError: the input or the output is not as it should be, or a record was refused.
         """
         with with_package(beam_options) as used:
-            return self._run_with(used)
+            return self._run_with(used, launch or Launch())
 
-    def _run_with(self, beam_options: PipelineOptions) -> Added | None:
+    def _run_with(self, beam_options: PipelineOptions, launch: Launch) -> Added | None:
         options = self.options
         pipeline = new_pipeline(beam_options, self._most_parts())
-        refuse_claimed(options.output)
+        has_ended = functools.partial(job_has_ended, options=beam_options)
+        refuse_claimed(options.output, has_ended)
         found = self._look_at_output()
         if found is Found.DATASET and options.resume and not options.append:
             self.plan()
-            remove_dead_claim(options.output)
+            remove_dead_claim(options.output, has_ended)
             return None
         claim = Claim.new(PROCESS if ends_with_process(beam_options) else JOB)
-        with claimed(options.output, claim):
-            return dataclasses.replace(self, claim=claim)._run_claimed(pipeline, beam_options)
+        job = JobRun(beam_options, launch, functools.partial(name_job, options.output, claim))
+        with claimed(options.output, claim, has_ended, lambda: job.goes_on):
+            return dataclasses.replace(self, claim=claim)._run_claimed(pipeline, job, beam_options)
 
-    def _run_claimed(self, pipeline: beam.Pipeline, beam_options: PipelineOptions) -> Added | None:
+    def _run_claimed(self, pipeline: beam.Pipeline, job: JobRun, beam_options: PipelineOptions) -> Added | None:
         options = self.options
         # A run that ended before the claim was taken may have changed it.
         found = self._look_at_output()
         if options.append:
-            return self._append(pipeline, beam_options)
+            return self._append(pipeline, job, beam_options)
         if found is Found.DATASET:
             # Whatever is wrong with the input or the options comes out before the old dataset goes.
             self.plan()
@@ -151,7 +158,7 @@ class Conversion:
                 return None
             remove_dataset(options.output)
         remove_listing_rejects(options.output)
-        self._run(pipeline, beam_options)
+        self._run(pipeline, job, beam_options)
         return None
 
     def _most_parts(self) -> int | None:
@@ -162,7 +169,7 @@ class Conversion:
         splits = _NAMED_SPLITS if options.split is None else len(options.split.shares)
         return max(len(self.source.units()), options.num_shards * splits)
 
-    def _append(self, pipeline: beam.Pipeline, beam_options: PipelineOptions) -> Added:
+    def _append(self, pipeline: beam.Pipeline, job: JobRun, beam_options: PipelineOptions) -> Added | None:
         output = self.options.output
         base = self._open_base()
         storage = storage_for(output)
@@ -171,9 +178,13 @@ class Conversion:
             write_known(base.dataset, known)
             # A killed append has left lists of its own, which this one writes again.
             remove_listing_rejects(output, kept=base.manifest.rejects)
-            result = self._of_new(base, known)._run(pipeline, beam_options)
+            result = self._of_new(base, known)._run(pipeline, job, beam_options)
         finally:
-            storage.delete(known)
+            # A job that goes on reads it, and removes it with its last step.
+            if not job.goes_on:
+                storage.delete(known)
+        if result is None:
+            return None
         return Added(base.manifest, open_dataset(output).manifest, known_count(result))
 
     def _open_base(self) -> Base:
@@ -218,19 +229,21 @@ class Conversion:
             )
         refuse_strays(options.output, names)
 
-    def _run(self, pipeline: beam.Pipeline, beam_options: PipelineOptions) -> beam.runners.runner.PipelineResult:
+    def _run(
+        self, pipeline: beam.Pipeline, job: JobRun, beam_options: PipelineOptions
+    ) -> beam.runners.runner.PipelineResult | None:
         with progress_bar(is_local(beam_options)) as progress:
             self._build(pipeline, progress)
             try:
-                return run_pipeline(pipeline)
+                return job.run(pipeline)
             except KeyboardInterrupt:
-                # Elsewhere the job goes on, and needs them.
-                if ends_with_process(beam_options):
+                if not job.goes_on:
                     give_up(self.options.output, self.claim)
                 raise
             except TpudataError as error:
-                # What was written aside may be as large as the input, and another run writes it again.
-                give_up(self.options.output, self.claim)
+                # What was written aside may be as large as the input, and another run writes it again. A job that goes on needs it.
+                if not job.goes_on:
+                    give_up(self.options.output, self.claim)
                 again = "--append" if self.options.append else "--resume"
                 raise (not_written(error, self.options.output, again) or error) from error.__cause__
 

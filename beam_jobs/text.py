@@ -64,7 +64,7 @@ def run(argv: Sequence[str], prog: str = "tpudata convert text") -> int:
     if not flags.dry_run:
         text = _with_absolute_tokenizer(text, beam_options)
     conversion = text_conversion(options, text)
-    return run_conversion(conversion, beam_options, dry_run=flags.dry_run)
+    return run_conversion(conversion, beam_options, dry_run=flags.dry_run, detach=flags.detach)
 
 
 def convert_text(options: ConvertOptions, beam_options: PipelineOptions, text: TextOptions | None = None) -> None:

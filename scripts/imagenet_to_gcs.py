@@ -58,7 +58,7 @@ def run(argv: Sequence[str]) -> int:
             f"--raw_data_dir {flags.input} is not laid out as ImageNet. Put {TRAIN_TAR} or train/SYNSET/*.JPEG there, and"
             f" {VALIDATION_TAR} or validation/*.JPEG with {SYNSET_FILES[0]}."
         )
-    return run_conversion(conversion, beam_options, dry_run=flags.dry_run)
+    return run_conversion(conversion, beam_options, dry_run=flags.dry_run, detach=flags.detach)
 
 
 if __name__ == "__main__":

@@ -75,6 +75,11 @@ def run_command(function: Callable[[Sequence[str]], int], argv: Sequence[str] | 
     return code
 
 
+def owns_process() -> bool:
+    """Return whether this process runs a command of its own command line, and ends with it."""
+    return _is_ours
+
+
 def _outcome(function: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
     try:
         return function(argv)

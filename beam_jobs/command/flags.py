@@ -94,6 +94,11 @@ def add_common_flags(parser: FlagParser, *, paths: bool = True, labels: bool = T
         " are the dataset's",
     )
     parser.add_switch("--dry-run", default=False, help="print the plan, write nothing")
+    parser.add_switch(
+        "--detach",
+        default=False,
+        help="submit the job and return; for runners whose jobs go on without this process, such as DataflowRunner",
+    )
     add("--workers", type=positive_int, default=1, metavar="N", help="processes of the local runner (default 1)")
 
 

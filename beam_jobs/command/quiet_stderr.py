@@ -1,14 +1,21 @@
-"""Standard error of a command, without the tracebacks that Beam's workers print of an error that is shown anyway."""
+"""Standard error of a command, without the tracebacks that Beam's workers and threads print of an error that is shown anyway."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
+import threading
+import traceback
 from collections.abc import Iterator
 from typing import Any, TextIO
 
+from tpudata.process import owns_process
+
 _BEGIN = "Traceback (most recent call last):"
 _OF_BEAM = "apache_beam/runners/worker/"
+# Threads that read from a worker or wait for a job end with an error if it is gone.
+_THREADS_OF_BEAM = "apache_beam/runners/"
 
 
 class _WithoutTracebacks:
@@ -32,10 +39,24 @@ class _WithoutTracebacks:
 
 @contextlib.contextmanager
 def without_worker_tracebacks() -> Iterator[None]:
-    """Keep Beam's workers in this process (LOOPBACK) from printing tracebacks; for commands, whose process is theirs."""
-    stream = sys.stderr
-    sys.stderr = _WithoutTracebacks(stream)
+    """Keep Beam's workers and threads in this process from printing tracebacks; for commands, whose process is theirs.
+
+    In a process that ends with an error this lasts to its end: steps still at work fail as their engine and files go.
+    """
+    stream, hook, logger = sys.stderr, threading.excepthook, logging.getLogger("apache_beam")
+    level = logger.level
+
+    def pass_on(failed: threading.ExceptHookArgs) -> None:
+        if not any(_THREADS_OF_BEAM in frame.filename for frame in traceback.extract_tb(failed.exc_traceback)):
+            hook(failed)
+
+    has_failed = True
+    sys.stderr, threading.excepthook = _WithoutTracebacks(stream), pass_on
+    logger.setLevel(logging.CRITICAL)
     try:
         yield
+        has_failed = False
     finally:
-        sys.stderr = stream
+        if not (has_failed and owns_process()):
+            sys.stderr, threading.excepthook = stream, hook
+            logger.setLevel(level)

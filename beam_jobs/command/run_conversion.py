@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import functools
 import gc
+import sys
 import time
 from collections.abc import Iterator, Sequence
 
@@ -18,11 +19,14 @@ from beam_jobs.command.tables import added_table, plan_table, result_table
 from beam_jobs.options import ConvertOptions
 from beam_jobs.output.folder import end_run
 from beam_jobs.pipeline import Conversion
+from beam_jobs.run.launch import Launch
+from beam_jobs.run.lifetime import check_detachable
 from beam_jobs.run.local_workers import end_workers
 from beam_jobs.run.places import absolute_path, check_places
 from beam_jobs.run.runner import beam_flag_names, is_local, pipeline_options
 from tpudata.flags import FlagParser
 from tpudata.format import open_dataset
+from tpudata.format.manifest import MANIFEST_NAME
 from tpudata.process import interruptible
 from tpudata.storage import storage_for
 
@@ -47,6 +51,8 @@ def parse_flags(parser: FlagParser, argv: Sequence[str]) -> tuple[argparse.Names
         flags, rest = parser.parse_with_rest(argv, beam_flag_names())
     beam_options, unknown = pipeline_options(rest, flags.workers)
     parser.refuse_unknown(unknown, beam_flag_names())
+    if flags.detach:
+        check_detachable(beam_options)
     return flags, beam_options
 
 
@@ -80,23 +86,40 @@ def _frozen_modules() -> Iterator[None]:
         gc.unfreeze()
 
 
-def run_conversion(conversion: Conversion, beam_options: PipelineOptions, *, dry_run: bool) -> int:
-    """Runs a conversion, or plans it where `dry_run`, and prints what came of it; returns the exit code 0."""
+def run_conversion(
+    conversion: Conversion, beam_options: PipelineOptions, *, dry_run: bool, detach: bool = False
+) -> int:
+    """Run a conversion and print what came of it.
+
+    Args:
+        conversion: what to do.
+        beam_options: where it runs.
+        dry_run: whether to print the plan instead.
+        detach: whether to return when the job is submitted.
+
+    Returns:
+        The exit code 0.
+    """
     if dry_run:
         print(plan_table(conversion.plan(), conversion.unit))
         if conversion.leave_out is not None:
             print("with duplicates: which documents --dedup leaves out, the run finds when it has read them all")
         return 0
     started = time.monotonic()
-    with (
-        _frozen_modules(),
-        without_worker_tracebacks(),
-        interruptible(end_workers, functools.partial(end_run, conversion.options.output)),
-    ):
-        added = conversion.run(beam_options)
-    output, seconds = conversion.options.output, time.monotonic() - started
+    output, launch = conversion.options.output, Launch(_report, shows_progress=True, detach=detach)
+    end = functools.partial(end_run, output)
+    with _frozen_modules(), without_worker_tracebacks(), interruptible(end_workers, end):
+        added = conversion.run(beam_options, launch)
+    if detach:
+        print(f"{output}: complete when it has a {MANIFEST_NAME}; `tpudata inspect {output}` then shows the dataset")
+        return 0
+    seconds = time.monotonic() - started
     if added is not None:
         print(added_table(added, output, seconds))
     else:
         print(result_table(open_dataset(output).manifest, output, seconds))
     return 0
+
+
+def _report(line: str) -> None:
+    print(f"tpudata: {line}", file=sys.stderr, flush=True)

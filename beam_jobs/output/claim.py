@@ -6,8 +6,9 @@ claim when it ends, also with an error; a killed one leaves it. Whether the run 
 
 - on the same machine by its process: the id, and when the process began, since ids are used again;
 - elsewhere by its beat: a run of the local runner rewrites its claim every few seconds. One that stands still for a minute is dead;
-- of a job on another runner, which may outlive the process that started it, and of `WriteTFRecordShards` on another machine: not at
-  all. Its claim goes when the job ends; until then the person decides.
+- of a job on another runner, which may outlive the process that started it, by asking its engine, if the claim names the job. Its
+  last step removes the claim;
+- of `WriteTFRecordShards` on another machine: not at all. Its claim goes when the job ends; until then the person decides.
 
 A run looks for its claim before each shard and before the manifest is written: one that was taken over, because it stood still for
 too long, ends with an error and completes nothing.
@@ -25,11 +26,11 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from beam_jobs.output.process_identity import birth_of, machine_identity
-from tpudata.errors import OutputError, StorageError, StorageUnavailableError, TpudataError
+from tpudata.errors import OutputError, StorageError, StorageUnavailableError
 from tpudata.storage import is_remote, storage_for
 from tpudata.storage.local import TEMPORARY_PREFIX
 
@@ -57,6 +58,7 @@ class Claim:
         birth: when the process began, as its system counts.
         started: when the run began, for people.
         beat: how often the claim was rewritten.
+        job: identity of the submitted job, as `beam_jobs.run.job` writes it; None before it is submitted.
     """
 
     run: str
@@ -67,6 +69,7 @@ class Claim:
     birth: str
     started: str
     beat: int = 0
+    job: Mapping[str, str] | None = None
 
     @classmethod
     def new(cls, ends_with: str) -> Claim:
@@ -81,8 +84,9 @@ class Claim:
         """Return the claim in a file, or None if it holds none that this version understands."""
         try:
             claim = cls(**json.loads(data))
-            return claim if isinstance(claim.run, str) else None
-        except (ValueError, TypeError):
+            is_job = claim.job is None or {"id", "where"} <= claim.job.keys()
+            return claim if isinstance(claim.run, str) and is_job else None
+        except (ValueError, TypeError, AttributeError):
             return None
 
     def to_bytes(self) -> bytes:
@@ -95,7 +99,12 @@ class Claim:
         return (self.host, self.machine) == (socket.gethostname(), machine_identity())
 
     def __str__(self) -> str:
-        return f"host {self.host}, process {self.pid}, since {self.started}"
+        job = "" if self.job is None else f", job {self.job['id']}, {self.job['where']}"
+        return f"host {self.host}, process {self.pid}, since {self.started}{job}"
+
+
+# Whether the job that a claim names has ended; None if its engine does not say.
+HasEnded = Callable[[Mapping[str, str]], bool | None]
 
 
 def claim_path(output: str) -> str:
@@ -103,23 +112,33 @@ def claim_path(output: str) -> str:
     return storage_for(output).join(output, CLAIM_NAME)
 
 
-def refuse_claimed(output: str) -> None:
-    """Raise OutputError if another run is at work in an output folder, or may be. May wait for a minute to see."""
+def refuse_claimed(output: str, has_ended: HasEnded | None = None) -> None:
+    """Raise OutputError if another run is at work in an output folder, or may be. May wait for a minute to see.
+
+    Args:
+        output: the folder.
+        has_ended: asks the engine of a claim's job; None asks nobody.
+    """
     path = claim_path(output)
-    _refuse_living(output, path, _read(path))
+    _refuse_living(output, path, _read(path), has_ended)
 
 
-def remove_dead_claim(output: str) -> None:
-    """Remove the claim of a run that was killed after it had completed its dataset; OutputError as `refuse_claimed`."""
+def remove_dead_claim(output: str, has_ended: HasEnded | None = None) -> None:
+    """Remove the claim of a run that was killed after it had completed its dataset; arguments and errors as `refuse_claimed`."""
     path = claim_path(output)
     standing = _read(path)
-    _refuse_living(output, path, standing)
+    _refuse_living(output, path, standing, has_ended)
     if standing is not None:
         storage_for(output).swap(path, standing, None)
 
 
-def take_claim(output: str, claim: Claim) -> None:
+def take_claim(output: str, claim: Claim, has_ended: HasEnded | None = None) -> None:
     """Claim an output folder for a run; it may have done so before.
+
+    Args:
+        output: the folder.
+        claim: of the run.
+        has_ended: as for `refuse_claimed`.
 
     Raises:
         OutputError: another run is at work there, or may be.
@@ -131,12 +150,24 @@ def take_claim(output: str, claim: Claim) -> None:
         found = _claim_in(standing)
         if found is not None and found.run == claim.run:
             return
-        _refuse_living(output, path, standing)
+        _refuse_living(output, path, standing, has_ended)
         if storage.swap(path, standing, claim.to_bytes()):
             return
         # Another run was faster, or has just ended.
         time.sleep(random.uniform(0, 0.1))
     raise OutputError(f"{output}: other runs keep claiming it. Run one at a time, or name another folder.")
+
+
+def name_job(output: str, claim: Claim, job: Mapping[str, str]) -> None:
+    """Write the identity of its job into a run's claim, if it still is the run's; a job that ended at once has removed it."""
+    path = claim_path(output)
+    for _ in range(_TRIES):
+        standing = _read(path)
+        found = _claim_in(standing)
+        if found is None or found.run != claim.run:
+            return
+        if storage_for(output).swap(path, standing, dataclasses.replace(found, job=dict(job)).to_bytes()):
+            return
 
 
 def drop_claim(output: str, claim: Claim) -> None:
@@ -183,25 +214,27 @@ def check_claim(output: str, claim: Claim | None) -> None:
 
 
 @contextlib.contextmanager
-def claimed(output: str, claim: Claim) -> Iterator[None]:
-    """Hold a claim on an output folder while the context lasts; that of a job stays if the job may go on."""
+def claimed(
+    output: str, claim: Claim, has_ended: HasEnded | None = None, goes_on: Callable[[], bool] = lambda: False
+) -> Iterator[None]:
+    """Hold a claim on an output folder while the context lasts.
+
+    Args:
+        output: the folder.
+        claim: of the run.
+        has_ended: as for `refuse_claimed`.
+        goes_on: returns in the end whether the run has a job that may go on; its claim then stays.
+    """
     made = _missing_folders(output)
     stop = threading.Event()
-    goes_on = False
     try:
-        take_claim(output, claim)
+        take_claim(output, claim, has_ended)
         if claim.ends_with == PROCESS:
             threading.Thread(target=_beat, args=(output, claim, stop), name="tpudata-claim", daemon=True).start()
         yield
-    except TpudataError:
-        raise
-    except BaseException:
-        # What failed may be the connection to the job, and not the job.
-        goes_on = claim.ends_with == JOB
-        raise
     finally:
         stop.set()
-        if not goes_on:
+        if not goes_on():
             with contextlib.suppress(StorageError):
                 drop_claim(output, claim)
             for folder in made:
@@ -210,7 +243,7 @@ def claimed(output: str, claim: Claim) -> Iterator[None]:
                     folder.rmdir()
 
 
-def _refuse_living(output: str, path: str, standing: bytes | None) -> None:
+def _refuse_living(output: str, path: str, standing: bytes | None, has_ended: HasEnded | None) -> None:
     """Raise OutputError unless the run of a claim is known to be dead."""
     if standing is None:
         return
@@ -228,6 +261,8 @@ def _refuse_living(output: str, path: str, standing: bytes | None) -> None:
             "%s: another run (%s) may be at work there; looking for up to %g s.", output, claim, DEAD_AFTER_SECONDS
         )
         is_dead = _stands_still(path, standing)
+    elif claim.job is not None and has_ended is not None and (ended := has_ended(claim.job)) is not None:
+        is_dead = ended
     else:
         kind = "a job" if claim.ends_with == JOB else "a pipeline"
         raise OutputError(

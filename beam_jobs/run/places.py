@@ -18,7 +18,8 @@ from tpudata.errors import UsageError
 from tpudata.storage import is_remote
 
 # Workers of these environments are processes on machines that a person has set up; the others are containers.
-_PROCESSES = ("LOOPBACK", "EXTERNAL", "PROCESS")
+LOOPBACK, _DOCKER = "LOOPBACK", "DOCKER"
+_PROCESSES = (LOOPBACK, "EXTERNAL", "PROCESS")
 # Masters for which Beam chooses LOOPBACK by itself.
 _LOCAL_FLINK = ("[local]", "[auto]")
 _LOCAL_SPARK = re.compile(r"local(\[.+\])?")
@@ -33,20 +34,30 @@ def sees_local_files(options: PipelineOptions, runner: str | None = None) -> boo
         options: of the pipeline.
         runner: the name of its class; None: that of the options.
     """
+    return is_in_process(_runner_name(options, runner)) or worker_environment(options, runner) in _PROCESSES
+
+
+def worker_environment(options: PipelineOptions, runner: str | None = None) -> str:
+    """Return the type of environment in which a runner starts its workers, such as LOOPBACK or DOCKER.
+
+    Args:
+        options: of the pipeline.
+        runner: the name of its class; None: that of the options.
+    """
     name = _runner_name(options, runner)
-    if is_in_process(name):
-        return True
     if "dataflow" in name.lower():
-        return False
+        return _DOCKER
     environment = options.view_as(PortableOptions).environment_type
     if environment:
-        return environment.upper() in _PROCESSES
+        return str(environment).upper()
     if name == "FlinkRunner":
-        return options.view_as(FlinkRunnerOptions).flink_master in _LOCAL_FLINK
-    if name == "SparkRunner":
-        return _LOCAL_SPARK.fullmatch(options.view_as(SparkRunnerOptions).spark_master_url) is not None
-    # Prism's default is LOOPBACK; a runner that Beam does not have may run anywhere.
-    return name != "PortableRunner"
+        is_here = options.view_as(FlinkRunnerOptions).flink_master in _LOCAL_FLINK
+    elif name == "SparkRunner":
+        is_here = _LOCAL_SPARK.fullmatch(options.view_as(SparkRunnerOptions).spark_master_url) is not None
+    else:
+        # Prism's default is LOOPBACK; a runner that Beam does not have may run anywhere.
+        is_here = name != "PortableRunner"
+    return LOOPBACK if is_here else _DOCKER
 
 
 def check_places(options: PipelineOptions, paths: dict[str, str], runner: str | None = None) -> None:

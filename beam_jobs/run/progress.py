@@ -5,8 +5,8 @@ Each worker keeps a small file in a temporary folder, which it rewrites a few ti
     8   records done, int64 little-endian
     8   bytes read, int64 little-endian
 
-and the plan leaves the totals there in a file of the same form. The process that started the run adds the files up. Runners
-elsewhere show Beam's counters instead: records, bytes_read, rejected, shards_written.
+and the plan leaves the totals there in a file of the same form. The process that started the run adds the files up. Jobs of other
+runners show Beam's counters instead: records, bytes_read, shards_written.
 """
 
 from __future__ import annotations
@@ -18,16 +18,20 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from apache_beam.runners.runner import PipelineResult
 from tqdm import tqdm
 
-from tpudata.tables import counted
+from beam_jobs.run.job import job_counts
+from tpudata.tables import bytes_text, counted
 
 _COUNTS = struct.Struct("<qq")
 _TOTAL = "total"
 _EVERY_SECONDS = 0.2
+# An engine is asked for its counters so often: for a bar, and for lines of a log.
+_BAR_SECONDS, _LINE_SECONDS = 2.0, 60.0
 
 
 class ProgressReport:
@@ -106,3 +110,54 @@ def _watch(folder: Path, stop: threading.Event) -> None:
                     records, size = records + counts[0], size + counts[1]
             bar.set_postfix_str(counted(records, "record"), refresh=False)
             bar.update(size - bar.n)
+
+
+@contextlib.contextmanager
+def job_progress(result: PipelineResult, shown: bool, report: Callable[[str], None] | None = None) -> Iterator[None]:
+    """Show what a job has counted while the context lasts: a bar on a terminal, lines elsewhere.
+
+    Args:
+        result: of submitting it.
+        shown: whether to show anything.
+        report: gets the lines; None shows none.
+    """
+    is_bar = sys.stderr.isatty()
+    if not shown or not (is_bar or report):
+        yield
+        return
+    stop = threading.Event()
+    watch = _watch_job_in_a_bar if is_bar else _watch_job_in_lines
+    thread = threading.Thread(target=watch, args=(result, stop, report), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        # Not waited for: the engine may not answer.
+        stop.set()
+
+
+def _watch_job_in_a_bar(result: PipelineResult, stop: threading.Event, report: object) -> None:
+    del report
+    with tqdm(total=None, unit="B", unit_scale=True, desc="converting", leave=False, mininterval=0, miniters=0) as bar:
+        while not stop.wait(_BAR_SECONDS):
+            with contextlib.suppress(Exception):
+                counts = job_counts(result)
+                bar.set_postfix_str(_counts_text(counts["records"], counts["shards_written"]), refresh=False)
+                bar.update(counts["bytes_read"] - bar.n)
+
+
+def _watch_job_in_lines(result: PipelineResult, stop: threading.Event, report: Callable[[str], None]) -> None:
+    before = ""
+    while not stop.wait(_LINE_SECONDS):
+        with contextlib.suppress(Exception):
+            counts = job_counts(result)
+            line = (
+                f"{_counts_text(counts['records'], counts['shards_written'])}, {bytes_text(counts['bytes_read'])} read"
+            )
+            if line != before and counts:
+                report(line)
+            before = line
+
+
+def _counts_text(records: int, shards: int) -> str:
+    return f"{counted(records, 'record')}, {counted(shards, 'shard')}"

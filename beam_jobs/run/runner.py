@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import copy
 import logging
-import re
-import signal
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,12 +12,10 @@ from typing import NoReturn
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
-from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
+from beam_jobs.run.failures import MANUAL, failure, is_interrupt
 from beam_jobs.run.local_workers import LocalRunner
-from tpudata.error_text import own_error
-from tpudata.errors import MissingExtraError, TpudataError, UsageError
-from tpudata.flags import sentence
+from tpudata.errors import MissingExtraError, UsageError
 from tpudata.process import useful_workers
 
 # DirectRunner first tries to download another engine (Beam 2.68 and later); this one comes with the package.
@@ -28,11 +24,6 @@ _IN_PROCESS = (
     *(LOCAL_RUNNER, LocalRunner.__name__),
     *("DirectRunner", "SwitchingDirectRunner", "BundleBasedDirectRunner", "TestDirectRunner", "InteractiveRunner"),
 )
-# Stands in the text of what a step raised.
-_RUNNING = "[while running"
-# How the traceback ends where a runner's workers are containers: docker is not there, or it is and does not start them.
-_NO_DOCKER = re.compile(r"(FileNotFoundError: .*'docker'|CalledProcessError: Command '\['docker', .*)\s*$")
-_MANUAL = "https://beam.apache.org/documentation/runners/"
 
 
 def pipeline_options(beam_flags: Sequence[str], workers: int) -> tuple[PipelineOptions, list[str]]:
@@ -51,7 +42,7 @@ def pipeline_options(beam_flags: Sequence[str], workers: int) -> tuple[PipelineO
     _, unknown = _beam_parser().parse_known_args(list(beam_flags))
     options = PipelineOptions(list(beam_flags))
     standard = options.view_as(StandardOptions)
-    standard.runner = standard.runner or LOCAL_RUNNER
+    standard.runner = _runner_name(standard.runner)
     if workers > 1:
         if standard.runner != LOCAL_RUNNER:
             raise UsageError(
@@ -59,6 +50,13 @@ def pipeline_options(beam_flags: Sequence[str], workers: int) -> tuple[PipelineO
             )
         options.view_as(DirectOptions).direct_num_workers = workers
     return options, unknown
+
+
+def _runner_name(name: str | None) -> str:
+    """Return the name of a runner's class; Beam takes any case, and also the name without `Runner`."""
+    known = {found.lower(): found for found in StandardOptions.KNOWN_RUNNER_NAMES}
+    given = name or LOCAL_RUNNER
+    return known.get(given.lower()) or known.get(f"{given.lower()}runner") or given
 
 
 def new_pipeline(options: PipelineOptions, parts: int | None = None) -> beam.Pipeline:
@@ -74,12 +72,13 @@ def new_pipeline(options: PipelineOptions, parts: int | None = None) -> beam.Pip
     """
     workers = options.view_as(DirectOptions).direct_num_workers
     name = str(options.view_as(StandardOptions).runner)
+    # Runners change the options of their pipeline.
+    used = copy.deepcopy(options)
     try:
         if is_local(options) and workers > 1:
-            used = copy.deepcopy(options)
             used.view_as(DirectOptions).direct_num_workers = useful_workers(workers, parts)
             return beam.Pipeline(runner=LocalRunner(), options=used)
-        return beam.Pipeline(options=options)
+        return beam.Pipeline(options=used)
     except ValueError as error:
         # Beam lists what is missing on a line each.
         raise UsageError(f"--runner={name}: {' '.join(str(error).split())}") from None
@@ -103,11 +102,6 @@ def is_local(options: PipelineOptions) -> bool:
     return str(options.view_as(StandardOptions).runner) == LOCAL_RUNNER
 
 
-def ends_with_process(options: PipelineOptions) -> bool:
-    """Return whether a job ends at the latest when this process does."""
-    return is_in_process(str(options.view_as(StandardOptions).runner))
-
-
 def is_in_process(runner: str) -> bool:
     """Return whether a runner, given by the name of its class with or without its module, works in the process that uses it."""
     return runner.rpartition(".")[2] in _IN_PROCESS
@@ -122,7 +116,7 @@ class _BeamParser(argparse.ArgumentParser):
     """Raises a UsageError where argparse would print all of Beam's flags and exit."""
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}. It is a flag of Apache Beam: see {_MANUAL}.")
+        raise UsageError(f"{message}. It is a flag of Apache Beam: see {MANUAL}.")
 
 
 def _beam_parser() -> argparse.ArgumentParser:
@@ -136,40 +130,24 @@ def _beam_parser() -> argparse.ArgumentParser:
 
 
 def run_pipeline(pipeline: beam.Pipeline) -> beam.runners.runner.PipelineResult:
-    """Runs a pipeline to its end.
+    """Run a pipeline to its end.
 
     Raises:
         TpudataError: what a step raised, without Beam's wrapping; or the runner could not run the pipeline.
     """
-    with _quiet_beam():
+    with quiet_beam():
         try:
             result = pipeline.run()
             result.wait_until_finish()
         except Exception as error:
-            if _is_interrupt(error):
+            if is_interrupt(error):
                 raise KeyboardInterrupt from error
-            known = own_error(error) or _runner_error(pipeline, error)
+            name = type(pipeline.runner).__name__
+            known = failure(name, error, in_process=is_in_process(name))
             if known is None:
                 raise
             raise known from error
     return result
-
-
-def _runner_error(pipeline: beam.Pipeline, error: Exception) -> TpudataError | None:
-    """What to say where the runner itself is at fault; None where it may be a step, whose traceback is of use."""
-    name = type(pipeline.runner).__name__
-    if _NO_DOCKER.search(str(error)):
-        return TpudataError(
-            f"--runner={name} runs its workers in docker, which did not start one here. Try `docker info`; or say"
-            " --environment_type=LOOPBACK to work in this process, or leave --runner out to convert on this machine."
-        )
-    text = " ".join(str(error).split()) or "nothing is said of why"
-    if isinstance(pipeline.runner, FnApiRunner) or "Traceback" in text or _RUNNING in text:
-        return None
-    return TpudataError(
-        f"--runner={name} could not run the job: {type(error).__name__}: {sentence(text)} See {_MANUAL}, or leave --runner out to"
-        " convert on this machine."
-    )
 
 
 # Held by the thread that changed the loggers, which are the process's.
@@ -177,8 +155,8 @@ _quiet = threading.Lock()
 
 
 @contextmanager
-def _quiet_beam() -> Iterator[None]:
-    """Keeps Beam from logging the traceback of an error that is raised, and shown, anyway."""
+def quiet_beam() -> Iterator[None]:
+    """Keep Beam from logging the traceback of an error that is raised, and shown, anyway."""
     if not _quiet.acquire(blocking=False):
         # Another thread keeps it quiet, and knows what the levels were.
         yield
@@ -193,9 +171,3 @@ def _quiet_beam() -> Iterator[None]:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
         _quiet.release()
-
-
-def _is_interrupt(error: BaseException) -> bool:
-    """Whether a runner wrapped a Ctrl-C that met a step at work, or a worker that it ended."""
-    text = str(error)
-    return "KeyboardInterrupt" in text or f"exited with return code -{signal.SIGINT.value}" in text

@@ -1,6 +1,6 @@
 """How fast gs:// is read and converted where every request takes its time: our ways beside the plain ones.
 
-    python scripts/bench/gcs.py [CASE ...] [--latency MS] [--bandwidth MB] [--objects N] [--megabytes MB]
+    python scripts/bench/gcs.py [CASE ...] [--latency MS] [--bandwidth MB] [--objects N] [--kilobytes KB] [--megabytes MB]
 
 Cases, by default both:
 
@@ -19,6 +19,7 @@ import contextlib
 import io
 import os
 import re
+import resource
 import subprocess
 import sys
 import tempfile
@@ -32,7 +33,6 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 SHARDS = 16
 RECORD_BYTES = 20_000
-OBJECT_BYTES = 10_000
 # One after the other, a part of the objects tells how long all of them take.
 ONE_BY_ONE = 60
 
@@ -48,6 +48,7 @@ def main() -> None:
         "--bandwidth", type=float, default=25.0, metavar="MB", help="MB/s of each answer (default %(default)g)"
     )
     parser.add_argument("--objects", type=int, default=8000, help="small ones (default %(default)s)")
+    parser.add_argument("--kilobytes", type=int, default=10, help="of each small one (default %(default)s)")
     parser.add_argument("--megabytes", type=int, default=192, help="in the shards (default %(default)s)")
     flags = parser.parse_args()
     for case in flags.cases or CASES:
@@ -60,7 +61,7 @@ def main() -> None:
 def convert(folder: Path, flags: argparse.Namespace) -> None:
     """Objects per second, of all that a conversion does, and of reading alone."""
     data = folder / "data"
-    write_pictures(data / "in", flags.objects)
+    write_pictures(data / "in", flags.objects, flags.kilobytes * 1000)
     with store(data, flags):
         from tpudata.storage import storage_for
 
@@ -76,20 +77,26 @@ def convert(folder: Path, flags: argparse.Namespace) -> None:
             bucket.blob(path.removeprefix("gs://data/")).download_as_bytes()
         single = ONE_BY_ONE / (time.perf_counter() - begin)
         command = [sys.executable, "-m", "beam_jobs.images", "--input", "gs://data/in", "--output", "gs://data/out"]
-        begin = time.perf_counter()
+        begin, cpu = time.perf_counter(), cpu_seconds()
         done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
         whole = len(paths) / (time.perf_counter() - begin)
+        cpu = cpu_seconds() - cpu
         said = re.search(r"in ([\d.]+) s", done.stdout)
         job = len(paths) / float(said[1]) if said else whole
-    print(
-        f"convert: {len(paths):,} objects of {OBJECT_BYTES / 1000:g} kB, {flags.latency:g} ms a request; objects a second"
-    )
+    print(f"convert: {len(paths):,} objects of {flags.kilobytes} kB, {flags.latency:g} ms a request; objects a second")
     for name, value in (
         ("one by one, Google's client, read alone", single),
         ("tpudata convert images, as it says", job),
         ("the same with the start of its process", whole),
     ):
         print(f"    {name:42} {value:8.0f} {value / single:8.1f}")
+    print(f"    CPU of the process: {cpu:.1f} s, {cpu / len(paths) * 1e3:.2f} ms an object")
+
+
+def cpu_seconds() -> float:
+    """CPU seconds, of user and system, of the processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def read(folder: Path, flags: argparse.Namespace) -> None:
@@ -155,7 +162,7 @@ def store(data: Path, flags: argparse.Namespace) -> Iterator[None]:
             process.terminate()
 
 
-def write_pictures(folder: Path, count: int) -> None:
+def write_pictures(folder: Path, count: int, size: int) -> None:
     """Small pictures in ten class folders; padded, since their bytes are passed through."""
     from PIL import Image
 
@@ -164,7 +171,7 @@ def write_pictures(folder: Path, count: int) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         encoded = io.BytesIO()
         Image.fromarray(np.full((8, 8), number % 256, np.uint8)).save(encoded, "PNG")
-        path.write_bytes(encoded.getvalue() + bytes(OBJECT_BYTES - encoded.tell()))
+        path.write_bytes(encoded.getvalue() + bytes(size - encoded.tell()))
 
 
 def write_shards(folder: str, megabytes: int) -> int:

@@ -1,4 +1,6 @@
 import sys
+import threading
+from typing import Any
 
 import pytest
 
@@ -19,3 +21,21 @@ def test_tracebacks_of_workers_are_left_out_and_nothing_else(capsys: pytest.Capt
         assert sys.stderr.encoding == before.encoding
     assert sys.stderr is before
     assert capsys.readouterr().err == f"a\nb\n{OF_OTHERS}\n"
+
+
+def test_threads_of_beam_end_in_silence_and_others_do_not(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threading, "excepthook", threading.__excepthook__)
+    program = "def fail():\n    raise ConnectionError('gone')"
+    with without_worker_tracebacks():
+        for file in ("/x/apache_beam/runners/worker/data_plane.py", "/x/mine.py"):
+            names: dict[str, Any] = {}
+            exec(compile(program, file, "exec"), names)
+            thread = threading.Thread(target=names["fail"], name=f"of {file}")
+            thread.start()
+            thread.join()
+    assert threading.excepthook is threading.__excepthook__
+    said = capsys.readouterr().err
+    assert "Exception in thread of /x/mine.py" in said
+    assert "apache_beam" not in said

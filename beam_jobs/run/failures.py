@@ -1,0 +1,85 @@
+"""What a runner raises, in one line."""
+
+from __future__ import annotations
+
+import re
+import signal
+
+from tpudata.error_text import own_error
+from tpudata.errors import TpudataError
+from tpudata.flags import sentence
+
+MANUAL = "https://beam.apache.org/documentation/runners/"
+# Stands in the text of what a step raised.
+_RUNNING = re.compile(r"\s*\[while running '?(?P<step>[^'\]]*).*", re.DOTALL)
+# The last line of a traceback.
+_RAISED = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Exit|Warning)\b(?::.*)?")
+# How the traceback ends if a runner's workers are containers: docker is not there, or it is and does not start them.
+_NO_DOCKER = re.compile(r"(FileNotFoundError: .*'docker'|CalledProcessError: Command '\['docker', .*)\s*$")
+# Prism, Beam's own job server, Dataflow, Spark and others of a worker that was killed.
+_LOST_WORKER = re.compile(
+    r"SDK worker disconnected|Channel closed prematurely|SDK harness.{0,40}(disconnected|died|exited)|worker lost contact"
+    r"|ExecutorLostFailure|lost task|out of memory|OutOfMemory",
+    re.IGNORECASE,
+)
+# How Dataflow's and portable results say in which state a job ended, and of what.
+_ENDED = re.compile(
+    r"(?:Dataflow pipeline failed\. State: (\w+), Error:|Pipeline \S+ failed in state (\w+):)\s*(.*)", re.DOTALL
+)
+_AGAIN = "Run again with --resume to convert the rest"
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Return whether a runner wrapped a Ctrl-C that met a step at work, or a worker that it ended."""
+    text = str(error)
+    return "KeyboardInterrupt" in text or f"exited with return code -{signal.SIGINT.value}" in text
+
+
+def failure(runner: str, error: Exception, *, in_process: bool, job: str = "") -> TpudataError | None:
+    """Return what a person is told of a run that failed.
+
+    Args:
+        runner: the name of its class.
+        error: what Beam raised.
+        in_process: whether the runner works in this process.
+        job: identity of the submitted job and where to look at it; empty before it is submitted.
+
+    Returns:
+        The error of ours that a step raised, without Beam's wrapping, or a line on the runner. None if the traceback is of use.
+    """
+    known = own_error(error)
+    if known is not None:
+        return known
+    text = str(error).replace("\\n", "\n")
+    if _NO_DOCKER.search(text):
+        return TpudataError(
+            f"--runner={runner} runs its workers in docker, which did not start one here. Try `docker info`; or pass"
+            " --environment_type=LOOPBACK to work in this process, or omit --runner to convert on this machine."
+        )
+    if in_process and ("Traceback" in text or "[while running" in text):
+        return None
+    reason = sentence(_reason(text) or f"{type(error).__name__} without a message")
+    if _LOST_WORKER.search(text):
+        return TpudataError(
+            f"{job or f'the job of {runner}'}: a worker was lost ({reason.rstrip('.')}). If memory ran out, use larger or fewer"
+            f" workers. {_AGAIN}."
+        )
+    if job:
+        return TpudataError(f"{job}: {reason} {_AGAIN}.")
+    return TpudataError(
+        f"--runner={runner} could not run the job: {type(error).__name__}: {reason} See {MANUAL}, or omit --runner to convert on"
+        " this machine."
+    )
+
+
+def _reason(text: str) -> str:
+    """Return the last error of a traceback and its step, or a text without a traceback, in one line."""
+    ended = _ENDED.fullmatch(text)
+    if ended is not None:
+        why = _reason(ended[3]) if ended[3] != "None" else ""
+        return f"ended as {ended[1] or ended[2]}{f': {why}' if why else ''}"
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    raised = [line for line in lines if _RAISED.match(line)] if "Traceback" in text else []
+    reason = raised[-1] if raised else " ".join(lines)
+    step = _RUNNING.search(reason)
+    return reason if step is None else f"{reason[: step.start()]} (in step {step['step']})"

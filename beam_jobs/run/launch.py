@@ -1,0 +1,153 @@
+"""Starting a job on a runner, watching it to its end, and interrupting it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.runner import PipelineResult
+
+from beam_jobs.run.failures import failure, is_interrupt
+from beam_jobs.run.job import is_over, job_identity, job_text
+from beam_jobs.run.lifetime import ends_with_process
+from beam_jobs.run.prism import start_prism
+from beam_jobs.run.progress import job_progress
+from beam_jobs.run.runner import is_in_process, quiet_beam
+from tpudata.errors import TpudataError
+
+# A command that was interrupted ends within 4 seconds.
+_CANCEL_SECONDS = 2.0
+
+
+def _say_nothing(line: str) -> None:
+    del line
+
+
+@dataclasses.dataclass(frozen=True)
+class Launch:
+    """How a job is started.
+
+    Attributes:
+        report: gets lines on a job that outlives this process: its name, what it has done, and what becomes of it.
+        shows_progress: whether to count on stderr what the job has done.
+        detach: whether to leave the job once it is submitted.
+    """
+
+    report: Callable[[str], None] = _say_nothing
+    shows_progress: bool = False
+    detach: bool = False
+
+
+class JobRun:
+    """One job from its start to its end, or until this process leaves it.
+
+    Args:
+        options: of the pipeline.
+        launch: how it is started.
+        submitted: gets the identity of a job that may outlive this process.
+
+    Attributes:
+        goes_on: whether the job was submitted and is not known to have ended.
+    """
+
+    def __init__(
+        self, options: PipelineOptions, launch: Launch, submitted: Callable[[Mapping[str, str]], None]
+    ) -> None:
+        self.goes_on = False
+        self._ends_with_process = ends_with_process(options)
+        self._launch = launch
+        self._submitted = submitted
+
+    def run(self, pipeline: beam.Pipeline) -> PipelineResult | None:
+        """Run a pipeline to its end; with `detach` submit it, and return None.
+
+        Raises:
+            TpudataError: what a step raised, without Beam's wrapping; or the runner could not run the pipeline.
+            KeyboardInterrupt: Ctrl-C or SIGTERM came. The job was cancelled, if its engine takes that.
+        """
+        name = type(pipeline.runner).__name__
+        start_prism(pipeline.options)
+        with quiet_beam():
+            with _in_our_words(name):
+                result = pipeline.run()
+            if self._ends_with_process:
+                self._wait_here(result, name)
+                return result
+            job = job_identity(result, name, pipeline.options)
+            self.goes_on = True
+            try:
+                return self._watch(result, name, job)
+            except KeyboardInterrupt:
+                self._cancel(result, job_text(job))
+                raise
+
+    def _watch(self, result: PipelineResult, name: str, job: Mapping[str, str]) -> PipelineResult | None:
+        detach, text = self._launch.detach, job_text(job)
+        self._launch.report(f"{text} is submitted{', and goes on without this process' if detach else ''}")
+        # The job works without it.
+        with contextlib.suppress(TpudataError):
+            self._submitted(job)
+        if detach:
+            return None
+        try:
+            with (
+                _in_our_words(name, text, lambda: is_over(result)),
+                job_progress(result, self._launch.shows_progress, self._launch.report),
+            ):
+                result.wait_until_finish()
+        except Exception:
+            self.goes_on = not is_over(result)
+            raise
+        self.goes_on = False
+        return result
+
+    def _wait_here(self, result: PipelineResult, name: str) -> None:
+        try:
+            with _in_our_words(name), job_progress(result, self._launch.shows_progress):
+                result.wait_until_finish()
+        except KeyboardInterrupt:
+            # Workers in other processes would go on for a while.
+            with contextlib.suppress(Exception):
+                result.cancel()
+            raise
+
+    def _cancel(self, result: PipelineResult, job: str) -> None:
+        # The process may be ended before the engine answers.
+        self._launch.report(f"cancelling {job}")
+        try:
+            result.cancel()
+        except Exception as error:
+            self._launch.report(f"{job} was not cancelled and goes on: {' '.join(str(error).split())}")
+            return
+        deadline = time.monotonic() + _CANCEL_SECONDS
+        while not is_over(result) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        self.goes_on = not is_over(result)
+        ends = "is ending" if self.goes_on else "has ended"
+        self._launch.report(f"{job} {ends}; run again with --resume to convert the rest")
+
+
+@contextlib.contextmanager
+def _in_our_words(name: str, job: str = "", is_over: Callable[[], bool] = lambda: True) -> Iterator[None]:
+    """Raise what Beam raises as `failure` words it, and a wrapped interrupt as itself."""
+    try:
+        yield
+    except Exception as error:
+        if is_interrupt(error):
+            raise KeyboardInterrupt from error
+        if not is_over():
+            # Beam asserts that the thread in which it looks at a job of Dataflow did not fail.
+            text = "" if isinstance(error, AssertionError) else " ".join(str(error).split()) or type(error).__name__
+            why = f" ({text})" if text else ""
+            raise TpudataError(
+                f"{job}: the connection was lost{why}, and the job may go on. When it has ended, run again with --resume to convert"
+                " the rest."
+            ) from error
+        known = failure(name, error, in_process=is_in_process(name), job=job)
+        if known is None:
+            raise
+        raise known from error

@@ -1,0 +1,182 @@
+"""Prism, Beam's own engine: finding or building its binary, and a server of it that ends with this process.
+
+Beam's PrismRunner downloads a binary. Here it is looked for on this machine first, and built with Go otherwise: module proxies are
+reached from more places than release pages.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import zipfile
+from pathlib import Path
+
+import apache_beam
+from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions, PrismRunnerOptions, StandardOptions
+
+from beam_jobs.run import supervised
+from tpudata.errors import TpudataError, UsageError
+
+PRISM = "PrismRunner"
+_VERSION = f"v{apache_beam.__version__}"
+_MODULE = f"github.com/apache/beam/sdks/v2/go/cmd/prism@{_VERSION}"
+_RELEASE = f"https://github.com/apache/beam/releases/tag/{_VERSION}"
+# As a command that a person may type; the first time takes minutes.
+_INSTALL = f"go install {_MODULE}"
+_START_SECONDS = 30.0
+_log = logging.getLogger("tpudata")
+
+
+def start_prism(options: PipelineOptions) -> None:
+    """Have a Prism at work if the options ask for the runner and name no server.
+
+    It serves all jobs of this process, and ends with it: workers in this process do not take its end well.
+
+    Args:
+        options: of one pipeline; get the server's address.
+
+    Raises:
+        UsageError: there is no binary, and none can be built.
+        TpudataError: the server does not start.
+    """
+    portable, location = options.view_as(PortableOptions), options.view_as(PrismRunnerOptions).prism_location
+    if options.view_as(StandardOptions).runner != PRISM or portable.job_endpoint or _is_for_beam(location):
+        return
+    binary = find_prism(location)
+    with _starting:
+        server = _servers.get(binary)
+        if server is None or server.process.poll() is not None:
+            server = _servers[binary] = _Server.start(binary)
+    portable.job_endpoint = f"localhost:{server.port}"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Server:
+    """A server of this process.
+
+    Attributes:
+        process: supervises it.
+        port: on which it serves.
+        lifeline: the writing end of the pipe whose end of file ends it; closed by the end of this process.
+    """
+
+    process: subprocess.Popen[bytes]
+    port: int
+    lifeline: int
+
+    @classmethod
+    def start(cls, binary: Path) -> _Server:
+        """Start a server, and wait until it serves."""
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = int(taken.getsockname()[1])
+        reader, writer = os.pipe()
+        with tempfile.TemporaryFile() as log:
+            process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", supervised.__name__, str(reader)),
+                    *(str(binary), f"--job_port={port}", "--serve_http=false", "--log_level=error", "--log_kind=text"),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=[reader],
+            )
+            os.close(reader)
+            if _is_served(port, process):
+                return cls(process, port, writer)
+            os.close(writer)
+            process.wait()
+            log.seek(0)
+            said = _last_line(log.read().decode(errors="replace"))
+        raise TpudataError(
+            f"--runner={PRISM}: {binary} did not start ({said}). Pass --prism_location=FILE of another binary."
+        )
+
+
+# Of this process, by their binary.
+_servers: dict[Path, _Server] = {}
+_starting = threading.Lock()
+
+
+def find_prism(location: str | None = None) -> Path:
+    """Return the path of a binary of Prism, which is built if there is none.
+
+    Args:
+        location: of `--prism_location`; None or empty looks on the PATH, in the user's caches of tpudata and of Beam.
+
+    Raises:
+        UsageError: there is none, and it cannot be built.
+    """
+    if location:
+        if not os.access(location, os.X_OK):
+            raise UsageError(
+                f"--prism_location {location}: it is not a program (expected Prism's binary). Try chmod +x."
+            )
+        return Path(location).absolute()
+    cached = _cache() / f"prism-{_VERSION}"
+    of_beam = sorted(Path.home().glob(f".apache_beam/cache/prism/bin/apache_beam-{_VERSION}-prism-*"))
+    on_path = shutil.which("prism")
+    for path in (Path(on_path) if on_path else cached, cached, *of_beam):
+        if os.access(path, os.X_OK) and not zipfile.is_zipfile(path):
+            return path
+    _build(cached)
+    return cached
+
+
+def _build(path: Path) -> None:
+    or_else = f"or pass --prism_location=FILE, or --prism_location={_RELEASE} to download it"
+    go = shutil.which("go")
+    if go is None:
+        raise UsageError(
+            f"--runner={PRISM}: there is no prism on the PATH or in {path.parent}, and no Go to build it. Install Go"
+            f" (https://go.dev/doc/install) and run `{_INSTALL}`, {or_else}."
+        )
+    _log.warning("Building Prism %s with Go, once: this takes some minutes.", _VERSION)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        done = subprocess.run(
+            [go, "install", _MODULE],
+            env={**os.environ, "GOBIN": folder},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise UsageError(
+                f"--runner={PRISM}: `{_INSTALL}` failed ({_last_line(done.stderr)}). Repair that, {or_else}."
+            )
+        Path(folder, "prism").replace(path)
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tpudata"
+
+
+def _is_for_beam(location: str | None) -> bool:
+    """Whether a location is one that Beam downloads or unpacks."""
+    return bool(location) and ("://" in str(location) or zipfile.is_zipfile(str(location)))
+
+
+def _last_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1].strip() if lines else "without a message"
+
+
+def _is_served(port: int, process: subprocess.Popen[bytes]) -> bool:
+    deadline = time.monotonic() + _START_SECONDS
+    while process.poll() is None and time.monotonic() < deadline:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return True
+        time.sleep(0.02)
+    return False

@@ -1,0 +1,28 @@
+"""A server of an engine that ends with the process that started it.
+
+`python -m beam_jobs.run.supervised DESCRIPTOR COMMAND...` runs a command in a session of its own, where no Ctrl-C of a terminal
+reaches it, and kills it at the end of file of the lifeline.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+
+def main() -> int:
+    """Run the command; return its exit code."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    process = subprocess.Popen(sys.argv[2:], stdin=subprocess.DEVNULL, start_new_session=True)
+
+    def watch() -> None:
+        os.read(int(sys.argv[1]), 1)
+        process.kill()
+
+    threading.Thread(target=watch, daemon=True).start()
+    return process.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,299 @@
+"""Jobs of Dataflow, as a server on loopback records them: what is submitted, and what a person is told of each end.
+
+The recorded graph is run here, as Dataflow's workers would run it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.portability import python_urns
+from apache_beam.portability.api import beam_runner_api_pb2
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+from beam_jobs.images import run
+from beam_jobs.run.failures import failure
+from tests.beam_jobs.test_gs import stored
+from tests.beam_jobs.test_images import make_pictures
+from tests.fake_dataflow import JOB_ID, FakeDataflow
+from tests.fake_gcs import FakeGcs
+from tests.processes import ROOT
+from tpudata.cli import main
+from tpudata.errors import OutputError, TpudataError
+from tpudata.storage.select import _storage
+
+URL = f"https://console.cloud.google.com/dataflow/jobs/us-central1/{JOB_ID}?project=p"
+# As the API numbers states.
+CANCELLED = 5
+CLAIM = "out/.tpudata-claim"
+OWN = """Traceback (most recent call last):
+  File "apache_beam/runners/common.py", line 1500, in process
+tpudata.errors.BadRecordError: gs://b/in/cat/bad.png: refused: no known image [while running 'WriteShards-ptransform-31']
+"""
+FAULT = """Traceback (most recent call last):
+  File "x.py", line 3, in y
+ZeroDivisionError: division by zero [while running 'WriteShards-ptransform-31']
+
+Note: imports, functions and other variables defined in the global context of your __main__ file are not kept.
+"""
+AGAIN = "Run again with --resume to convert the rest."
+ENDS = {
+    "refused": ("FAILED", OWN, "gs://b/in/cat/bad.png: refused: no known image"),
+    "fault": (
+        "FAILED",
+        FAULT,
+        f"job {JOB_ID} ({URL}): ended as FAILED: ZeroDivisionError: division by zero (in step WriteShards-ptransform-31). {AGAIN}",
+    ),
+    "lost": (
+        "FAILED",
+        "Workflow failed. Causes: The worker lost contact with the service.",
+        f"job {JOB_ID} ({URL}): a worker was lost (ended as FAILED: Workflow failed. Causes: The worker lost contact with the"
+        f" service). If memory ran out, use larger or fewer workers. {AGAIN}",
+    ),
+    "cancelled": ("CANCELLED", None, f"job {JOB_ID} ({URL}): ended as CANCELLED. {AGAIN}"),
+}
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_pictures(tmp_path_factory.mktemp("pictures") / "in")
+
+
+@pytest.fixture(scope="module")
+def here(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The dataset of the local runner."""
+    with FakeGcs() as store, pytest.MonkeyPatch.context() as patch:
+        fill(store, pictures)
+        patch.setenv("STORAGE_EMULATOR_HOST", store.url)
+        _storage.cache_clear()
+        assert run(["--input=gs://b/in", "--output=gs://b/out", "--num-shards=4"]) == 0
+        _storage.cache_clear()
+        return stored(store, tmp_path_factory.mktemp("here"), "out")
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch, pictures: Path) -> Iterator[FakeGcs]:
+    with FakeGcs() as server:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
+        # The client of the test before knows another server.
+        _storage.cache_clear()
+        fill(server, pictures)
+        yield server
+        _storage.cache_clear()
+
+
+@pytest.fixture
+def dataflow() -> Iterator[FakeDataflow]:
+    with FakeDataflow() as service:
+        yield service
+
+
+def fill(store: FakeGcs, pictures: Path) -> None:
+    store.bucket("b")
+    for path in pictures.rglob("*.*"):
+        store.put("b", f"in/{path.relative_to(pictures)}", path.read_bytes())
+
+
+def argv(dataflow: FakeDataflow, *flags: str) -> list[str]:
+    return [
+        *("--input=gs://b/in", "--output=gs://b/out", "--num-shards=4", "--runner=dataflow", "--project=p"),
+        *("--region=us-central1", "--temp_location=gs://b/tmp", f"--dataflow_endpoint={dataflow.url}", "--no_auth"),
+        *flags,
+    ]
+
+
+def staged(store: FakeGcs, name: str) -> bytes:
+    (found,) = [path for path in store.buckets["b"] if path.startswith("tmp/") and path.endswith(name)]
+    return bytes(store.buckets["b"][found].data)
+
+
+def graph(store: FakeGcs) -> Any:
+    return beam_runner_api_pb2.Pipeline.FromString(staged(store, "/pipeline.pb"))
+
+
+def work(store: FakeGcs) -> None:
+    """Run the recorded graph, its steps in this process in place of Dataflow's containers."""
+    pipeline = graph(store)
+    for environment in pipeline.components.environments.values():
+        environment.urn, environment.payload = python_urns.EMBEDDED_PYTHON, b""
+        del environment.dependencies[:]
+    FnApiRunner().run_via_runner_api(pipeline, PipelineOptions([])).wait_until_finish()
+
+
+def test_what_is_submitted(store: FakeGcs, dataflow: FakeDataflow) -> None:
+    flags = ["--service_account_email=w@p.iam.gserviceaccount.com", "--machine_type=n2-standard-4", "--num_workers=3"]
+    flags += ["--max_num_workers=40", "--disk_size_gb=30", "--label=team=vision", "--no_use_public_ips"]
+    assert (
+        run(argv(dataflow, *flags, "--job_name=pictures", "--autoscaling_algorithm=THROUGHPUT_BASED", "--detach")) == 0
+    )
+    assert dataflow.path == "/v1b3/projects/p/locations/us-central1/jobs"
+    job, environment = dataflow.job, dataflow.job["environment"]
+    assert (job["name"], job["type"], job["labels"]) == ("pictures", 1, {"team": "vision"})
+    assert environment["serviceAccountEmail"] == "w@p.iam.gserviceaccount.com"
+    (pool,) = environment["workerPools"]
+    assert (pool["machineType"], pool["numWorkers"], pool["diskSizeGb"]) == ("n2-standard-4", 3, 30)
+    assert pool["autoscalingSettings"] == {"algorithm": 2, "maxNumWorkers": 40}
+    assert pool["ipConfiguration"] == 2
+    packages = {package["name"]: package["location"] for package in pool["packages"]}
+    (wheel,) = [name for name in packages if name.startswith("tpudata-")]
+    assert packages[wheel].startswith("storage.googleapis.com/b/tmp/pictures.")
+    assert staged(store, f"/{wheel}")[:2] == b"PK"
+    options = environment["sdkPipelineOptions"]["options"]
+    assert (options["project"], options["region"], options["experiments"][0]) == ("p", "us-central1", "beam_fn_api")
+    assert options["pipelineUrl"].startswith("gs://b/tmp/pictures.")
+    steps = {step.unique_name.partition("/")[0] for step in graph(store).components.transforms.values()}
+    assert {"Units", "List", "Tally", "Plan", "GroupByShard", "WriteShards", "Collect", "WriteMetadata"} <= steps
+
+
+def test_a_job_that_is_waited_for_ends_with_the_table_and_the_bytes_of_the_local_runner(
+    store: FakeGcs, dataflow: FakeDataflow, here: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dataflow.states = ["JOB_STATE_RUNNING"]
+    with ThreadPoolExecutor() as pool:
+        running = pool.submit(run, argv(dataflow))
+        wait_for(lambda: CLAIM in store.buckets["b"] and JOB_ID.encode() in store.buckets["b"][CLAIM].data)
+        work(store)
+        dataflow.states = ["JOB_STATE_DONE"]
+        assert running.result(60) == 0
+    said = capsys.readouterr()
+    assert said.err == f"tpudata: job {JOB_ID} ({URL}) is submitted\n"
+    assert said.out.startswith("gs://b/out: 60 records, 3 classes in ")
+    assert stored(store, tmp_path, "out") == here
+
+
+def test_a_job_that_was_left_claims_its_output_until_its_last_step(
+    store: FakeGcs, dataflow: FakeDataflow, here: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(argv(dataflow, "--detach")) == 0
+    said = capsys.readouterr()
+    assert said.err == f"tpudata: job {JOB_ID} ({URL}) is submitted, and goes on without this process\n"
+    assert "`tpudata inspect gs://b/out`" in said.out
+    assert json.loads(store.buckets["b"][CLAIM].data)["job"]["id"] == JOB_ID
+    with pytest.raises(OutputError, match=r"another run is at work there \(.*job 2026-01-31.*console\.cloud"):
+        run(argv(dataflow, "--resume"))
+    # Another runner does not ask Dataflow.
+    with pytest.raises(OutputError, match=r"nothing here says whether it has ended.*remove gs://b/out/\.tpudata-claim"):
+        run(["--input=gs://b/in", "--output=gs://b/out", "--num-shards=4", "--resume"])
+    work(store)
+    assert CLAIM not in store.buckets["b"]
+    assert stored(store, tmp_path, "out") == here
+    assert main(["verify", "gs://b/out"]) == 0
+
+
+def test_resume_takes_over_from_a_job_that_has_failed(store: FakeGcs, dataflow: FakeDataflow) -> None:
+    assert run(argv(dataflow, "--detach")) == 0
+    first = json.loads(store.buckets["b"][CLAIM].data)["run"]
+    dataflow.states = ["JOB_STATE_FAILED"]
+    assert run(argv(dataflow, "--detach", "--resume", "--job_name=again")) == 0
+    assert dataflow.job["name"] == "again"
+    assert json.loads(store.buckets["b"][CLAIM].data)["run"] != first
+
+
+def command(store: FakeGcs, dataflow: FakeDataflow) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tpudata", "convert", "images", *argv(dataflow)],
+        cwd=ROOT,
+        env={**os.environ, "STORAGE_EMULATOR_HOST": store.url},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for(condition: Any) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def outcome(pictures: Path, end: str) -> tuple[int, list[str], bool]:
+    """Return the exit code of a job that ends so, the lines on stderr, and whether the claim stays."""
+    state, error, _ = ENDS[end]
+    with FakeGcs() as store, FakeDataflow() as dataflow:
+        fill(store, pictures)
+        dataflow.states, dataflow.error = ["JOB_STATE_RUNNING", f"JOB_STATE_{state}"], error
+        with command(store, dataflow) as process:
+            _, errors = process.communicate(timeout=120)
+        return process.returncode, errors.splitlines(), CLAIM in store.buckets["b"]
+
+
+def test_each_end_is_one_line(pictures: Path) -> None:
+    with ThreadPoolExecutor() as pool:
+        found = dict(zip(ENDS, pool.map(lambda end: outcome(pictures, end), ENDS), strict=True))
+    submitted = f"tpudata: job {JOB_ID} ({URL}) is submitted"
+    assert found == {end: (1, [submitted, f"tpudata: error: {line}"], False) for end, (_, _, line) in ENDS.items()}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_an_interrupt_cancels_the_job(store: FakeGcs, dataflow: FakeDataflow, number: signal.Signals) -> None:
+    dataflow.states = ["JOB_STATE_RUNNING"]
+    with command(store, dataflow) as process:
+        wait_for(lambda: CLAIM in store.buckets["b"] and JOB_ID.encode() in store.buckets["b"][CLAIM].data)
+        time.sleep(1)
+        process.send_signal(number)
+        started = time.monotonic()
+        _, errors = process.communicate(timeout=60)
+    assert time.monotonic() - started < 10
+    assert process.returncode == 128 + number
+    assert dataflow.asked_for == [CANCELLED]
+    assert errors.splitlines()[1:-1] == [
+        f"tpudata: cancelling job {JOB_ID} ({URL})",
+        f"tpudata: job {JOB_ID} ({URL}) has ended; run again with --resume to convert the rest",
+    ]
+    assert CLAIM not in store.buckets["b"]
+
+
+def test_a_job_that_cannot_be_cancelled_goes_on_and_keeps_its_claim(store: FakeGcs, dataflow: FakeDataflow) -> None:
+    dataflow.states = ["JOB_STATE_RUNNING"]
+    with command(store, dataflow) as process:
+        wait_for(lambda: CLAIM in store.buckets["b"] and JOB_ID.encode() in store.buckets["b"][CLAIM].data)
+        time.sleep(1)
+        dataflow.is_lost = True
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert re.search(
+        rf"^tpudata: job {JOB_ID} \(.*\) was not cancelled and goes on: .*no permission", errors, re.MULTILINE
+    )
+    assert JOB_ID.encode() in store.buckets["b"][CLAIM].data
+
+
+def test_a_connection_that_is_lost_leaves_the_claim_to_the_job(
+    store: FakeGcs, dataflow: FakeDataflow, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dataflow.is_lost = True
+    with pytest.raises(
+        TpudataError, match=r"the connection was lost, and the job may go on\. When it has ended"
+    ) as found:
+        run(argv(dataflow))
+    assert "\n" not in str(found.value)
+    assert capsys.readouterr().err == f"tpudata: job {JOB_ID} ({URL}) is submitted\n"
+    assert JOB_ID.encode() in store.buckets["b"][CLAIM].data
+
+
+def test_a_job_that_is_refused_leaves_nothing(store: FakeGcs, dataflow: FakeDataflow) -> None:
+    dataflow.refuses = True
+    with pytest.raises(
+        TpudataError, match=r"^--runner=DataflowRunner could not run the job: .*no permission.*"
+    ) as found:
+        run(argv(dataflow))
+    assert "\n" not in str(found.value)
+    assert CLAIM not in store.buckets["b"]
+
+
+def test_a_failure_in_words_is_one_line() -> None:
+    known = failure("FlinkRunner", RuntimeError("a\nb"), in_process=False, job="job 1 (host:1)")
+    assert str(known) == f"job 1 (host:1): a b. {AGAIN}"

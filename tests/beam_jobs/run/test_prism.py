@@ -1,0 +1,424 @@
+"""Prism, an engine of its own: byte-identical datasets, lost workers, interrupts, jobs that go on, and finding its binary."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from beam_jobs import images, text
+from beam_jobs.run import progress
+from beam_jobs.run.prism import find_prism
+from beam_jobs.run.runner import pipeline_options
+from tests.beam_jobs.run.test_progress import on_a_terminal
+from tests.beam_jobs.test_images import digests, make_pictures
+from tests.processes import ROOT, assert_nobody_is_left, running_worker_pool
+from tpudata.errors import OutputError, TpudataError, UsageError
+
+SHARDS = 60
+# What is promised of an interrupt, in seconds.
+SOON = 10
+
+
+@pytest.fixture(scope="session")
+def binary() -> Path:
+    """Prism's binary; building it takes minutes, once."""
+    try:
+        return find_prism()
+    except UsageError as error:
+        pytest.skip(f"no Prism: {error}")
+
+
+@pytest.fixture(scope="module")
+def prism(binary: Path) -> list[str]:
+    return ["--runner=prism", f"--prism_location={binary}"]
+
+
+def serves(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.fixture(scope="module")
+def server(binary: Path) -> Iterator[str]:
+    """A server of Prism that these tests do not start through a job, so that jobs outlive the process that submits them."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = int(taken.getsockname()[1])
+    command = [str(binary), f"--job_port={port}", "--serve_http=false", "--log_level=error"]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        wait_for(lambda: serves(port))
+        yield f"localhost:{port}"
+        process.kill()
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_pictures(tmp_path_factory.mktemp("pictures") / "in", 720)
+
+
+@pytest.fixture(scope="module")
+def here(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The dataset of the local runner."""
+    output = tmp_path_factory.mktemp("here") / "out"
+    assert images.run(argv(pictures, output)) == 0
+    return digests(output)
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Iterator[str]:
+    """Workers outside of this process, in another folder."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with running_worker_pool(elsewhere, {**os.environ, "PYTHONPATH": str(ROOT)}) as port:
+        yield f"localhost:{port}"
+
+
+def argv(source: Path, output: Path, *flags: str) -> list[str]:
+    return [f"--input={source}", f"--output={output}", f"--num-shards={SHARDS}", *flags]
+
+
+def external(pool: str) -> list[str]:
+    return ["--environment_type=EXTERNAL", f"--environment_config={pool}"]
+
+
+def elsewhere(server: str, pool: str) -> list[str]:
+    """Flags of a job that goes on without the process that submits it."""
+    return ["--runner=PortableRunner", f"--job_endpoint={server}", *external(pool)]
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def shards(output: Path) -> int:
+    return len([*output.glob("*.tfrecord")])
+
+
+def start(*flags: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tpudata", "convert", "images", *flags],
+        cwd=ROOT,
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def children(pid: int) -> list[int]:
+    # Of each thread of the process, which may end meanwhile.
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(word) for task in tasks for word in task.read_text().split()]
+
+
+def worker_of(pool: str) -> int:
+    """Return the process id of the worker that a pool has started."""
+    port = pool.partition(":")[2]
+    for process in children(os.getpid()):
+        if f"--service_port={port}".encode() in Path(f"/proc/{process}/cmdline").read_bytes():
+            (worker,) = children(process)
+            return worker
+    raise AssertionError(pool)
+
+
+@pytest.mark.parametrize("kind", ["shuffled", "listed", "bad records", "text", "packed", "deduplicated", "tokens"])
+def test_the_bytes_are_those_of_the_local_runner(
+    kind: str, prism: list[str], pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chance = random.Random(0)
+    lines = [" ".join(chance.choices(["alpha", "beta", "gamma", "delta"], k=chance.randint(1, 9))) for _ in range(3000)]
+    (tmp_path / "in.txt").write_text("\n".join(lines))
+    source = Path(shutil.copytree(pictures, tmp_path / "in"))
+    for name in ("cat/x.jpg", "eel/y.png"):
+        (source / name).write_bytes(b"no picture")
+    run, flags = {
+        "shuffled": (images.run, [f"--input={pictures}", "--split=train=0.7,test=0.3", "--shard-size=100kB"]),
+        "listed": (images.run, [f"--input={pictures}", "--no-shuffle", "--shard-size=100kB"]),
+        "bad records": (images.run, [f"--input={source}", "--on-bad-record=skip", "--max-bad-records=2"]),
+        "text": (text.run, [f"--input={tmp_path}/in.txt", "--num-shards=3"]),
+        "tokens": (text.run, [f"--input={tmp_path}/in.txt", "--tokenizer=chars", "--sequence-length=64"]),
+        "packed": (text.run, [f"--input={tmp_path}/in.txt", "--tokenizer=bytes", "--sequence-length=64", "--pack"]),
+        "deduplicated": (text.run, [f"--input={tmp_path}/in.txt", "--num-shards=3", "--dedup"]),
+    }[kind]
+    assert run([*flags, f"--output={tmp_path}/here"]) == 0
+    capsys.readouterr()
+    assert run([*flags, f"--output={tmp_path}/there", *prism]) == 0
+    assert capsys.readouterr().err == ""
+    assert digests(tmp_path / "there") == digests(tmp_path / "here")
+
+
+def test_workers_elsewhere_write_the_same_bytes(
+    prism: list[str],
+    pool: str,
+    pictures: Path,
+    here: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert images.run(argv(pictures, Path("out"), *prism, *external(pool))) == 0
+    assert digests(tmp_path / "out") == here
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_an_error_is_one_line(prism: list[str], pictures: Path, tmp_path: Path) -> None:
+    source = Path(shutil.copytree(pictures, tmp_path / "in"))
+    (source / "cat" / "bad.png").write_bytes(b"no picture")
+    with start(*argv(source, tmp_path / "out", *prism)) as job:
+        _, errors = job.communicate(timeout=60)
+    assert job.returncode == 1
+    assert [line.partition(": refused")[0] for line in errors.splitlines()] == [f"tpudata: error: {source}/cat/bad.png"]
+    assert_nobody_is_left(job.pid)
+
+
+@pytest.mark.parametrize("is_resumed_there", [True, False], ids=["on Prism", "here"])
+def test_a_killed_worker_is_named_and_resume_ends_with_the_same_bytes(
+    prism: list[str], pool: str, pictures: Path, here: dict[str, str], tmp_path: Path, is_resumed_there: bool
+) -> None:
+    output = tmp_path / "out"
+    flags = [*prism, *external(pool)]
+    with start(*argv(pictures, output, *flags)) as job:
+        wait_for(lambda: shards(output) >= 5)
+        os.kill(worker_of(pool), signal.SIGKILL)
+        _, errors = job.communicate(timeout=60)
+    assert job.returncode == 1
+    (line,) = errors.splitlines()
+    assert "a worker was lost" in line
+    assert line.endswith("Run again with --resume to convert the rest.")
+    assert 5 <= shards(output) < SHARDS
+    assert images.run(argv(pictures, output, "--resume", *(flags if is_resumed_there else []))) == 0
+    assert digests(output) == here
+
+
+def test_a_killed_run_leaves_no_engine_and_is_resumed(
+    prism: list[str], pictures: Path, here: dict[str, str], tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    with start(*argv(pictures, output, *prism)) as job:
+        wait_for(lambda: shards(output) >= 5)
+        engine = [process for child in children(job.pid) for process in children(child)]
+        job.kill()
+        job.communicate()
+    assert len(engine) == 1
+    wait_for(lambda: not Path(f"/proc/{engine[0]}").exists())
+    assert not (output / "manifest.json").exists()
+    assert images.run(argv(pictures, output, "--resume", *prism)) == 0
+    assert digests(output) == here
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_an_interrupt_ends_run_and_engine(
+    prism: list[str], pictures: Path, here: dict[str, str], tmp_path: Path, number: signal.Signals
+) -> None:
+    output = tmp_path / "out"
+    with start(*argv(pictures, output, *prism)) as job:
+        wait_for(lambda: shards(output) >= 5)
+        # A terminal sends Ctrl-C to all processes of the group, and `kill` sends SIGTERM to one.
+        (os.killpg if number == signal.SIGINT else os.kill)(job.pid, number)
+        _, errors = job.communicate(timeout=SOON)
+    assert job.returncode == 128 + number
+    assert errors == {2: "tpudata: interrupted\n", 15: "tpudata: ended by SIGTERM\n"}[number]
+    assert_nobody_is_left(job.pid)
+    assert images.run(argv(pictures, output, "--resume")) == 0
+    assert digests(output) == here
+
+
+def test_a_job_that_was_left_goes_on_and_ends_complete(
+    server: str,
+    pool: str,
+    pictures: Path,
+    here: dict[str, str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    output, flags = tmp_path / "out", elsewhere(server, pool)
+    with start(*argv(pictures, output, *flags, "--detach")) as job:
+        _, errors = job.communicate(timeout=60)
+    assert job.returncode == 0
+    assert errors.endswith("is submitted, and goes on without this process\n")
+    assert not (output / "manifest.json").exists()
+    claim = json.loads((output / ".tpudata-claim").read_bytes())
+    assert claim["job"]["endpoint"] == server
+    with pytest.raises(OutputError, match=rf"another run is at work there \(.*, job {claim['job']['id']}, {server}\)"):
+        images.run(argv(pictures, output, *flags, "--resume"))
+    wait_for((output / "manifest.json").exists)
+    wait_for(lambda: not (output / ".tpudata-claim").exists())
+    assert digests(output) == here
+
+
+def test_an_appending_job_that_was_left_ends_complete(server: str, pool: str, tmp_path: Path) -> None:
+    source, flags = make_pictures(tmp_path / "in", 30), elsewhere(server, pool)
+    for name in ("here", "there"):
+        assert images.run([f"--input={source}", f"--output={tmp_path / name}"]) == 0
+    for path in make_pictures(tmp_path / "new", 30, seed=1).rglob("*.*"):
+        shutil.copyfile(path, source / path.parent.name / f"new-{path.name}")
+    assert images.run([f"--input={source}", f"--output={tmp_path}/here", "--append"]) == 0
+    assert images.run([f"--input={source}", f"--output={tmp_path}/there", "--append", "--detach", *flags]) == 0
+    wait_for(lambda: not (tmp_path / "there" / ".tpudata-claim").exists())
+    assert digests(tmp_path / "there") == digests(tmp_path / "here")
+
+
+def test_an_interrupt_cancels_a_job_elsewhere(
+    server: str, pool: str, pictures: Path, here: dict[str, str], tmp_path: Path
+) -> None:
+    output, flags = tmp_path / "out", elsewhere(server, pool)
+    with start(*argv(pictures, output, *flags)) as job:
+        wait_for(lambda: shards(output) >= 5)
+        job.send_signal(signal.SIGINT)
+        _, errors = job.communicate(timeout=SOON)
+    assert job.returncode == 130
+    lines = errors.splitlines()
+    assert [line.partition(" job ")[0] for line in lines] == [
+        "tpudata:",
+        "tpudata: cancelling",
+        "tpudata:",
+        "tpudata: interrupted",
+    ]
+    assert lines[2].endswith("has ended; run again with --resume to convert the rest")
+    assert not (output / "manifest.json").exists()
+    assert images.run(argv(pictures, output, *flags, "--resume")) == 0
+    assert digests(output) == here
+
+
+def test_a_job_elsewhere_goes_on_if_its_launcher_is_killed(
+    server: str, pool: str, pictures: Path, here: dict[str, str], tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    with start(*argv(pictures, output, *elsewhere(server, pool))) as job:
+        wait_for(lambda: shards(output) >= 5)
+        job.kill()
+        job.communicate()
+    with pytest.raises(OutputError, match="another run is at work there"):
+        images.run(argv(pictures, output, *elsewhere(server, pool), "--resume"))
+    wait_for(lambda: not (output / ".tpudata-claim").exists())
+    assert digests(output) == here
+
+
+@pytest.mark.parametrize(
+    ("name", "runner"),
+    [
+        ("prism", "PrismRunner"),
+        ("PRISMRUNNER", "PrismRunner"),
+        ("Dataflow", "DataflowRunner"),
+        ("my.Runner", "my.Runner"),
+    ],
+)
+def test_names_of_runners_are_those_that_beam_takes(name: str, runner: str) -> None:
+    assert pipeline_options([f"--runner={name}"], 1)[0].get_all_options()["runner"] == runner
+
+
+@pytest.fixture
+def nothing_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home and a PATH without Prism and Go; returns the folder that the PATH is."""
+    for name in ("bin", "home"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    return tmp_path / "bin"
+
+
+def program(path: Path, content: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{content}\n")
+    path.chmod(0o700)
+    return path
+
+
+def test_without_prism_and_go_the_command_is_named(nothing_installed: Path) -> None:
+    with pytest.raises(
+        UsageError, match=r"`go install github\.com/apache/beam/sdks/v2/go/cmd/prism@v2\.\d+\.\d+`"
+    ) as found:
+        find_prism()
+    assert "\n" not in str(found.value)
+
+
+def test_go_builds_it_once(nothing_installed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    go = program(nothing_installed / "go", '/bin/echo "$@" >>"$HOME/calls"; /bin/cp /bin/true "$GOBIN/prism"')
+    built = find_prism()
+    assert find_prism() == built
+    assert built.parent == tmp_path / "home" / ".cache" / "tpudata"
+    assert (tmp_path / "home" / "calls").read_text().startswith("install github.com/apache/beam/sdks/v2/go/cmd/prism@v")
+    assert len((tmp_path / "home" / "calls").read_text().splitlines()) == len(caplog.messages) == 1
+    built.unlink()
+    program(go, "/bin/echo go: downloading >&2; /bin/echo 'no network' >&2; exit 1")
+    with pytest.raises(UsageError, match=r"`go install .*` failed \(no network\)\. .*--prism_location=FILE"):
+        find_prism()
+    assert list(built.parent.iterdir()) == []
+
+
+def test_what_is_named_or_installed_is_not_built(nothing_installed: Path, tmp_path: Path) -> None:
+    named = program(tmp_path / "named", "true")
+    assert find_prism(str(named)) == named
+    named.chmod(0o600)
+    with pytest.raises(UsageError, match=r"--prism_location \S+named: it is not a program"):
+        find_prism(str(named))
+    installed = program(nothing_installed / "prism", "true")
+    assert find_prism() == installed
+
+
+def test_a_binary_that_does_not_serve_is_named(pictures: Path, tmp_path: Path) -> None:
+    other = program(tmp_path / "other", "echo this is another prism; exit 3")
+    flags = ["--runner=prism", f"--prism_location={other}"]
+    with pytest.raises(TpudataError, match=r"other did not start \(this is another prism\)\. Pass --prism_location"):
+        images.run(argv(pictures, tmp_path / "out", *flags))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        [],
+        ["--runner=prism"],
+        ["--runner=PortableRunner", "--job_endpoint=embed"],
+        ["--runner=PortableRunner", "--job_endpoint=host:1", "--environment_type=LOOPBACK"],
+        ["--runner=FlinkRunner"],
+    ],
+)
+def test_jobs_that_end_with_the_process_are_not_left(flags: list[str], pictures: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"^--detach: a job of \w+ .* ends with this process") as found:
+        images.run(argv(pictures, tmp_path / "out", "--detach", *flags))
+    assert "\n" not in str(found.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_job_elsewhere_reports_what_it_counts(
+    server: str,
+    pool: str,
+    pictures: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(progress, "_LINE_SECONDS", 0.1)
+    assert images.run(argv(pictures, tmp_path / "out", *elsewhere(server, pool))) == 0
+    said = capsys.readouterr()
+    found = re.findall(r"^tpudata: (\d+) records, (\d+) shards?, [\d.]+ k?M?B read$", said.err, re.MULTILINE)
+    counts = [(int(records), int(shards)) for records, shards in found]
+    assert counts == sorted(counts)
+    assert any(0 < records < 720 for records, _ in counts)
+    assert said.out.startswith(f"{tmp_path}/out: 720 records, 3 classes in ")
+
+
+def test_a_bar_counts_what_the_engine_counts(
+    prism: list[str], pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "_BAR_SECONDS", 0.05)
+    shown = on_a_terminal(argv(pictures, tmp_path / "out", *prism), monkeypatch)
+    counts = [int(records) for records in re.findall(r"(\d+) records, \d+ shards", shown)]
+    assert counts == sorted(counts)
+    assert any(0 < count < 720 for count in counts)
