@@ -7,6 +7,7 @@ require_tensorflow("tpudata.estimator")
 from tpudata.estimator import contrib, export, inputs, tpu  # noqa: E402
 from tpudata.estimator.api.errors import (  # noqa: E402
     CheckpointError,
+    ClusterError,
     ModelFnError,
     NonFiniteError,
     RehearsalError,
@@ -53,6 +54,7 @@ __all__ = [
     "CheckpointError",
     "CheckpointSaverHook",
     "CheckpointSaverListener",
+    "ClusterError",
     "CrossShardOptimizer",
     "Estimator",
     "EstimatorSpec",
