@@ -48,7 +48,8 @@ def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> A
     if mode == "eval":
         return spec(mode, loss=loss)
     v1.summary.scalar("of_the_model", loss)
-    tf.summary.scalar("of_tf_summary", loss)
+    if params.get("tf_summary"):
+        tf.summary.scalar("of_tf_summary", loss)
     with tf.control_dependencies([average.assign_sub(0.1 * (average - tf.reduce_mean(pixels, axis=0)))]):
         optimizer = CrossShardOptimizer(v1.train.AdamOptimizer(0.01))
         train_op = optimizer.minimize(loss, global_step=v1.train.get_global_step())
@@ -101,7 +102,7 @@ def main(options: dict[str, Any]) -> None:
         save_checkpoints_steps=options.get("saves", 10),
         save_summary_steps=options.get("summaries", 1),
     )
-    params = {key: options[key] for key in ("rate", "plain") if key in options}
+    params = {key: options[key] for key in ("rate", "plain", "tf_summary") if key in options}
     if options.get("plain"):
         estimator: Any = Estimator(model_fn, config=config, params=params)
     else:

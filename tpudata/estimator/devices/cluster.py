@@ -32,6 +32,7 @@ _LOSSES = (
     tf.errors.NotFoundError,
     tf.errors.UnknownError,
 )
+_ABORTED = "Collective ops is aborted by:"
 _SIGNS = ("ollective", "task", "Socket closed", "onnect", "coordination", "RPC")
 
 
@@ -70,6 +71,12 @@ def cluster_topology(config: RunConfig) -> Topology:
     assert index is not None
     peers = ClusterPeers(strategy, index, config.num_worker_replicas, f"{config.task_type} {config.task_id}")
     return Topology(strategy, num_hosts=config.num_worker_replicas, peers=peers)
+
+
+def _cause(error: tf.errors.OpError) -> str:
+    """Return the line of an exchange's error that says why it ended."""
+    lines = [line.partition(_ABORTED)[2].strip() for line in error.message.splitlines() if _ABORTED in line]
+    return (lines[0] if lines and lines[0] else reason(error)).rstrip(".:")
 
 
 # TensorFlow lets a process join one cluster, once.
@@ -154,6 +161,6 @@ class ClusterPeers(Peers):
             if not any(sign in error.message for sign in _SIGNS):
                 raise
             raise ClusterError(
-                f"TF_CONFIG: {self._name} lost another process of the cluster, which ended or cannot be reached: {reason(error)}. "
+                f"TF_CONFIG: {self._name} lost another process of the cluster, which ended or cannot be reached: {_cause(error)}. "
                 "Look at that one's log, and start all processes again: training goes on from the newest checkpoint."
             ) from error

@@ -42,19 +42,24 @@ class _StepGraph(KerasConditions, FuncGraph):  # type: ignore[misc]  # TensorFlo
     """The graph that a step is traced into; it captures variables."""
 
 
-def build_needed(function: Callable[..., Traced], arguments: tuple[Any, ...], steps_done: Any) -> Any:
+def build_needed(
+    function: Callable[..., Traced], arguments: tuple[Any, ...], steps_done: Any, kept: list[Any]
+) -> Any:
     """Trace a step and build what it needs into the tf.function that is being built.
 
     Args:
         function: traces the step; takes `arguments`.
         arguments: nested structures of tensors and per-replica values.
         steps_done: scalar, the number of steps done, by which random operations draw.
+        kept: gets what must live as long as the tf.function. The functions of a graph's conditions are deleted with it, from the copy,
+            too.
 
     Returns:
         The structure of the results.
     """
     given = tf.nest.flatten(arguments, expand_composites=True)
     graph = _StepGraph(_GRAPH_NAME)
+    kept.append(graph)
     with graph.as_default():
         step = tf.compat.v1.placeholder(tf.int64, [], name=_STEP)
         with tf.device(None):

@@ -64,6 +64,7 @@ class TrainProgram(Program):
         if self._built_for != self._values:
             self._built_for = self._values
             self._loops: dict[Any, Callable[..., Any]] = {}
+            self._kept: list[Any] = []
         self._newest: tuple[Iteration, tuple[str, ...], Callable[..., Any]] | None = None
 
     @property
@@ -279,7 +280,7 @@ class TrainProgram(Program):
             trace = functools.partial(self._trace_replicas, counterparts)
             steps_done = self.variables["global_step"].read_value()
             given = (record_now, features) if labels is None else (record_now, features, labels)
-            return build_needed(trace, given, steps_done)
+            return build_needed(trace, given, steps_done, self._kept)
 
         return step
 
