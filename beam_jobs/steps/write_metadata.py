@@ -13,7 +13,6 @@ import apache_beam as beam
 from beam_jobs.append.base import Base
 from beam_jobs.converter import Converter, ShardConverter
 from beam_jobs.options import ConvertOptions
-from beam_jobs.output.claim import PROCESS, Claim, check_claim, drop_claim, has_claim
 from beam_jobs.output.folder import refuse_another_run, remove_temporary_files
 from beam_jobs.output.rejects import listing_rejects
 from beam_jobs.planning.plan import Plan
@@ -27,6 +26,7 @@ from tpudata.format.layout import REJECTS_FOLDER
 from tpudata.format.manifest import MANIFEST_NAME
 from tpudata.format.written_files import WrittenFile
 from tpudata.storage import storage_for
+from tpudata.storage.claims.claim import PROCESS, Claim, check_claim, drop_claim, has_claim
 from tpudata.tables import counted
 
 

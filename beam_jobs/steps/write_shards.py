@@ -17,7 +17,6 @@ from apache_beam.metrics import Metrics
 from beam_jobs.append.known_keys import known_entries, mark_refused
 from beam_jobs.converter import Converter, ShardConverter
 from beam_jobs.options import SKIP, ConvertOptions
-from beam_jobs.output.claim import Claim, check_claim
 from beam_jobs.output.folder import give_up
 from beam_jobs.output.rejects import Rejects, rejects_name
 from beam_jobs.planning.plan import Plan
@@ -37,6 +36,7 @@ from tpudata.format.layout import dali_index_name, keys_name, shard_prefix
 from tpudata.format.shard import write_shard_files
 from tpudata.format.written_files import WrittenFile
 from tpudata.storage import storage_for
+from tpudata.storage.claims.claim import Claim, check_claim
 
 _INPUTS, _RECORDS, _REJECTED = "inputs", "records", "rejected"
 
