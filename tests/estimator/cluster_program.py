@@ -88,8 +88,8 @@ def main(options: dict[str, Any]) -> None:
     """Train, or train and evaluate.
 
     Args:
-        options: model_dir, data and steps; and any of rate, pause (seconds per batch), iterations, saves (steps), summaries (steps),
-            hook (whether there is one), stop (the step at which a hook of worker 1 ends it), rows (data that end, of this many
+        options: model_dir, data and steps; and any of rate, pause (seconds per batch), iterations, saves (steps), summaries
+            (steps), hook (whether there is one), stop (the step at which a hook of worker 1 ends it), rows (data that end, of this many
             batches for the chief and one less for others), plain (an Estimator), spec (train_and_evaluate).
     """
     logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)

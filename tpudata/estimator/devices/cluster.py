@@ -7,6 +7,7 @@ which checkpoint to begin with. `ClusterPeers` is how they agree.
 
 import contextlib
 import functools
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -66,7 +67,7 @@ def cluster_topology(config: RunConfig) -> Topology:
             "Use more processes in place of more replicas."
         )
     spec = tuple((job, tuple(jobs[job])) for job in _JOBS if job in jobs)
-    strategy = _joined(spec, config.task_type, config.task_id, min(wanted, gpus), config.session_creation_timeout_secs)
+    strategy = _joined(spec, config.task_type, config.task_id, min(wanted, gpus))
     index = config.global_id_in_cluster
     assert index is not None
     peers = ClusterPeers(strategy, index, config.num_worker_replicas, f"{config.task_type} {config.task_id}")
@@ -81,7 +82,7 @@ def _cause(error: tf.errors.OpError) -> str:
 
 # TensorFlow lets a process join one cluster, once.
 @functools.cache
-def _joined(spec: Any, task_type: str, task_id: int, gpus: int, seconds: int) -> Any:
+def _joined(spec: Any, task_type: str, task_id: int, gpus: int) -> Any:
     """Return the strategy of this process' task."""
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec({job: list(tasks) for job, tasks in spec}),
@@ -160,7 +161,9 @@ class ClusterPeers(Peers):
         except _LOSSES as error:
             if not any(sign in error.message for sign in _SIGNS):
                 raise
+            # They hold the data's iterator: one that the interpreter deletes as it ends waits for ever for Python in the input.
+            traceback.clear_frames(error.__traceback__)
             raise ClusterError(
                 f"TF_CONFIG: {self._name} lost another process of the cluster, which ended or cannot be reached: {_cause(error)}. "
                 "Look at that one's log, and start all processes again: training goes on from the newest checkpoint."
-            ) from error
+            ) from None

@@ -79,7 +79,7 @@ def make_feed(call_input_fn: CallInputFn, deployment: Deployment, batch_axis: Se
 def with_marks(dataset: Any) -> Any:
     """Return (element, True) for each element, and then (zeros, False) for ever.
 
-    So that the processes of a cluster can stop at the same step: the one whose data ends first still takes part in finding that out.
+    Processes of a cluster stop at the same step, so the one whose data ends first still takes part in finding that out.
     """
     zeros = tf.nest.map_structure(
         lambda item: tf.zeros([size or 0 for size in item.shape], item.dtype), dataset.element_spec

@@ -51,8 +51,8 @@ def build_needed(
         function: traces the step; takes `arguments`.
         arguments: nested structures of tensors and per-replica values.
         steps_done: scalar, the number of steps done, by which random operations draw.
-        kept: gets what must live as long as the tf.function. The functions of a graph's conditions are deleted with it, from the copy,
-            too.
+        kept: gets what must live as long as the tf.function: TensorFlow deletes the functions of a graph's conditions with the graph,
+            also from the copy.
 
     Returns:
         The structure of the results.
