@@ -19,6 +19,7 @@ from tpudata.estimator.loops.model_check import check_model
 from tpudata.estimator.loops.prediction import predict
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.loops.training import train
+from tpudata.estimator.state.claim import claimed_model_dir
 from tpudata.estimator.state.model_dir import ModelDir
 from tpudata.estimator.tpu_check.rehearsal import rehearse
 from tpudata.estimator.tpu_check.result import stand_in
@@ -110,6 +111,8 @@ class BaseEstimator(ModelDir):
             This estimator.
 
         Raises:
+            OutputError: another training is at work in model_dir.
+            ClusterError: another process of a TF_CONFIG cluster ended, or cannot be reached.
             NonFiniteError: the loss or a trainable variable became NaN or infinite.
             SystemExit: with the code 75, after SIGTERM, where the program has set no handler for it: training is saved.
             TypeError: an argument, or what input_fn or model_fn returned, is of another type.
@@ -147,7 +150,9 @@ class BaseEstimator(ModelDir):
         try:
             with runtime.lock:
                 runtime.trains = True
-            with tf.__internal__.eager_context.eager_mode():  # Programs call within a graph of their own.
+            claim = claimed_model_dir(config.model_dir or "") if runtime.peers.is_chief else contextlib.nullcontext()
+            # Programs call within a graph of their own.
+            with claim, tf.__internal__.eager_context.eager_mode():
                 loss = train(runtime, input_fn, steps, max_steps, hooks, saving_listeners, after_save)
         finally:
             runtime.trains = False

@@ -260,6 +260,19 @@ def test_hooks_and_the_end_of_data(clusters: Clusters, tmp_path: Path, digits_da
     assert sum("global_step/sec" in found for _, found in programs.read_events(tmp_path)) == 1
 
 
+def test_an_evaluator_follows(clusters: Clusters, tmp_path: Path, digits_dataset: Path) -> None:
+    options = {"model_dir": str(tmp_path), "data": str(digits_dataset), "steps": 40, "pause": 0.05, "spec": True}
+    chief, worker, evaluator = clusters.run([CHIEF, WORKER, EVALUATOR], options)
+    assert "evaluated None" in chief.output
+    assert "evaluated None" in worker.output
+    assert "'global_step': 40.0" in evaluator.output
+    steps = [step for step, found in programs.read_events(tmp_path / "eval") if "loss" in found]
+    assert steps[-1] == 40
+    assert steps == sorted(set(steps))
+    assert len(list((tmp_path / "export" / "last").iterdir())) == 1
+    assert "ERROR" not in evaluator.output
+
+
 def test_an_estimator_and_two_calls(clusters: Clusters, tmp_path: Path, digits_dataset: Path) -> None:
     options = {"data": str(digits_dataset), "steps": [4, 8], "plain": True}
     for name, tasks in (("one", [WORKER]), ("two", [CHIEF, WORKER])):
