@@ -7,7 +7,6 @@ import json
 import logging
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -88,9 +87,9 @@ def main(options: dict[str, Any]) -> None:
     """Train, or train and evaluate.
 
     Args:
-        options: model_dir, data and steps; and any of rate, pause (seconds per batch), iterations, saves (steps), summaries
-            (steps), hook (whether there is one), stop (the step at which a hook of worker 1 ends it), rows (data that end, of this many
-            batches for the chief and one less for others), plain (an Estimator), spec (train_and_evaluate).
+        options: model_dir, data and steps; and any of rate, pause (seconds per batch), iterations, saves (steps), hook (whether there
+            is one), stop (the step at which the hook of a worker ends training), rows (batches of the chief's data, which end, and of
+            which others have one less), plain (an Estimator), tf_summary, spec (train_and_evaluate).
     """
     logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
@@ -98,11 +97,11 @@ def main(options: dict[str, Any]) -> None:
     config = RunConfig(
         TPUConfig(iterations_per_loop=options.get("iterations", 5)),
         model_dir=folder,
-        tf_random_seed=options.get("seed", 3),
+        tf_random_seed=3,
         save_checkpoints_steps=options.get("saves", 10),
-        save_summary_steps=options.get("summaries", 1),
+        save_summary_steps=1,
     )
-    params = {key: options[key] for key in ("rate", "plain", "tf_summary") if key in options}
+    params: dict[str, Any] = {key: options[key] for key in ("rate", "plain", "tf_summary") if key in options}
     if options.get("plain"):
         estimator: Any = Estimator(model_fn, config=config, params=params)
     else:
@@ -128,7 +127,9 @@ def main(options: dict[str, Any]) -> None:
         result = train_and_evaluate(
             estimator,
             TrainSpec(input_fn, max_steps=options["steps"], hooks=hooks),
-            EvalSpec(evaluated, steps=None, exporters=FinalExporter("last", receiver), start_delay_secs=0, throttle_secs=0),
+            EvalSpec(
+                evaluated, steps=None, exporters=FinalExporter("last", receiver), start_delay_secs=0, throttle_secs=0
+            ),
         )
         print("evaluated", result[0] and {name: float(value) for name, value in result[0].items()})
     else:
@@ -136,9 +137,6 @@ def main(options: dict[str, Any]) -> None:
             estimator.train(input_fn, hooks=hooks, max_steps=steps)
     for hook in hooks[:1]:
         print("hook", json.dumps(hook.seen))
-    if estimator.last_loss is not None:
-        print("loss", estimator.last_loss)
-    print("done", config.task_type, config.task_id, sorted(path.name for path in Path(folder).glob("*"))[:1] != [])
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from tpudata.errors import UsageError
 from tpudata.train.job import run
 
 
-def started(words: list[str], environment: dict[str, str]) -> "subprocess.Popen[str]":
+def started(words: list[str], environment: dict[str, str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "tpudata.train", *words],
         cwd=ROOT,

@@ -28,7 +28,8 @@ class Estimator(BaseEstimator):
     model_fn takes `features` and any of `labels`, `mode`, `params`, `config` and returns an EstimatorSpec. input_fn takes any of
     `params`, `config`, `mode`, `input_context` and `start_step`, or nothing, and returns a `tf.data.Dataset` of features or of
     (features, labels), batched, or their tensors. Both get `params` as they are given here. All else is as in TPUEstimator with
-    `use_tpu=False`: training runs in loops of the TPUConfig's `iterations_per_loop`.
+    `use_tpu=False`: training runs in loops of the TPUConfig's `iterations_per_loop`. In a TF_CONFIG cluster, each process trains on
+    the batches that its own call of input_fn gives, which `input_context` tells its share.
 
     Args:
         model_fn: as above.

@@ -49,6 +49,10 @@ class TPUEstimator(BaseEstimator):
     does not say otherwise, the mean of what the replicas assign (of integers, the first's). Batch normalization sees its own
     replica's rows alone; of its moving averages, each replica keeps its own, and their mean is stored.
 
+    In a TF_CONFIG cluster, its chief and its workers train one model: each makes the estimator, which waits for the others, and
+    calls `train`, and its input_fn is called for its share of the rows. The chief alone writes into model_dir. Evaluation,
+    prediction and export run in the process that calls them, on one device.
+
     Args:
         model_fn: as above.
         model_dir: folder of checkpoints and event files, local or gs://; by default the RunConfig's, else a new

@@ -59,8 +59,8 @@ class EvalSpec(NamedTupleMethods):
         name: as in `TPUEstimator.evaluate`.
         hooks: as in `TPUEstimator.evaluate`; a tuple in the end.
         exporters: one Exporter or several, called after each evaluation; a tuple in the end.
-        start_delay_secs: how long the evaluator of a TF_CONFIG cluster waits before its first evaluation. Where one process does both,
-            the first evaluation follows the first checkpoint, as in the original.
+        start_delay_secs: how long the evaluator of a TF_CONFIG cluster waits before its first evaluation. Where one process does
+            both, the first evaluation follows the first checkpoint, as in the original.
         throttle_secs: least seconds from the start of an evaluation to the next; checkpoints in between are not evaluated, but
             for the last.
 
@@ -123,8 +123,8 @@ def train_and_evaluate(
     Each checkpoint is evaluated, but the one that training starts from, and those that come too soon after an evaluation
     (`throttle_secs`); the last one always is. How often there are checkpoints is the RunConfig's.
 
-    In a TF_CONFIG cluster, its chief and its workers train, and its evaluator evaluates each new checkpoint that it finds, until one
-    has reached max_steps. Without an evaluator in the cluster nobody evaluates, as in the original.
+    In a TF_CONFIG cluster, its chief and its workers train, and its evaluator evaluates each new checkpoint that it finds, until
+    one has reached max_steps. Without an evaluator in the cluster nobody evaluates, as in the original.
 
     Args:
         estimator: what to train.

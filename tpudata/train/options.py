@@ -63,8 +63,8 @@ class TrainOptions:
         tpu_name: the TPU's name.
         tpu_zone: the zone that a name is looked up in; None for gcloud's.
         gcp_project: the Google Cloud project that a name is looked up in; None for gcloud's.
-        cluster: "slurm" trains with all tasks of the Slurm job step, "slurm-evaluator" lets the last one evaluate instead; None reads
-            TF_CONFIG.
+        cluster: "slurm" trains with all tasks of the Slurm job step, "slurm-evaluator" lets the last one evaluate instead; None
+            reads TF_CONFIG.
         rehearse: list what a TPU of 8 cores would refuse of the steps that the mode runs, and run none.
         image_size: (height, width) that images are resized to; needed where their sizes vary, unless they are cropped.
         crop: side in pixels of the squares that images are cropped to: random windows in training, the middle otherwise.

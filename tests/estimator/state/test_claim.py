@@ -55,6 +55,7 @@ def test_a_second_training_is_rejected_and_a_killed_one_is_followed(tmp_path: Pa
 def test_sigterm_and_errors_release(tmp_path: Path) -> None:
     class Broken(v1.train.SessionRunHook):  # type: ignore[misc]
         def after_run(self, run_context: Any, run_values: Any) -> None:
+            del run_context, run_values
             assert Path(claim_path(str(tmp_path))).exists()
             raise KeyError("own")
 
@@ -64,6 +65,7 @@ def test_sigterm_and_errors_release(tmp_path: Path) -> None:
 
     class Terminated(v1.train.SessionRunHook):  # type: ignore[misc]
         def after_run(self, run_context: Any, run_values: Any) -> None:
+            del run_context, run_values
             os.kill(os.getpid(), signal.SIGTERM)
 
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -88,6 +90,8 @@ def test_two_threads_of_one_process(tmp_path: Path) -> None:
 
     class Trains(v1.train.SessionRunHook):  # type: ignore[misc]
         def after_run(self, run_context: Any, run_values: Any) -> None:
+            del run_context, run_values
+
             def train() -> None:
                 try:
                     make_estimator(tmp_path).train(train_input_fn, max_steps=9)

@@ -20,8 +20,8 @@ def cluster_from_slurm(*, evaluator: bool = False, port: int | None = None) -> d
 
     Args:
         evaluator: whether the last task is an evaluator, which does not train.
-        port: that the first task of each node listens on, the next ones on those that follow; None: one that follows from the number
-            of the job.
+        port: that the first task of each node listens on; further tasks take those that follow. None: one that the number of the job
+            gives.
 
     Raises:
         UsageError: this is no task of a job step, or its tasks are spread over the nodes in turn.
@@ -39,7 +39,9 @@ def cluster_from_slurm(*, evaluator: bool = False, port: int | None = None) -> d
             f"Slurm: task {rank} is on node {os.environ['SLURM_NODEID']} (expected {nodes[rank]}). Use srun --distribution=block."
         )
     if tasks < (3 if evaluator else 1):
-        raise UsageError(f"Slurm: got {tasks} tasks (expected 3 or more: a chief, workers and an evaluator). Use srun --ntasks.")
+        raise UsageError(
+            f"Slurm: got {tasks} tasks (expected 3 or more: a chief, workers and an evaluator). Use srun --ntasks."
+        )
     job = int(os.environ.get("SLURM_JOB_ID", "0"))
     first = _FIRST_PORT + job * _TASKS_OF_A_NODE % _PORTS if port is None else port
     before = [nodes[:task].count(node) for task, node in enumerate(nodes)]
@@ -78,7 +80,9 @@ def _hosts(text: str) -> list[str]:
 def _range(piece: str, text: str) -> list[str]:
     first, _, last = piece.partition("-")
     if not first.isdecimal() or not (last or first).isdecimal():
-        raise UsageError(f"Slurm: got the list of nodes {text!r} (expected one such as gpu[01-03,7]). Set SLURM_STEP_NODELIST.")
+        raise UsageError(
+            f"Slurm: got the list of nodes {text!r} (expected one such as gpu[01-03,7]). Set SLURM_STEP_NODELIST."
+        )
     return [str(number).zfill(len(first)) for number in range(int(first), int(last or first) + 1)]
 
 
@@ -88,6 +92,8 @@ def _tasks_per_node(text: str) -> list[int]:
     for piece in text.split(","):
         match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", piece)
         if match is None:
-            raise UsageError(f"Slurm: got {text!r} tasks of the nodes (expected such as 2(x3),1). Start the program with srun.")
+            raise UsageError(
+                f"Slurm: got {text!r} tasks of the nodes (expected such as 2(x3),1). Start the program with srun."
+            )
         found += [int(match[1])] * int(match[2] or 1)
     return found

@@ -117,7 +117,13 @@ class Saving:
 
 def writes_files(hook: Any) -> bool:
     """Return whether a hook writes into a folder, which in a cluster is the chief's to do."""
-    kinds = (_train.CheckpointSaverHook, _train.SummarySaverHook, _train.StepCounterHook, _train.ProfilerHook, ProfilerHook)
+    kinds = (
+        _train.CheckpointSaverHook,
+        _train.SummarySaverHook,
+        _train.StepCounterHook,
+        _train.ProfilerHook,
+        ProfilerHook,
+    )
     return isinstance(hook, kinds)
 
 

@@ -23,8 +23,8 @@ def claimed_model_dir(model_dir: str) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         try:
             fix = (
-                "Two trainings in one model_dir overwrite each other's checkpoints. Wait until it has ended, or end it; or use another "
-                f"model_dir. If that machine is gone for good, remove {claim_path(model_dir)}."
+                "Two trainings in one model_dir overwrite each other's checkpoints. Wait until it has ended, or end it; or use "
+                f"another model_dir. If that machine is gone for good, remove {claim_path(model_dir)}."
             )
             stack.enter_context(claimed(model_dir, Claim.new(PROCESS), fix))
         except StorageError as error:

@@ -42,17 +42,15 @@ class _StepGraph(KerasConditions, FuncGraph):  # type: ignore[misc]  # TensorFlo
     """The graph that a step is traced into; it captures variables."""
 
 
-def build_needed(
-    function: Callable[..., Traced], arguments: tuple[Any, ...], steps_done: Any, kept: list[Any]
-) -> Any:
+def build_needed(function: Callable[..., Traced], arguments: tuple[Any, ...], steps_done: Any, kept: list[Any]) -> Any:
     """Trace a step and build what it needs into the tf.function that is being built.
 
     Args:
         function: traces the step; takes `arguments`.
         arguments: nested structures of tensors and per-replica values.
         steps_done: scalar, the number of steps done, by which random operations draw.
-        kept: gets what must live as long as the tf.function: TensorFlow deletes the functions of a graph's conditions with the graph,
-            also from the copy.
+        kept: gets what must live as long as the tf.function: TensorFlow deletes the functions of a graph's conditions with the
+            graph, also from the copy.
 
     Returns:
         The structure of the results.
