@@ -87,9 +87,9 @@ def main(options: dict[str, Any]) -> None:
     """Train, or train and evaluate.
 
     Args:
-        options: model_dir, data and steps; and any of rate, pause (seconds per batch), iterations, saves (steps), hook (whether there
-            is one), stop (the step at which the hook of a worker ends training), rows (batches of the chief's data, which end, and of
-            which others have one less), plain (an Estimator), tf_summary, spec (train_and_evaluate).
+        options: model_dir, data and steps; and any of rate, pause (seconds per batch), iterations, saves (steps), hook (whether
+            there is one), stop (the step at which the hook of a worker ends training), rows (batches of the chief's data, which
+            end, and of which others have one less), plain (an Estimator), tf_summary, spec (train_and_evaluate).
     """
     logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
     logging.getLogger("tensorflow").setLevel(logging.ERROR)

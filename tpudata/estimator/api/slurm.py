@@ -20,8 +20,8 @@ def cluster_from_slurm(*, evaluator: bool = False, port: int | None = None) -> d
 
     Args:
         evaluator: whether the last task is an evaluator, which does not train.
-        port: that the first task of each node listens on; further tasks take those that follow. None: one that the number of the job
-            gives.
+        port: that the first task of each node listens on; further tasks take those that follow. None: one that the number of the
+            job gives.
 
     Raises:
         UsageError: this is no task of a job step, or its tasks are spread over the nodes in turn.
