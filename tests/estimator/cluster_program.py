@@ -102,12 +102,15 @@ def main(options: dict[str, Any]) -> None:
         save_summary_steps=1,
     )
     params: dict[str, Any] = {key: options[key] for key in ("rate", "plain", "tf_summary") if key in options}
-    if options.get("plain"):
-        estimator: Any = Estimator(model_fn, config=config, params=params)
-    else:
-        estimator = TPUEstimator(
+
+    def make() -> Any:
+        if options.get("plain"):
+            return Estimator(model_fn, config=config, params=params)
+        return TPUEstimator(
             model_fn, config=config, params=params, use_tpu=False, train_batch_size=BATCH, eval_batch_size=BATCH
         )
+
+    estimator = make()
     made = make_input_fn(options["data"], "train", training=True, seed=5)
     evaluated = make_input_fn(options["data"], "validation", training=False)
 
@@ -133,8 +136,11 @@ def main(options: dict[str, Any]) -> None:
         )
         print("evaluated", result[0] and {name: float(value) for name, value in result[0].items()})
     else:
-        for steps in options["steps"] if isinstance(options["steps"], list) else [options["steps"]]:
-            estimator.train(input_fn, hooks=hooks, max_steps=steps)
+        first, *others = options["steps"] if isinstance(options["steps"], list) else [options["steps"]]
+        estimator.train(input_fn, hooks=hooks, max_steps=first)
+        for steps in others:
+            estimator.train(input_fn, max_steps=steps)
+            estimator = make()
     for hook in hooks[:1]:
         print("hook", json.dumps(hook.seen))
 

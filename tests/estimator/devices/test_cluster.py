@@ -273,8 +273,10 @@ def test_an_evaluator_follows(clusters: Clusters, tmp_path: Path, digits_dataset
     assert "ERROR" not in evaluator.output
 
 
-def test_an_estimator_and_two_calls(clusters: Clusters, tmp_path: Path, digits_dataset: Path) -> None:
-    options = {"data": str(digits_dataset), "steps": [4, 8], "plain": True}
+def test_an_estimator_and_another_one_in_the_same_processes(
+    clusters: Clusters, tmp_path: Path, digits_dataset: Path
+) -> None:
+    options = {"data": str(digits_dataset), "steps": [4, 8, 12], "plain": True}
     for name, tasks in (("one", [WORKER]), ("two", [CHIEF, WORKER])):
         clusters.run(tasks, {**options, "model_dir": str(tmp_path / name)})
     assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), abs=5e-6)

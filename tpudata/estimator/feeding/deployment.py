@@ -84,7 +84,7 @@ class TPUContext:
             RuntimeError: in model_fn, which is traced for all of them.
         """
         call = self._in_input_fn("current_input_fn_deployment()")
-        job = "worker" if self._topology.num_hosts > 1 or self._topology.is_tpu else "localhost"
+        job = "worker" if self._topology.peers.count > 1 or self._topology.is_tpu else "localhost"
         return f"/job:{job}/replica:0/task:{call.host}/device:CPU:0", call.index, call.total, call.replicas
 
     def _in_input_fn(self, what: str) -> Call:
