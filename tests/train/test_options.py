@@ -66,7 +66,7 @@ def test_every_option_has_a_flag() -> None:
 def test_the_cluster() -> None:
     words = ["--model=m", "--data=x", "--model-dir=y"]
     assert parse_options([*words, "--cluster=slurm-evaluator"]).cluster == "slurm-evaluator"
-    with pytest.raises(UsageError, match="--cluster 'slrm'.*slurm"):
+    with pytest.raises(UsageError, match=r"--cluster 'slrm'.*slurm"):
         parse_options([*words, "--cluster=slrm"])
     with pytest.raises(UsageError, match="--cluster is for GPUs and CPUs"):
         parse_options([*words, "--cluster=slurm", "--use-tpu"])
