@@ -23,7 +23,6 @@ from beam_jobs.append.known_keys import write_known
 from beam_jobs.append.new_inputs import NewInputs, known_count
 from beam_jobs.converter import Converter, ShardContext
 from beam_jobs.options import ConvertOptions
-from beam_jobs.output.claim import JOB, PROCESS, Claim, claimed, name_job, refuse_claimed, remove_dead_claim
 from beam_jobs.output.folder import (
     Found,
     check_has_dali_index,
@@ -56,6 +55,7 @@ from beam_jobs.steps.write_dataset import WriteDataset
 from tpudata.errors import TpudataError
 from tpudata.format import Feature, open_dataset
 from tpudata.storage import storage_for
+from tpudata.storage.claims.claim import JOB, PROCESS, Claim, claimed, name_job, refuse_claimed, remove_dead_claim
 from tpudata.storage.local import TEMPORARY_PREFIX
 
 # Those that an input itself may have: train, validation and test.

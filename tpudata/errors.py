@@ -12,8 +12,8 @@
         ├── CorruptionError       bytes differ from what was written; names file and offset
         └── FeatureError          a feature's dtype, shape or name does not fit; names the feature
 
-Five more stand in `tpudata.estimator`, below TpudataError: TPUConnectionError and RehearsalError, and three of other kinds
-too, CheckpointError (a ValueError), ModelFnError (a TypeError or ValueError) and NonFiniteError (one of TensorFlow's).
+Six more stand in `tpudata.estimator`, below TpudataError: TPUConnectionError, ClusterError and RehearsalError, and three of other
+kinds too, CheckpointError (a ValueError), ModelFnError (a TypeError or ValueError) and NonFiniteError (one of TensorFlow's).
 
 Every message says what was got, what is allowed, where, and what to do next. Wrong arguments to the
 estimator stay ValueError and TypeError, as the original TPUEstimator raises them.

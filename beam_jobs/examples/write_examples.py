@@ -19,7 +19,6 @@ from beam_jobs.examples.example_files import SCHEMA, TALLY, SpoolExamples
 from beam_jobs.examples.rules import ExampleRules
 from beam_jobs.examples.schema import ExampleConverter, ExampleSummary
 from beam_jobs.options import DEFAULT_SHARD_BYTES, ConvertOptions, SplitShares, parse_size
-from beam_jobs.output.claim import JOB, PIPELINE, Claim, check_claim, refuse_claimed, take_claim
 from beam_jobs.output.folder import (
     check_has_dali_index,
     give_up,
@@ -42,6 +41,7 @@ from tpudata.errors import SourceError, StorageError, TpudataError, UsageError
 from tpudata.format import Feature
 from tpudata.format.manifest import MANIFEST_NAME
 from tpudata.storage import storage_for
+from tpudata.storage.claims.claim import JOB, PIPELINE, Claim, check_claim, refuse_claimed, take_claim
 
 LAYOUT = "examples"
 # What the manifest says of the input: a pipeline has no path.

@@ -9,7 +9,6 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from beam_jobs.options import ConvertOptions
-from beam_jobs.output.claim import CLAIM_NAME, Claim, drop_claim, drop_pipeline_claim, has_claim, own_claim
 from beam_jobs.output.rejects import rejects_name
 from tpudata.errors import OutputError, StorageError, TpudataError
 from tpudata.format import Feature, Manifest, index_name, tfds
@@ -27,6 +26,7 @@ from tpudata.format.manifest import MANIFEST_NAME
 from tpudata.format.metadata import metadata_names, metadata_names_of
 from tpudata.format.tokenizer_file import TOKENIZER_NAMES, tokenizer_file
 from tpudata.storage import Entry, for_each, is_remote, storage_for
+from tpudata.storage.claims.claim import CLAIM_NAME, Claim, drop_claim, drop_pipeline_claim, has_claim, own_claim
 from tpudata.storage.local import TEMPORARY_PREFIX
 from tpudata.tables import counted
 

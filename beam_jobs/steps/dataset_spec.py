@@ -9,7 +9,7 @@ from typing import Any
 from beam_jobs.append.base import Base
 from beam_jobs.converter import Converter
 from beam_jobs.options import ConvertOptions
-from beam_jobs.output.claim import Claim
+from tpudata.storage.claims.claim import Claim
 
 
 @dataclasses.dataclass(frozen=True)

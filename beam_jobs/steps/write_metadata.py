@@ -11,7 +11,6 @@ from typing import Any
 import apache_beam as beam
 
 from beam_jobs.converter import ShardContext
-from beam_jobs.output.claim import PROCESS, check_claim, drop_claim, has_claim
 from beam_jobs.output.folder import refuse_another_run, remove_temporary_files
 from beam_jobs.output.rejects import listing_rejects
 from beam_jobs.planning.input_counts import InputCounts
@@ -26,6 +25,7 @@ from tpudata.format.layout import REJECTS_FOLDER
 from tpudata.format.manifest import MANIFEST_NAME
 from tpudata.format.written_files import WrittenFile
 from tpudata.storage import storage_for
+from tpudata.storage.claims.claim import PROCESS, check_claim, drop_claim, has_claim
 from tpudata.tables import counted
 
 

@@ -16,7 +16,6 @@ from apache_beam.metrics import Metrics
 from beam_jobs.append.known_keys import known_entries, mark_refused
 from beam_jobs.converter import Converter, ShardContext
 from beam_jobs.options import SKIP
-from beam_jobs.output.claim import check_claim
 from beam_jobs.output.folder import give_up
 from beam_jobs.planning.plan import Plan
 from beam_jobs.references.pack import Pack
@@ -33,6 +32,7 @@ from tpudata.format.layout import keys_name, shard_prefix
 from tpudata.format.shard import write_shard_files
 from tpudata.format.written_files import WrittenFile
 from tpudata.storage import storage_for
+from tpudata.storage.claims.claim import check_claim
 
 
 class ShardResult(NamedTuple):

@@ -38,6 +38,7 @@ def test_every_option_has_a_flag() -> None:
         "tpu_name": "t",
         "tpu_zone": "z",
         "gcp_project": "p",
+        "cluster": None,
         "rehearse": True,
         "image_size": (6, 11),
         "crop": None,
@@ -60,6 +61,17 @@ def test_every_option_has_a_flag() -> None:
     del texts["params"]
     words = [*(f"--{name}={value}" for name, value in texts.items() if value is not None), "--param=units=3"]
     assert parse_options(words) == TrainOptions(**given)
+
+
+def test_the_cluster() -> None:
+    words = ["--model=m", "--data=x", "--model-dir=y"]
+    assert parse_options([*words, "--cluster=slurm-evaluator"]).cluster == "slurm-evaluator"
+    with pytest.raises(UsageError, match=r"--cluster 'slrm'.*slurm"):
+        parse_options([*words, "--cluster=slrm"])
+    with pytest.raises(UsageError, match="--cluster is for GPUs and CPUs"):
+        parse_options([*words, "--cluster=slurm", "--use-tpu"])
+    with pytest.raises(UsageError, match="--cluster belongs to --mode train or train_and_eval"):
+        parse_options([*words, "--cluster=slurm", "--mode=eval"])
 
 
 @pytest.mark.parametrize("text", ["", "3", "3:", ":3", "0:3", "4:3", "1:11", "1-3", "a:b"])

@@ -7,6 +7,7 @@ require_tensorflow("tpudata.estimator")
 from tpudata.estimator import contrib, export, inputs, tpu  # noqa: E402
 from tpudata.estimator.api.errors import (  # noqa: E402
     CheckpointError,
+    ClusterError,
     ModelFnError,
     NonFiniteError,
     RehearsalError,
@@ -15,6 +16,7 @@ from tpudata.estimator.api.errors import (  # noqa: E402
 from tpudata.estimator.api.findings import Finding  # noqa: E402
 from tpudata.estimator.api.mode_keys import ModeKeys  # noqa: E402
 from tpudata.estimator.api.run_config import RunConfig  # noqa: E402
+from tpudata.estimator.api.slurm import cluster_from_slurm  # noqa: E402
 from tpudata.estimator.api.spec import EstimatorSpec, TPUEstimatorSpec  # noqa: E402
 from tpudata.estimator.api.tpu_config import InputPipelineConfig, TPUConfig  # noqa: E402
 from tpudata.estimator.devices.tpu_system import tpu_system  # noqa: E402
@@ -53,6 +55,7 @@ __all__ = [
     "CheckpointError",
     "CheckpointSaverHook",
     "CheckpointSaverListener",
+    "ClusterError",
     "CrossShardOptimizer",
     "Estimator",
     "EstimatorSpec",
@@ -89,6 +92,7 @@ __all__ = [
     "TrainSpec",
     "WarmStartSettings",
     "check_tpu_compatibility",
+    "cluster_from_slurm",
     "contrib",
     "export",
     "inputs",

@@ -19,6 +19,7 @@ from tpudata.estimator.loops.model_check import check_model
 from tpudata.estimator.loops.prediction import predict
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.loops.training import train
+from tpudata.estimator.state.claim import claimed_model_dir
 from tpudata.estimator.state.model_dir import ModelDir
 from tpudata.estimator.tpu_check.rehearsal import rehearse
 from tpudata.estimator.tpu_check.result import stand_in
@@ -30,15 +31,24 @@ class BaseEstimator(ModelDir):
     """A model that is trained, evaluated and applied.
 
     Args:
-        runtime: what trains and predicts.
+        runtime: what trains, and predicts.
         evaluation_runtime: what evaluates; the same, or one on other devices.
+        own_runtime: what predicts and exports in a process of a cluster, on devices of its own.
         rehearses: whether calls look for what a TPU would reject, in place of running.
     """
 
-    def __init__(self, runtime: Runtime, evaluation_runtime: Runtime | None = None, *, rehearses: bool = False) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        evaluation_runtime: Runtime | None = None,
+        *,
+        own_runtime: Runtime | None = None,
+        rehearses: bool = False,
+    ) -> None:
         super().__init__(runtime.model_dir)
         self._runtime = runtime
-        self._evaluation_runtime = evaluation_runtime or runtime
+        self._own_runtime = own_runtime or runtime
+        self._evaluation_runtime = evaluation_runtime or self._own_runtime
         self._rehearses = rehearses
         self._last_loss: float | None = None
         # They evaluate and predict while the runtimes are in use, by the ids of those; with separate variables.
@@ -101,6 +111,8 @@ class BaseEstimator(ModelDir):
             This estimator.
 
         Raises:
+            OutputError: another training is at work in model_dir.
+            ClusterError: another process of a TF_CONFIG cluster ended, or cannot be reached.
             NonFiniteError: the loss or a trainable variable became NaN or infinite.
             SystemExit: with the code 75, after SIGTERM, where the program has set no handler for it: training is saved.
             TypeError: an argument, or what input_fn or model_fn returned, is of another type.
@@ -125,10 +137,10 @@ class BaseEstimator(ModelDir):
     ) -> None:
         runtime = self._runtime
         config = runtime.config
-        if (config.num_worker_replicas != 1 or config.num_ps_replicas) and not runtime.topology.is_tpu:
+        if config.task_type == "evaluator" and not runtime.topology.is_tpu:
             raise UsageError(
-                f"TF_CONFIG: this process is {config.task_type} {config.task_id} of a cluster, and train runs on one machine: each "
-                "process would train a separate model in the same model_dir. Unset TF_CONFIG, and train in one process."
+                f"TF_CONFIG: this process is evaluator {config.task_id}, and an evaluator does not train (got train, expected "
+                "train_and_evaluate or evaluate). Call train in the chief and the workers."
             )
         if not runtime.in_use.acquire(blocking=False):
             raise UsageError(
@@ -138,7 +150,9 @@ class BaseEstimator(ModelDir):
         try:
             with runtime.lock:
                 runtime.trains = True
-            with tf.__internal__.eager_context.eager_mode():  # Programs call within a graph of their own.
+            claim = claimed_model_dir(config.model_dir or "") if runtime.peers.is_chief else contextlib.nullcontext()
+            # Programs call within a graph of their own.
+            with claim, tf.__internal__.eager_context.eager_mode():
                 loss = train(runtime, input_fn, steps, max_steps, hooks, saving_listeners, after_save)
         finally:
             runtime.trains = False
@@ -179,7 +193,7 @@ class BaseEstimator(ModelDir):
             TypeError, ValueError: an unknown mode, an input_fn that does not fit, or a batch size, of this mode or another, that
                 the replicas cannot split.
         """
-        with self._unused(self._runtime) as runtime:
+        with self._unused(self._runtime if mode == ModeKeys.TRAIN else self._own_runtime) as runtime:
             return check_model(runtime, input_fn, mode)
 
     def _modes_on_tpu(self, input_fns: Mapping[str, Any]) -> dict[str, Any]:
@@ -279,7 +293,7 @@ class BaseEstimator(ModelDir):
             return iter(list(rows))
 
     def _predict(self, *arguments: Any) -> Iterator[Any]:
-        runtime = self._runtime
+        runtime = self._own_runtime
         if runtime.trains:
             with self._unused(runtime) as runtime:
                 pass  # Evaluations and predictions may share one.
@@ -316,7 +330,7 @@ class BaseEstimator(ModelDir):
             StorageError: the files could not be written, or one of assets_extra not be read.
         """
         return export_saved_model(
-            self._runtime, export_dir_base, serving_input_receiver_fn, assets_extra, as_text, checkpoint_path
+            self._own_runtime, export_dir_base, serving_input_receiver_fn, assets_extra, as_text, checkpoint_path
         )
 
     # The name of tf.contrib's time.

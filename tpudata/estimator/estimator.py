@@ -1,5 +1,6 @@
 """Estimator: the plain one of TensorFlow 1, for programs that are not written for TPUs."""
 
+import functools
 import logging
 import os
 from collections.abc import Callable, Mapping
@@ -12,6 +13,7 @@ from tpudata.estimator.api.mode_keys import MODES
 from tpudata.estimator.api.run_config import RunConfig
 from tpudata.estimator.api.session_config import apply_session_config
 from tpudata.estimator.base_estimator import BaseEstimator
+from tpudata.estimator.devices.cluster import cluster_topology, is_in_cluster
 from tpudata.estimator.devices.topology import local_topology
 from tpudata.estimator.feeding.signature import check_model_fn
 from tpudata.estimator.loops.runtime import Runtime
@@ -26,7 +28,8 @@ class Estimator(BaseEstimator):
     model_fn takes `features` and any of `labels`, `mode`, `params`, `config` and returns an EstimatorSpec. input_fn takes any of
     `params`, `config`, `mode`, `input_context` and `start_step`, or nothing, and returns a `tf.data.Dataset` of features or of
     (features, labels), batched, or their tensors. Both get `params` as they are given here. All else is as in TPUEstimator with
-    `use_tpu=False`: training runs in loops of the TPUConfig's `iterations_per_loop`.
+    `use_tpu=False`: training runs in loops of the TPUConfig's `iterations_per_loop`. In a TF_CONFIG cluster, each process trains on
+    the batches that its own call of input_fn gives, which `input_context` tells its share.
 
     Args:
         model_fn: as above.
@@ -56,18 +59,20 @@ class Estimator(BaseEstimator):
         warm_start = warm_start_settings(warm_start_from)
         folder = found_model_dir(None if model_dir is None else os.fspath(model_dir), config, "Estimator")
         apply_session_config(config.session_config)
-        super().__init__(
-            Runtime(
-                model_fn,
-                folder,
-                config.replace(model_dir=folder),
-                copied_params(params, "Estimator"),
-                dict.fromkeys(MODES),
-                find_topology=lambda: local_topology(None),
-                warm_start=warm_start,
-                is_plain=True,
-            )
+        topology = cluster_topology(config) if is_in_cluster(config) else local_topology(None)
+        runtime = Runtime(
+            model_fn,
+            folder,
+            config.replace(model_dir=folder),
+            copied_params(params, "Estimator"),
+            dict.fromkeys(MODES),
+            find_topology=lambda: topology,
+            warm_start=warm_start,
+            is_plain=True,
+            peers=topology.peers,
         )
+        on_host = functools.partial(local_topology, None)
+        super().__init__(runtime, own_runtime=None if runtime.peers.count == 1 else runtime.alone(on_host))
 
 
 def load_global_step(checkpoint_dir: str) -> int:

@@ -1,6 +1,5 @@
 """TPUEstimator: the object that users hold."""
 
-import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -19,6 +18,8 @@ from tpudata.estimator.api.run_config import RunConfig
 from tpudata.estimator.api.session_config import apply_session_config
 from tpudata.estimator.api.tpu_config import TPUConfig
 from tpudata.estimator.base_estimator import BaseEstimator
+from tpudata.estimator.devices.cluster import cluster_topology, is_in_cluster
+from tpudata.estimator.devices.peers import Peers
 from tpudata.estimator.devices.topology import local_topology
 from tpudata.estimator.devices.tpu_system import tpu_topology
 from tpudata.estimator.feeding.signature import check_model_fn
@@ -47,6 +48,10 @@ class TPUEstimator(BaseEstimator):
     loss that is a mean over rows, N replicas train as one does. What model_fn assigns to a variable becomes, where the variable
     does not say otherwise, the mean of what the replicas assign (of integers, the first's). Batch normalization sees its own
     replica's rows alone; of its moving averages, each replica keeps its own, and their mean is stored.
+
+    In a TF_CONFIG cluster, its chief and its workers train one model: each makes the estimator, which waits for the others, and
+    calls `train`, and its input_fn is called for its share of the rows. The chief alone writes into model_dir. Evaluation,
+    prediction and export run in the process that calls them, on one device.
 
     Args:
         model_fn: as above.
@@ -126,7 +131,12 @@ class TPUEstimator(BaseEstimator):
         folder = found_model_dir(model_dir, config)
         apply_session_config(config.session_config)
         # Logical devices can be made now, but not after TensorFlow has started; a TPU is connected to when it is needed.
-        local = None if use_tpu else local_topology(None if rehearse else config.tpu_config.num_replicas)
+        if use_tpu:
+            local = None
+        elif is_in_cluster(config) and not rehearse:
+            local = cluster_topology(config)
+        else:
+            local = local_topology(None if rehearse else config.tpu_config.num_replicas)
         runtime = Runtime(
             model_fn,
             folder,
@@ -136,10 +146,14 @@ class TPUEstimator(BaseEstimator):
             find_topology=lambda: local or tpu_topology(config),
             warm_start=warm_start,
             batch_axis=checked_batch_axis(batch_axis, config.tpu_config),
+            peers=Peers() if local is None else local.peers,
         )
         on_host = functools.partial(local_topology, None)
         super().__init__(
-            runtime, None if eval_on_tpu else dataclasses.replace(runtime, find_topology=on_host), rehearses=rehearse
+            runtime,
+            None if eval_on_tpu else runtime.alone(on_host),
+            own_runtime=None if runtime.peers.count == 1 else runtime.alone(on_host),
+            rehearses=rehearse,
         )
 
     def rehearse(self, input_fns: Mapping[str, Callable[..., Any]]) -> tuple[Finding, ...]:

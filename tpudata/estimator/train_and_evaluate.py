@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.estimator.api.errors import CheckpointNotFoundError
 from tpudata.estimator.api.hook_lists import check_hooks, check_listeners
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.api.named_tuple import NamedTupleMethods
@@ -17,6 +18,8 @@ from tpudata.estimator.export.exporters import Exporter
 from tpudata.estimator.state.checkpoints import Checkpoint, latest
 
 _log = logging.getLogger("tpudata")
+# How often an evaluator looks for a new checkpoint.
+_POLL_SECONDS = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,8 +59,8 @@ class EvalSpec(NamedTupleMethods):
         name: as in `TPUEstimator.evaluate`.
         hooks: as in `TPUEstimator.evaluate`; a tuple in the end.
         exporters: one Exporter or several, called after each evaluation; a tuple in the end.
-        start_delay_secs: how long an evaluator in a process of its own would wait before its first evaluation. Here one process
-            does both, and the first evaluation follows the first checkpoint, as in the original.
+        start_delay_secs: how long the evaluator of a TF_CONFIG cluster waits before its first evaluation. Where one process does
+            both, the first evaluation follows the first checkpoint, as in the original.
         throttle_secs: least seconds from the start of an evaluation to the next; checkpoints in between are not evaluated, but
             for the last.
 
@@ -120,6 +123,9 @@ def train_and_evaluate(
     Each checkpoint is evaluated, but the one that training starts from, and those that come too soon after an evaluation
     (`throttle_secs`); the last one always is. How often there are checkpoints is the RunConfig's.
 
+    In a TF_CONFIG cluster, its chief and its workers train, and its evaluator evaluates each new checkpoint that it finds, until
+    one has reached max_steps. Without an evaluator in the cluster nobody evaluates, as in the original.
+
     Args:
         estimator: what to train.
         train_spec: the training data, and where to stop.
@@ -127,7 +133,7 @@ def train_and_evaluate(
 
     Returns:
         What the last evaluation returned and the results of its exporters, in their order. (None, None) where there was nothing
-        to do, as max_steps had been reached.
+        to do, as max_steps had been reached, and in the chief and the workers of a cluster.
 
     Raises:
         TypeError: an argument of another type, and what train, evaluate and export_saved_model raise.
@@ -145,11 +151,17 @@ def train_and_evaluate(
         modes = {ModeKeys.TRAIN: train_spec.input_fn, ModeKeys.EVAL: eval_spec.input_fn}
         return estimator._rehearse_call(modes, has_limit=train_spec.max_steps is not None), []
     max_steps = train_spec.max_steps
+    if estimator._runtime.peers.count > 1:
+        estimator.train(train_spec.input_fn, train_spec.hooks, None, max_steps, train_spec.saving_listeners)
+        return None, None
+    evaluator = _Evaluator(estimator, eval_spec, max_steps)
+    if estimator.config.task_type == "evaluator":
+        evaluator.run()
+        return evaluator.metrics, evaluator.exports
     start = latest(estimator.model_dir)
     if max_steps is not None and start is not None and start.step() >= max_steps:
         _log.info("Nothing to train or to evaluate: %s has reached max_steps=%d.", start.prefix, max_steps)
         return None, None
-    evaluator = _Evaluator(estimator, eval_spec, max_steps)
     estimator._train(
         train_spec.input_fn, None, max_steps, train_spec.hooks, train_spec.saving_listeners, evaluator.after_save
     )
@@ -168,6 +180,8 @@ class _Evaluator:
         self._max_steps = max_steps
         self._started: float | None = None
         self._evaluated: str | None = None
+        self._is_final = False
+        self._is_waiting = False
 
     def after_save(self, checkpoint: Checkpoint) -> None:
         """Evaluate a checkpoint, unless it comes too soon."""
@@ -175,6 +189,29 @@ class _Evaluator:
             _log.info("%s is not evaluated: throttle_secs=%g.", checkpoint.prefix, self._spec.throttle_secs)
             return
         self._evaluate(checkpoint.prefix)
+
+    def run(self) -> None:
+        """Evaluate each new checkpoint that others write, until one has reached the last step."""
+        spec = self._spec
+        if spec.start_delay_secs:
+            _log.info("Waiting %g s before the first evaluation.", spec.start_delay_secs)
+            time.sleep(spec.start_delay_secs)
+        while not self._is_final:
+            path = self._estimator.latest_checkpoint()
+            if path is None or path == self._evaluated:
+                if not self._is_waiting:
+                    _log.info("Waiting for a checkpoint in %s.", self._estimator.model_dir)
+                self._is_waiting = True
+                time.sleep(min(_POLL_SECONDS, spec.throttle_secs or _POLL_SECONDS))
+                continue
+            self._is_waiting = False
+            try:
+                self._evaluate(path)
+            except CheckpointNotFoundError:
+                _log.info("%s was removed before it could be evaluated.", path)
+                continue
+            if not self._is_final and self._started is not None:
+                time.sleep(max(0.0, self._started + spec.throttle_secs - time.monotonic()))
 
     def finish(self) -> None:
         """Evaluate the last checkpoint, if it was not yet."""
@@ -188,7 +225,7 @@ class _Evaluator:
         metrics = self._estimator._evaluate_saved(spec.input_fn, spec.steps, spec.hooks, path, spec.name)
         self._evaluated = path
         self.metrics = metrics
-        is_final = self._max_steps is not None and metrics["global_step"] >= self._max_steps
+        self._is_final = self._max_steps is not None and bool(metrics["global_step"] >= self._max_steps)
         folder = tf.io.gfile.join(self._estimator.model_dir, "export")
         self.exports = [
             exporter.export(
@@ -196,7 +233,7 @@ class _Evaluator:
                 export_path=tf.io.gfile.join(folder, exporter.name),
                 checkpoint_path=path,
                 eval_result=metrics,
-                is_the_final_export=is_final,
+                is_the_final_export=self._is_final,
             )
             for exporter in _exporters(spec.exporters)
         ]

@@ -10,7 +10,7 @@ from tpudata.flags import FlagParser, flag_type, positive_int
 from tpudata.input_flags import add_input_flags
 from tpudata.models import model_names
 from tpudata.train.config_file import PARAMS, parse_param, read_config
-from tpudata.train.options import BEST, MIXES, MODES, MODES_OF, TrainOptions
+from tpudata.train.options import BEST, CLUSTERS, MIXES, MODES, MODES_OF, TrainOptions
 
 _RATE = "learning_rate"
 
@@ -167,6 +167,11 @@ def _add_devices(parser: FlagParser) -> None:
     parser.add_argument("--tpu-name", metavar="NAME", help="the TPU's name, in place of its address")
     parser.add_argument("--tpu-zone", metavar="ZONE", help="where the name is looked up (default: gcloud's)")
     parser.add_argument("--gcp-project", metavar="PROJECT", help="where the name is looked up (default: gcloud's)")
+    parser.add_argument(
+        "--cluster",
+        metavar="|".join(CLUSTERS),
+        help="train with all tasks of the Slurm job step, or let the last one evaluate (default: the cluster of TF_CONFIG, if set)",
+    )
     parser.add_switch(
         "--rehearse",
         default=TrainOptions.rehearse,

@@ -100,6 +100,8 @@ def run_options(options: TrainOptions) -> dict[str, Any]:
         StorageError: nothing here stores at the data's or the model's path.
         CheckpointError: the model's folder holds the checkpoint of another model.
         ModelFnError: the model is a function that an estimator cannot use.
+        ClusterError: another process of the cluster ended, or cannot be reached.
+        OutputError: another training is at work in the model's folder.
         TPUConnectionError: no TPU answered, and one is asked for.
         RehearsalError: a TPU would reject something, and a rehearsal is asked for.
         MissingExtraError: TensorFlow is not installed.
@@ -117,7 +119,8 @@ def run_options(options: TrainOptions) -> dict[str, Any]:
             f"--mode {options.mode}: {options.model_dir} has no checkpoint. Train first, with --mode train or train_and_eval."
         )
     check_model(job)
-    record_run(options, job.dataset, job.params)
+    if job.estimator.config.is_chief:
+        record_run(options, job.dataset, job.params)
     outcome = MODE_FUNCTIONS[options.mode](job, checkpoint)
     print(f"{closing_table(outcome.rows, outcome.metrics)}\nmodel: {options.model_dir}{outcome.written}")
     return dict(outcome.metrics)

@@ -12,7 +12,7 @@ from tpudata.models import param_defaults
 from tpudata.train.options import TrainOptions
 
 if TYPE_CHECKING:
-    from tpudata.estimator import TPUEstimator
+    from tpudata.estimator import RunConfig, TPUEstimator
 
 
 def model_params(options: TrainOptions, dataset: Dataset, label: Feature | None) -> dict[str, Any]:
@@ -113,22 +113,25 @@ def make_estimator(options: TrainOptions, model_fn: Callable[..., Any], params: 
         ModelFnError: model_fn cannot be used.
         UsageError: what TPUEstimator refuses.
     """
-    from tpudata.estimator import RunConfig, TPUConfig, TPUEstimator
+    from tpudata.estimator import RunConfig, TPUConfig, TPUEstimator, cluster_from_slurm
 
+    config = RunConfig(
+        tpu_config=TPUConfig(iterations_per_loop=options.iterations_per_loop),
+        master=options.master,
+        tpu_name=options.tpu_name,
+        zone=options.tpu_zone,
+        project=options.gcp_project,
+        tf_random_seed=options.seed,
+        save_checkpoints_steps=options.save_checkpoints_steps,
+        profile_steps=options.profile_steps,
+        tf_config=None if options.cluster is None else cluster_from_slurm(evaluator=options.cluster != "slurm"),
+    )
+    _check_task(options, config)
     eval_batch_size = options.eval_batch_size or options.batch_size
     return TPUEstimator(
         model_fn=model_fn,
         model_dir=options.model_dir,
-        config=RunConfig(
-            tpu_config=TPUConfig(iterations_per_loop=options.iterations_per_loop),
-            master=options.master,
-            tpu_name=options.tpu_name,
-            zone=options.tpu_zone,
-            project=options.gcp_project,
-            tf_random_seed=options.seed,
-            save_checkpoints_steps=options.save_checkpoints_steps,
-            profile_steps=options.profile_steps,
-        ),
+        config=config,
         params=params,
         use_tpu=options.use_tpu,
         rehearse=options.rehearse,
@@ -136,6 +139,29 @@ def make_estimator(options: TrainOptions, model_fn: Callable[..., Any], params: 
         eval_batch_size=eval_batch_size,
         predict_batch_size=eval_batch_size,
     )
+
+
+def _check_task(options: TrainOptions, config: RunConfig) -> None:
+    """Check that the mode is one for this process' task of a cluster.
+
+    Raises:
+        UsageError: it is not.
+    """
+    if options.use_tpu or options.rehearse:
+        return
+    if config.task_type == "evaluator":
+        allowed = ["train_and_eval", "eval"]
+    elif config.num_worker_replicas > 1:
+        allowed = ["train", "train_and_eval"]
+    else:
+        return
+    where = f"TF_CONFIG: this process is {config.task_type} {config.task_id} of a cluster"
+    if options.mode not in allowed:
+        raise UsageError(
+            f"{where} (got --mode {options.mode}, expected {' or '.join(allowed)}). Unset TF_CONFIG to run it in one process."
+        )
+    if options.early_stop_metric is not None:
+        raise UsageError(f"{where}, where --early-stop-metric is not supported. Omit it, or train in one process.")
 
 
 def training_input_fn(options: TrainOptions, dataset: Dataset) -> Callable[..., Any]:

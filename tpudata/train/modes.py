@@ -50,6 +50,12 @@ def train(job: Job, checkpoint: str | None) -> Outcome:
 def train_and_eval(job: Job, checkpoint: str | None) -> Outcome:
     """Train and then evaluate; or evaluate each checkpoint, and stop when a metric gets no better."""
     evaluation = _evaluation(job)
+    config = job.estimator.config
+    if config.task_type == "evaluator":
+        evaluation.run_continuously()
+        return Outcome(evaluation.rows, evaluation.metrics)
+    if config.num_worker_replicas > 1 and (not config.is_chief or "evaluator" in config.cluster_spec.jobs):
+        return Outcome([_train(job, None)])
     if job.options.early_stop_metric is None:
         row = _train(job, None)
         evaluation.run(checkpoint)
@@ -135,7 +141,7 @@ def check_model(job: Job) -> None:
         TpudataError: they do not.
     """
     options, estimator = job.options, job.estimator
-    if options.trains:
+    if options.trains and estimator.config.task_type != "evaluator":
         estimator.check_model(training_input_fn(options, job.dataset), ModeKeys.TRAIN)
         if options.early_stop_metric is not None:
             check_metric(options, estimator.check_model(evaluation_input_fn(options, job.dataset), ModeKeys.EVAL))

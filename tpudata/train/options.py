@@ -14,6 +14,7 @@ MODES = ("train", "eval", "train_and_eval", "predict", "export")
 GOALS = ("min", "max")
 MIXES = ("mixup", "cutmix")
 BEST = "best"
+CLUSTERS = ("slurm", "slurm-evaluator")
 # The modes that look at an option; all look at the others.
 MODES_OF = {
     "augment": ("train", "train_and_eval"),
@@ -21,6 +22,7 @@ MODES_OF = {
     "profile": ("train", "train_and_eval"),
     "num_predictions": ("predict",),
     "prompt": ("predict",),
+    "cluster": ("train", "train_and_eval"),
     "checkpoint": ("eval", "predict", "export"),
     "output": ("predict", "export"),
     "continuous": ("eval",),
@@ -61,6 +63,8 @@ class TrainOptions:
         tpu_name: the TPU's name.
         tpu_zone: the zone that a name is looked up in; None for gcloud's.
         gcp_project: the Google Cloud project that a name is looked up in; None for gcloud's.
+        cluster: "slurm" trains with all tasks of the Slurm job step, "slurm-evaluator" lets the last one evaluate instead; None
+            reads TF_CONFIG.
         rehearse: list what a TPU of 8 cores would refuse of the steps that the mode runs, and run none.
         image_size: (height, width) that images are resized to; needed where their sizes vary, unless they are cropped.
         crop: side in pixels of the squares that images are cropped to: random windows in training, the middle otherwise.
@@ -106,6 +110,7 @@ class TrainOptions:
     tpu_name: str | None = None
     tpu_zone: str | None = None
     gcp_project: str | None = None
+    cluster: str | None = None
     rehearse: bool = False
     image_size: tuple[int, int] | None = None
     crop: int | None = None
@@ -162,6 +167,12 @@ class TrainOptions:
             raise UsageError(f"--crop {self.crop} has a size of its own: leave --image-size out")
         if self.mix not in (None, *MIXES):
             raise UsageError(f"--mix {self.mix!r}{suggestion(self.mix or '', MIXES)}; allowed are {', '.join(MIXES)}")
+        if self.cluster not in (None, *CLUSTERS):
+            raise UsageError(
+                f"--cluster {self.cluster!r}{suggestion(self.cluster or '', CLUSTERS)}; allowed are {', '.join(CLUSTERS)}"
+            )
+        if self.cluster is not None and self.use_tpu:
+            raise UsageError("--cluster is for GPUs and CPUs: omit it, or --use-tpu")
         if self.truncate and self.sequence_length is None:
             raise UsageError("--truncate cuts to a length: give --sequence-length, too")
         for name in ("master", "tpu_name", "tpu_zone", "gcp_project"):

@@ -19,8 +19,6 @@ import pytest
 
 from beam_jobs import WriteTFRecordShards
 from beam_jobs.images import run
-from beam_jobs.output import claim
-from beam_jobs.output.claim import JOB, PIPELINE, PROCESS, Claim, claim_path, has_claim, take_claim
 from beam_jobs.run.runner import new_pipeline, pipeline_options, run_pipeline
 from tests.beam_jobs.test_gs import stored
 from tests.beam_jobs.test_images import digests, make_pictures
@@ -28,6 +26,8 @@ from tests.fake_gcs import FakeGcs
 from tpudata.cli import main
 from tpudata.errors import OutputError
 from tpudata.storage import storage_for
+from tpudata.storage.claims import claim
+from tpudata.storage.claims.claim import JOB, PIPELINE, PROCESS, Claim, claim_path, has_claim, take_claim
 from tpudata.storage.select import _storage
 
 ROOT = Path(__file__).parents[3]
@@ -184,7 +184,7 @@ def test_of_many_that_take_over_one_does(store: FakeGcs, tmp_path: Path, folder:
 
 RIVAL = """
 import sys
-from beam_jobs.output.claim import PROCESS, Claim, take_claim
+from tpudata.storage.claims.claim import PROCESS, Claim, take_claim
 from tpudata.errors import OutputError
 print("ready", flush=True)
 sys.stdin.readline()

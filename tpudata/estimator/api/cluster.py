@@ -40,6 +40,16 @@ class ClusterTask:
             found = json.loads(text)
         except json.JSONDecodeError as error:
             raise ValueError(f"{_WHERE} is not JSON: {error}. Unset it, or fix it.") from None
+        return cls.from_config(found)
+
+    @classmethod
+    def from_config(cls, found: Any) -> "ClusterTask":
+        """Return the task that the content of TF_CONFIG describes.
+
+        Raises:
+            ValueError: it is not as TensorFlow has it.
+        """
+        text = found
         if not isinstance(found, Mapping):
             raise ValueError(f"{_WHERE}: got {text!r} (expected a JSON object). Unset it, or fix it.")
         cluster = _cluster(found.get("cluster", {}))

@@ -82,6 +82,10 @@ class RehearsalError(TpudataError):
         return type(self), (*self.args, self.findings)
 
 
+class ClusterError(TpudataError):
+    """The processes of a TF_CONFIG cluster cannot go on together: one ended, cannot be reached, or sees another model_dir."""
+
+
 class TPUConnectionError(TpudataError):
     """No TPU answered, or the one that was named is not there."""
 

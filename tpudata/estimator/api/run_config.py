@@ -54,13 +54,15 @@ class RunConfig:
             model_dir; loops end before and after them. The original has no counterpart.
         exit_on_sigterm: whether SIGTERM ends training with a checkpoint and the exit code 75, if the program has no handler for it;
             False leaves the signal to the program. The original has no counterpart.
+        tf_config: the cluster and the task of this process, a dict as TF_CONFIG has it (`cluster_from_slurm()` returns one); None
+            reads TF_CONFIG. The original has no counterpart.
         train_distribute, eval_distribute, experimental_distribute, device_fn, experimental_max_worker_delay_secs: None. Replicas
             are TPUConfig's num_replicas, or a TPU's cores.
         protocol: None or "grpc".
         session_creation_timeout_secs: a positive int. There is no session, so nothing waits for one.
         checkpoint_save_graph_def: a bool. Checkpoints have no graph (no .meta file) in any case.
 
-    The cluster and the task of this process are read from TF_CONFIG: `cluster_spec`, `task_type`, `task_id`, `is_chief`,
+    The cluster and the task of this process, of tf_config or TF_CONFIG, are `cluster_spec`, `task_type`, `task_id`, `is_chief`,
     `num_worker_replicas`, `num_ps_replicas`, `global_id_in_cluster` and `service`.
 
     Raises:
@@ -87,6 +89,7 @@ class RunConfig:
     log_step_count_steps: int | None = 100
     profile_steps: tuple[int, int] | None = None
     exit_on_sigterm: bool = True
+    tf_config: Mapping[str, Any] | None = None
     train_distribute: Any = None
     eval_distribute: Any = None
     experimental_distribute: Any = None
@@ -95,11 +98,14 @@ class RunConfig:
     experimental_max_worker_delay_secs: int | None = None
     session_creation_timeout_secs: int = 7200
     checkpoint_save_graph_def: bool = True
-    _task: ClusterTask = dataclasses.field(
-        default_factory=ClusterTask.from_environment, init=False, repr=False, compare=False
-    )
+    _task: ClusterTask = dataclasses.field(default_factory=ClusterTask, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        given: object = self.tf_config
+        if given is not None and not isinstance(given, Mapping):
+            raise TypeError(f"RunConfig(tf_config=...) must be a dict or None, got {type(given).__name__}.")
+        task = ClusterTask.from_environment() if given is None else ClusterTask.from_config(given)
+        object.__setattr__(self, "_task", task)
         tpu_config: object = self.tpu_config
         if tpu_config is None:  # programs give it, meaning the default
             object.__setattr__(self, "tpu_config", TPUConfig())

@@ -53,7 +53,8 @@ class TPUConfig(NamedTupleMethods):
         experimental_allow_per_host_v2_parallel_get_next: a bool. Batches come in the dataset's order in any case.
         experimental_feed_hook: None.
         num_replicas: with `use_tpu=False`, that many GPUs, or else logical CPU devices, stand for a TPU's cores, and batches
-            are split by its rules; None or 1 is one device. The original has no counterpart.
+            are split by its rules; None or 1 is one device. In a TF_CONFIG cluster, the GPUs of each process. The original has no
+            counterpart.
 
     Values that only a TPU would reject, such as 2 for num_cores_per_replica, are an error of a TPUEstimator with `use_tpu=True`.
 

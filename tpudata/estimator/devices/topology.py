@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.errors import UsageError
+from tpudata.estimator.devices.peers import Peers
 
 _log = logging.getLogger("tpudata")
 
@@ -19,11 +20,13 @@ class Topology:
         strategy: the `tf.distribute.Strategy` that runs the steps, on each of its replicas.
         num_hosts: hosts that feed them, each the same number of replicas.
         is_tpu: whether the replicas are cores of a TPU.
+        peers: the processes that train together; of a cluster, each is a host.
     """
 
     strategy: Any
     num_hosts: int = 1
     is_tpu: bool = False
+    peers: Peers = dataclasses.field(default_factory=Peers)
 
     @property
     def num_replicas(self) -> int:
@@ -34,6 +37,11 @@ class Topology:
     def replicas_per_host(self) -> int:
         """Replicas that one host feeds."""
         return self.num_replicas // self.num_hosts
+
+    @property
+    def local_replicas(self) -> int:
+        """Replicas whose values this process sees."""
+        return self.num_replicas // self.peers.count
 
     @property
     def is_sharded(self) -> bool:

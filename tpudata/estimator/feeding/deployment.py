@@ -84,7 +84,7 @@ class TPUContext:
             RuntimeError: in model_fn, which is traced for all of them.
         """
         call = self._in_input_fn("current_input_fn_deployment()")
-        job = "worker" if self._topology.is_tpu else "localhost"
+        job = "worker" if self._topology.peers.count > 1 or self._topology.is_tpu else "localhost"
         return f"/job:{job}/replica:0/task:{call.host}/device:CPU:0", call.index, call.total, call.replicas
 
     def _in_input_fn(self, what: str) -> Call:
@@ -154,7 +154,8 @@ class Deployment:
                 f"TPUConfig(num_shards={self.config.num_shards}), but the TPU system has {replicas} replicas. Omit num_shards, or "
                 "name a TPU with as many cores."
             )
-        check_batch_size(self.mode, self.topology, self.config, self.global_batch_size)
+        if self.global_batch_size is not None or self.topology.local_replicas > 1 or self.topology.is_tpu:
+            check_batch_size(self.mode, self.topology, self.config, self.global_batch_size)
         if self.pipeline is InputPipelineConfig.SLICED and self.mode == ModeKeys.TRAIN:
             raise ValueError(
                 "TPUConfig(per_host_input_for_training=SLICED) is for evaluation and prediction: use PER_HOST_V1 or PER_HOST_V2, "

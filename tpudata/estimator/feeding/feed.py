@@ -33,10 +33,11 @@ class Feed:
     _dataset: Any
     element_spec: Any
     endless: bool
+    _has_marks: bool = False
 
     def iterate(self) -> Iteration:
         """Begin with the steps' elements, which are per-replica values where there are several replicas."""
-        return Iteration(self._dataset)
+        return Iteration(self._dataset, has_marks=self._has_marks)
 
 
 def make_feed(call_input_fn: CallInputFn, deployment: Deployment, batch_axis: Sequence[int] | None) -> Feed:
@@ -57,16 +58,34 @@ def make_feed(call_input_fn: CallInputFn, deployment: Deployment, batch_axis: Se
         dataset = source.dataset(deployment.calls()[0])
         return Feed(dataset, dataset.element_spec, source.endless)
     spec: list[Any] = []
+    marks: list[bool] = []
+    peers = deployment.topology.peers
 
     def worker_dataset(context: Any) -> Any:
         dataset = source.worker_dataset(context.num_input_pipelines, context.input_pipeline_id)
-        if source.endless:  # Not all of what was done to it can tell. Without an end, no step need be prepared for it.
-            dataset = dataset.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
         spec.append(dataset.element_spec)
+        marks.append(peers.count > 1 and peers.any(not source.endless))
+        if marks[0]:
+            dataset = with_marks(dataset)
+        if source.endless or marks[0]:
+            # Not all of what was done to it can tell. Without an end, no step need be prepared for it.
+            dataset = dataset.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
         return dataset
 
     distributed = deployment.topology.strategy.distribute_datasets_from_function(worker_dataset)
-    return Feed(distributed, spec[0], source.endless)
+    return Feed(distributed, spec[0], source.endless, marks[0])
+
+
+def with_marks(dataset: Any) -> Any:
+    """Return (element, True) for each element, and then (zeros, False) for ever.
+
+    Processes of a cluster stop at the same step, so the one whose data ends first still takes part in finding that out.
+    """
+    zeros = tf.nest.map_structure(
+        lambda item: tf.zeros([size or 0 for size in item.shape], item.dtype), dataset.element_spec
+    )
+    endings = tf.data.Dataset.from_tensors((zeros, False)).repeat()
+    return dataset.map(lambda *element: (_whole(element), True)).concatenate(endings)
 
 
 class _Source:
@@ -136,7 +155,8 @@ class _Source:
     def _require_static(self, dataset: Any) -> None:
         deployment = self._deployment
         size = deployment.batch_size
-        assert size is not None
+        if size is None:  # One replica of each process takes what its input_fn gives.
+            return
         specs = split_element(dataset.element_spec)
         axes = split_element(tf.nest.pack_sequence_as(dataset.element_spec, self._element_axes(dataset.element_spec)))
         if deployment.mode == ModeKeys.PREDICT:

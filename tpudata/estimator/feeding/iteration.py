@@ -29,12 +29,15 @@ class Iteration:
 
     Attributes:
         spec: the type of the iterator.
+        has_marks: as given.
 
     Args:
         dataset: a `tf.data.Dataset`, or a distributed one.
+        has_marks: whether its elements are pairs of data and whether that is real, as `with_marks` makes them.
     """
 
-    def __init__(self, dataset: Any) -> None:
+    def __init__(self, dataset: Any, *, has_marks: bool = False) -> None:
+        self.has_marks = has_marks
         with _creation:
             iterator = iter(dataset)
         self.spec = iterator._type_spec

@@ -14,11 +14,14 @@ class EventWriter:
     Scalars are plain `simple_value` summaries, as v1 programs wrote them. `tf.summary.scalar` would need the
     tensorboard package.
 
+    Args:
+        folder: of the file; None writes nothing.
+
     Raises:
         StorageError: from each of its functions: the file could not be written.
     """
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str | None) -> None:
         self._folder = folder
         self._writer: tf.summary.SummaryWriter | None = None
 
@@ -40,6 +43,8 @@ class EventWriter:
 
     def summary(self, step: int, serialized: bytes) -> None:
         """Write a serialised `tf.compat.v1.Summary` at `step`."""
+        if self._folder is None:
+            return
         with self._told():
             if self._writer is None:
                 self._writer = tf.summary.create_file_writer(self._folder)

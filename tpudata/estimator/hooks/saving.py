@@ -6,7 +6,9 @@ from typing import Any, TypeAlias
 import tensorflow as tf
 
 from tpudata.errors import StorageError
+from tpudata.estimator.devices.peers import Peers
 from tpudata.estimator.fetching.hook_session import HookSession
+from tpudata.estimator.hooks.profiler import ProfilerHook
 from tpudata.estimator.state import checkpoints
 from tpudata.estimator.state.checkpoints import Checkpoint, Retention
 
@@ -25,6 +27,7 @@ class Saving:
         listeners: `tf.compat.v1.train.CheckpointSaverListener`s.
         saver: a `tf.compat.v1.train.Saver` that writes in our place, or None.
         saved_step: of the checkpoint that training starts from, or None.
+        peers: the processes that train together. The chief alone writes; the others wait for it, and read what takes all of them.
     """
 
     def __init__(
@@ -36,7 +39,9 @@ class Saving:
         listeners: Sequence[Any],
         saver: Any,
         saved_step: int | None,
+        peers: Peers,
     ) -> None:
+        self._peers = peers
         self._model_dir = model_dir
         self._variables = variables
         self._retention = retention
@@ -73,7 +78,7 @@ class Saving:
         with self._session.installed():
             for listener in self._listeners:
                 listener.before_save(self._session, step)
-        checkpoint = self._write(step)
+        checkpoint = self._written(step)
         self._saved_step = step
         with self._session.installed():
             stops = [bool(listener.after_save(self._session, step)) for listener in self._listeners]
@@ -84,6 +89,16 @@ class Saving:
         with self._session.installed():
             for listener in self._listeners:
                 listener.end(self._session, step)
+
+    def _written(self, step: int) -> Checkpoint:
+        """Return the checkpoint of a step that the chief writes."""
+        if self._peers.is_chief:
+            checkpoint = self._write(step)
+            self._peers.chiefs_bytes(checkpoint.to_bytes())
+            return checkpoint
+        if self._saver is None:
+            checkpoints.values_of(self._variables)
+        return Checkpoint.from_bytes(self._peers.chiefs_bytes(b""))
 
     def _write(self, step: int) -> Checkpoint:
         if self._saver is None:
@@ -98,6 +113,18 @@ class Saving:
                 f"the checkpoint {base}-{step} could not be written by the scaffold's saver: {error.message}"
             ) from error
         return Checkpoint.open(prefix)
+
+
+def writes_files(hook: Any) -> bool:
+    """Return whether a hook writes into a folder, which in a cluster is the chief's to do."""
+    kinds = (
+        _train.CheckpointSaverHook,
+        _train.SummarySaverHook,
+        _train.StepCounterHook,
+        _train.ProfilerHook,
+        ProfilerHook,
+    )
+    return isinstance(hook, kinds)
 
 
 class _Told(tf.compat.v1.train.CheckpointSaverListener):  # type: ignore[misc]  # TensorFlow is untyped

@@ -4,7 +4,7 @@ from typing import Any
 
 from tpudata.estimator.api.mode_keys import MODES, ModeKeys
 from tpudata.estimator.loops.runtime import Runtime
-from tpudata.estimator.state import checkpoints
+from tpudata.estimator.loops.training import first_checkpoint
 from tpudata.estimator.tracing.metrics import EvalProgram
 from tpudata.estimator.tracing.program import Program
 
@@ -16,9 +16,10 @@ def check_model(runtime: Runtime, input_fn: Any, mode: str) -> tuple[str, ...]:
     for other, size in runtime.batch_sizes.items():
         if size is not None:
             runtime.deployment(other)  # So that no evaluation is refused after a long training.
-    spec = runtime.feed(input_fn, mode).element_spec
-    if mode == ModeKeys.PREDICT:
-        spec = (spec[0], None)
-    program: Program = runtime.program(mode, spec)
-    runtime.store.load(program.blueprint, program.saved, checkpoints.latest(runtime.model_dir))
+    with runtime.peers.watched():
+        spec = runtime.feed(input_fn, mode).element_spec
+        if mode == ModeKeys.PREDICT:
+            spec = (spec[0], None)
+        program: Program = runtime.program(mode, spec)
+        runtime.store.load(program.blueprint, program.saved, first_checkpoint(runtime))
     return (*program.metric_names, "loss", "global_step") if isinstance(program, EvalProgram) else ()

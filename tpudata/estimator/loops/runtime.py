@@ -12,6 +12,7 @@ import tensorflow as tf
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.api.run_config import RunConfig
 from tpudata.estimator.api.tpu_config import InputPipelineConfig
+from tpudata.estimator.devices.peers import Peers
 from tpudata.estimator.devices.topology import Topology
 from tpudata.estimator.feeding.deployment import Call, Deployment
 from tpudata.estimator.feeding.feed import Feed, make_feed
@@ -41,6 +42,7 @@ class Runtime:
         batch_sizes: the global batch size by mode, or None.
         find_topology: returns what the steps run on; it is called when that is needed, as it may have to connect to it.
         warm_start: where first values come from, or None.
+        peers: the processes that train together.
         is_plain: whether model_fn and input_fn get the user's params alone, and input_fn need not take any: of an Estimator.
         batch_axis: of each tensor of (features, labels), the axis along which its rows lie; None: 0.
         in_use: held while training or an evaluation has the programs and the variables.
@@ -57,6 +59,7 @@ class Runtime:
     warm_start: WarmStartSettings | None = None
     batch_axis: Sequence[int] | None = None
     is_plain: bool = False
+    peers: Peers = dataclasses.field(default_factory=Peers)
 
     def __post_init__(self) -> None:
         self._programs: list[tuple[str, Any, Program]] = []
@@ -69,6 +72,10 @@ class Runtime:
         """What the steps run on."""
         return self.find_topology()
 
+    def alone(self, find_topology: Callable[[], Topology]) -> "Runtime":
+        """Return a runtime on devices of this process alone."""
+        return dataclasses.replace(self, find_topology=find_topology, peers=Peers())
+
     def clone(self) -> "Runtime":
         """Return a runtime on the same devices, with separate programs and variables."""
         return dataclasses.replace(self, find_topology=lambda: self.topology)
@@ -76,7 +83,7 @@ class Runtime:
     @functools.cached_property
     def store(self) -> VariableStore:
         """The variables that the modes share."""
-        return VariableStore(self.topology.strategy, self.warm_start)
+        return VariableStore(self.topology, self.warm_start)
 
     def feed(self, input_fn: Any, mode: str, start_step: int = 0) -> Feed:
         """Call input_fn for `mode`, as often as its replicas need; returns the data.
@@ -117,7 +124,8 @@ class Runtime:
         for known_mode, known_specs, program in self._programs:
             if known_mode == mode and known_specs == specs:
                 return program
-        own = {"summaries_dir": self.model_dir} if mode == ModeKeys.TRAIN else {}
+        writes = mode == ModeKeys.TRAIN and self.peers.is_chief
+        own = {"summaries_dir": self.model_dir} if writes else {}
         program = _PROGRAMS[mode](
             call_model=self.call_model,
             mode=mode,
@@ -136,7 +144,7 @@ class Runtime:
         return Deployment(mode, self.topology, self.config.tpu_config, self.batch_sizes[mode])
 
     def _params(self, deployment: Deployment, call: Call | None = None) -> dict[str, Any]:
-        return {**copy.deepcopy(dict(self.params)), **deployment.params(call)}
+        return {**copy.deepcopy(dict(self.params)), **({} if self.is_plain else deployment.params(call))}
 
     def call_model(self, features: Any, labels: Any, mode: str) -> Any:
         """Call model_fn."""

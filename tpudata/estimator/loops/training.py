@@ -6,7 +6,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from tpudata.estimator.api.errors import ModelFnValueError, NonFiniteError
+import tensorflow as tf
+
+from tpudata.estimator.api.errors import CheckpointError, ClusterError, ModelFnValueError, NonFiniteError
 from tpudata.estimator.api.hook_lists import check_hooks, check_listeners
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.api.steps import check_steps
@@ -16,7 +18,7 @@ from tpudata.estimator.feeding.signature import leaves
 from tpudata.estimator.hooks.events import EventWriter
 from tpudata.estimator.hooks.model_summaries import ModelSummaries
 from tpudata.estimator.hooks.monitor import Monitor, tensor_names
-from tpudata.estimator.hooks.saving import AfterSave, Saving, hand_over
+from tpudata.estimator.hooks.saving import AfterSave, Saving, hand_over, writes_files
 from tpudata.estimator.hooks.scaffold import ScaffoldLoader, has_scaffold, make_scaffold
 from tpudata.estimator.loops.pace import Cadence, LoopSize
 from tpudata.estimator.loops.profile import Profiler
@@ -49,12 +51,15 @@ def train(
         raise ValueError(
             "train on a TPU needs steps or max_steps: the device runs whole loops, so their end must be known."
         )
-    start = checkpoints.latest(runtime.model_dir)
-    if max_steps is not None and start is not None and start.step() >= max_steps:
-        _log.info("Nothing to train: %s has reached max_steps=%d.", start.prefix, max_steps)
-        return None
-    with ended_by_sigterm() if runtime.config.exit_on_sigterm else contextlib.nullcontext(Termination()) as termination:
-        with termination.nothing_to_lose():
+    peers = runtime.peers
+    ending = ended_by_sigterm() if runtime.config.exit_on_sigterm else contextlib.nullcontext(Termination())
+    with ending as termination, peers.watched():
+        start = first_checkpoint(runtime)
+        if max_steps is not None and start is not None and start.step() >= max_steps:
+            _log.info("Nothing to train: %s has reached max_steps=%d.", start.prefix, max_steps)
+            return None
+        # Processes of a cluster end together, after the first loop.
+        with termination.nothing_to_lose() if peers.count == 1 else contextlib.nullcontext():
             feed = runtime.feed(input_fn, ModeKeys.TRAIN, 0 if start is None else start.step())
             program: TrainProgram = runtime.program(ModeKeys.TRAIN, feed.element_spec)
         examples = _examples_per_step(runtime, feed.element_spec)
@@ -68,13 +73,40 @@ def train(
             program.flush()
 
 
+def first_checkpoint(runtime: Runtime) -> checkpoints.Checkpoint | None:
+    """Return the checkpoint to begin with, the chief's newest, or None.
+
+    Raises:
+        ClusterError: another process finds no such checkpoint in its model_dir.
+    """
+    peers = runtime.peers
+    own = checkpoints.latest(runtime.model_dir) if peers.is_chief else None
+    if peers.count == 1:
+        return own
+    data = peers.chiefs_bytes(b"" if own is None else own.to_bytes())
+    if own is not None or not data:
+        return own
+    wanted = checkpoints.Checkpoint.from_bytes(data)
+    try:
+        found = checkpoints.Checkpoint.open(wanted.prefix)
+    except CheckpointError:
+        found = None
+    if found != wanted:
+        raise ClusterError(
+            f"{runtime.model_dir}: the chief begins with {wanted.prefix}, which this process finds "
+            f"{'not there' if found is None else 'different'} (expected one folder for all processes). Put model_dir on a storage "
+            "that all machines share."
+        )
+    return found
+
+
 def _examples_per_step(runtime: Runtime, element_spec: Any) -> int | None:
     size = runtime.batch_sizes[ModeKeys.TRAIN]
     if size is not None:
         return size
     sizes = {spec.shape[0] for _, spec in leaves((element_spec, None)) if spec.shape.rank}
     static = sizes.pop() if len(sizes) == 1 else None
-    return None if static is None else int(static)
+    return None if static is None else int(static) * runtime.peers.count
 
 
 class _Run:
@@ -97,11 +129,21 @@ class _Run:
         session = program.session(is_added_to=has_hooks or bool(listeners) or has_scaffold(spec))
         spec = program.spec  # Its hooks may be new.
         hooks = (*getattr(spec, "training_chief_hooks", ()), *hooks, *spec.training_hooks)
+        # Without a TPU, hooks see every step, and loops end at all steps that anything is due at. In a cluster they do so in all
+        # processes, whatever hooks these leave to the chief.
+        self._is_exact = not runtime.topology.is_tpu
+        self._is_step = bool(hooks) and self._is_exact
+        self._peers = peers = runtime.peers
+        has_saver = any(isinstance(hook, tf.compat.v1.train.CheckpointSaverHook) for hook in hooks)
+        if not peers.is_chief:
+            chiefs = getattr(spec, "training_chief_hooks", ())
+            hooks = tuple(hook for hook in hooks if not writes_files(hook) and hook not in chiefs)
+            listeners = ()
         scaffold = make_scaffold(spec, session)
         wants_summaries = config.save_summary_steps is not None
         self.step = 0
-        self.events = EventWriter(runtime.model_dir)
-        self.profiler = Profiler(runtime.model_dir, config.profile_steps)
+        self.events = EventWriter(runtime.model_dir if peers.is_chief else None)
+        self.profiler = Profiler(runtime.model_dir, config.profile_steps if peers.is_chief else None)
         self._runtime = runtime
         self._program = program
         self._examples = examples
@@ -115,22 +157,20 @@ class _Run:
         start_step = None if start is None else start.step()
         retention = checkpoints.Retention(config.keep_checkpoint_max, config.keep_checkpoint_every_n_hours)
         self._saving: Saving | None = None
-        hook_saves = hand_over(hooks, session, listeners, runtime.model_dir, retention, start_step or 0, self._tell)
+        self._stops = False
+        hand_over(hooks, session, listeners, runtime.model_dir, retention, start_step or 0, self._tell)
         has_interval = config.save_checkpoints_steps is not None or config.save_checkpoints_secs is not None
-        self._saves = hook_saves or has_interval
+        self._saves = has_saver or has_interval
         if not self._saves:
             if listeners or after_save is not None:
                 raise ValueError(
                     "RunConfig(save_checkpoints_steps=None, save_checkpoints_secs=None) saves nothing, so saving_listeners and "
                     "train_and_evaluate would wait for ever. Set one of them, or pass a CheckpointSaverHook."
                 )
-        elif not hook_saves:
+        elif not has_saver:
             self._saving = Saving(
-                runtime.model_dir, program.variables, retention, session, listeners, scaffold.saver, start_step
+                runtime.model_dir, program.variables, retention, session, listeners, scaffold.saver, start_step, peers
             )
-        # Without a TPU, hooks see every step, and loops end at all steps that anything is due at.
-        self._is_exact = not runtime.topology.is_tpu
-        self._is_step = bool(hooks) and self._is_exact
         self._loop = LoopSize(TPUConfig(1) if self._is_step else config.tpu_config)
 
     def train(self, iteration: Iteration, steps: int | None, max_steps: int | None) -> float | None:
@@ -144,26 +184,21 @@ class _Run:
             time.sleep(self._runtime.config.tpu_config.initial_infeed_sleep_secs)
         last = self.step + steps if steps is not None else max_steps
         last_loss = None
-        while (last is None or self.step < last) and not self._termination.requested:
+        while (last is None or self.step < last) and (size := self._next_size(last)):
             begin = time.monotonic()
-            size = self._loop.next(self.step, (last, *self._ends()))
             self.profiler.before_loop(self.step)
             asked = self._monitor.before_run()
             losses, has_data, fetched = self._run_loop(iteration, size, asked)
             self.profiler.after_loop(self.step)
             self._loop.measure(len(losses), time.monotonic() - begin)
-            stop = False
             if losses:
                 last_loss = losses[-1]
                 self._progress.report(self.step, losses, fetched)
-                if self._save_cadence.due(self.step):
-                    stop = self._save()
+                if self._is_save_due():
+                    self._stops |= self._save()
                 self._monitor.after_run(fetched)
             if not has_data:
                 _log.info("The input ended at step %d.", self.step)
-                break
-            if stop or self._monitor.should_stop:
-                _log.info("A hook stopped training at step %d.", self.step)
                 break
         if last_loss is not None:
             self._progress.end(self.step, last_loss)
@@ -175,6 +210,23 @@ class _Run:
             saved = ", which is saved. Run again to carry on" if self._saves else "; no checkpoint was asked for"
             _log.warning("SIGTERM: training stopped at step %d%s.", self.step, saved)
         return last_loss
+
+    def _next_size(self, last: int | None) -> int:
+        """Return how many steps the next loop has, as the chief says; 0: none, as SIGTERM or a hook ends training in a process."""
+        size = self._loop.next(self.step, (last, *self._ends())) if self._peers.is_chief else 0
+        stops = self._stops or self._monitor.should_stop
+        size, stopped, ended = self._peers.summed([size, int(stops), int(self._termination.requested)])
+        if ended:
+            self._termination.requested = True
+        elif stopped:
+            _log.info("A hook stopped training at step %d.", self.step)
+        return 0 if stopped or ended else size
+
+    def _is_save_due(self) -> bool:
+        due = self._save_cadence.due(self.step)
+        # Clocks differ.
+        is_timed = self._runtime.config.save_checkpoints_secs is not None
+        return bool(self._peers.chiefs(int(due))) if is_timed else due
 
     def _begin(self) -> None:
         config = self._runtime.config

@@ -58,6 +58,15 @@ class Checkpoint:
                 "tf.train.latest_checkpoint returns it."
             ) from None
 
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Checkpoint":
+        """Return the checkpoint that `to_bytes` describes."""
+        return cls(data[16:].decode(), data[:16])
+
+    def to_bytes(self) -> bytes:
+        """Return what tells another process which checkpoint this is."""
+        return self.digest + self.prefix.encode()
+
     def step(self) -> int:
         """Return its global step; 0 where it has none.
 
@@ -225,7 +234,7 @@ def save(model_dir: str, step: int, variables: Mapping[str, Any], retention: Ret
     """
     base = f"model.ckpt-{step}"
     prefix = tf.io.gfile.join(model_dir, base)
-    tensors = [variable.read_value() for variable in variables.values()]
+    tensors = values_of(variables)
     kept = [path for path in (_relative(model_dir, path) for path in known(model_dir)) if path != base]
     last = tf.io.gfile.join(model_dir, kept[-1]) if kept else "none"
     surplus = retention.surplus(kept)
@@ -248,6 +257,11 @@ def save(model_dir: str, step: int, variables: Mapping[str, Any], retention: Ret
         if not retention.is_kept(model_dir, path):
             _delete(model_dir, path)
     return Checkpoint.open(prefix)
+
+
+def values_of(variables: Mapping[str, Any]) -> list[Any]:
+    """Return what a checkpoint holds of variables. In a cluster, all processes must ask: the mean of averages takes all of them."""
+    return [variable.read_value() for variable in variables.values()]
 
 
 def _relative(model_dir: str, path: str) -> str:

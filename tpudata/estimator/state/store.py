@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tpudata.estimator.api.errors import ModelFnValueError
+from tpudata.estimator.devices.topology import Topology
 from tpudata.estimator.state.checkpoints import Checkpoint
 from tpudata.estimator.state.variables import Blueprint, VariableInfo
 from tpudata.estimator.state.warm_start import WarmStartSettings, warm_values
@@ -22,12 +23,14 @@ class VariableStore:
     trained reads no file. `load` brings a mode's variables to a checkpoint and does nothing where they hold it.
 
     Args:
-        strategy: the `tf.distribute.Strategy` under whose scope the variables are made.
+        topology: its strategy's scope is the one under which the variables are made.
         warm_start: says which variables start from another run's checkpoint, where `load` is given none; or None.
     """
 
-    def __init__(self, strategy: Any, warm_start: WarmStartSettings | None = None) -> None:
-        self._strategy = strategy
+    def __init__(self, topology: Topology, warm_start: WarmStartSettings | None = None) -> None:
+        self._strategy = topology.strategy
+        self._peers = topology.peers
+        self._first_replica = topology.peers.index * topology.local_replicas
         self._warm_start = warm_start
         self._variables: dict[str, Any] = {}
         # What each variable holds: a checkpoint, its first value (with the warm start, if there is one), or None while it is in
@@ -41,7 +44,8 @@ class VariableStore:
             ModelFnValueError: two modes of the model give one name to variables of different shape or dtype.
         """
         missing = [info for info in infos if info.name not in self._variables]
-        values = blueprint.initial_values(missing)
+        # Processes may draw different first values.
+        values = self._peers.chiefs_values(blueprint.initial_values(missing))
         with self._strategy.scope():
             for info in missing:
                 synchronization, aggregation = _kept_by_replicas(info, values[info.name].dtype)
@@ -80,6 +84,8 @@ class VariableStore:
         values = blueprint.initial_values(stale) if checkpoint is None else checkpoint.read(targets)
         if checkpoint is None and self._warm_start is not None:
             values |= warm_values(self._warm_start, infos, self._variables)
+        if checkpoint is None:
+            values = self._peers.chiefs_values(values)
         for name in targets:
             self._assign(name, values[name], sources[name])
 
@@ -112,7 +118,8 @@ class VariableStore:
         variable = self._variables[name]
         self._holds[name] = None
         if _is_keras_seed(name, variable.dtype):
-            for replica, own in enumerate(self._strategy.experimental_local_results(variable)):
+            replicas = self._strategy.experimental_local_results(variable)
+            for replica, own in enumerate(replicas, self._first_replica):
                 own.assign(np.asarray(value) + np.array([replica * _SEED_STEP, 0], variable.dtype.as_numpy_dtype))
         else:
             variable.assign(value)

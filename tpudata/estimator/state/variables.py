@@ -191,12 +191,13 @@ class Requests:
 
     def __init__(self) -> None:
         self._first: list[Key] = []
+        self._is_begun = False
 
     def keys(self) -> Callable[[str], Key]:
         """Return what tells the key of the next request, by the name asked for, for the replica that is traced here."""
-        context = tf.distribute.get_replica_context()
-        replica = 0 if context is None else tf.get_static_value(context.replica_id_in_sync_group)
-        if not replica:
+        # Replicas are traced in their order; in a cluster, the first one here is not number 0 of all.
+        if not self._is_begun:
+            self._is_begun = True
             counted = _counted()
 
             def first(name: str) -> Key:

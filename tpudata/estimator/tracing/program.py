@@ -206,9 +206,9 @@ class Program:
 
     def _make_host_call(self) -> HostCall | None:
         host_call = getattr(self.spec, "host_call", None)
-        if host_call is None:
+        if host_call is None or not self._topology.peers.is_chief:
             return None
-        replicas = 1 if self._broadcast else self._topology.num_replicas
+        replicas = 1 if self._broadcast else self._topology.local_replicas
         with self.blueprint.graph.as_default():
             tensors = self._host_tensors(self.spec)
         specs = tf.nest.map_structure(

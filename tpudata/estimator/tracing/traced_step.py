@@ -42,26 +42,29 @@ class _StepGraph(KerasConditions, FuncGraph):  # type: ignore[misc]  # TensorFlo
     """The graph that a step is traced into; it captures variables."""
 
 
-def build_needed(function: Callable[..., Traced], arguments: tuple[Any, ...], steps_done: Any) -> Any:
+def build_needed(function: Callable[..., Traced], arguments: tuple[Any, ...], steps_done: Any, kept: list[Any]) -> Any:
     """Trace a step and build what it needs into the tf.function that is being built.
 
     Args:
         function: traces the step; takes `arguments`.
         arguments: nested structures of tensors and per-replica values.
         steps_done: scalar, the number of steps done, by which random operations draw.
+        kept: gets what must live as long as the tf.function: TensorFlow deletes the functions of a graph's conditions with the
+            graph, also from the copy.
 
     Returns:
         The structure of the results.
     """
     given = tf.nest.flatten(arguments, expand_composites=True)
     graph = _StepGraph(_GRAPH_NAME)
+    kept.append(graph)
     with graph.as_default():
         step = tf.compat.v1.placeholder(tf.int64, [], name=_STEP)
         with tf.device(None):
             tensors = [tf.compat.v1.placeholder(item.dtype, item.shape, name="tpudata_input") for item in given]
         traced = function(*tf.nest.pack_sequence_as(arguments, tensors, expand_composites=True))
         results = [tf.identity(item) for item in tf.nest.flatten(traced.results, expand_composites=True)]
-    captures = list(graph.captures)
+    captures = [*graph.captures, *_captured_at_calls(graph)]
     late = _run_setup(graph, traced.setup)
 
     def rewrite(graph_def: Any) -> Any:
@@ -80,6 +83,26 @@ def build_needed(function: Callable[..., Traced], arguments: tuple[Any, ...], st
     with tf.control_dependencies(done):
         found = [tf.identity(item) for item in found]
     return tf.nest.pack_sequence_as(traced.results, found, expand_composites=True)
+
+
+def _captured_at_calls(graph: Any) -> list[tuple[Any, Any]]:
+    """Return (outer, inner) tensors for what a traced step takes anew at each call: the numbers of exchanges between processes.
+
+    The outer ones belong to the tf.function that is called, as loops and conditions in it take nothing at a call.
+    """
+    outer = tf.compat.v1.get_default_graph()
+    while getattr(outer, "is_control_flow_graph", False):
+        outer = outer.outer_graph
+    found = []
+    for closure, inner in zip(graph.deferred_external_captures, graph.deferred_internal_captures, strict=True):
+        with outer.as_default():
+            given = outer.capture_call_time_value(_only(closure), tf.TensorSpec(inner.shape, inner.dtype))
+        found.append((given, inner))
+    return found
+
+
+def _only(closure: Callable[[], Sequence[Any]]) -> Callable[[], Any]:
+    return lambda: closure()[0]
 
 
 def _run_setup(graph: Any, operations: Sequence[Any]) -> list[Any]:

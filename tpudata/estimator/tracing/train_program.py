@@ -64,6 +64,7 @@ class TrainProgram(Program):
         if self._built_for != self._values:
             self._built_for = self._values
             self._loops: dict[Any, Callable[..., Any]] = {}
+            self._kept: list[Any] = []
         self._newest: tuple[Iteration, tuple[str, ...], Callable[..., Any]] | None = None
 
     @property
@@ -123,12 +124,12 @@ class TrainProgram(Program):
         # To compare specs at each loop would take its time.
         if self._newest is None or self._newest[0] is not iteration or self._newest[1] != fed:
             spec = iteration.spec
-            key = spec, self._effects, is_step, fed
+            key = spec, iteration.has_marks, self._effects, is_step, fed
             if key not in self._loops:
                 placeholders = [self.blueprint.graph.get_tensor_by_name(name) for name in fed]
                 arguments = [*iteration.tensors, tf.constant(0), tf.constant(False), *placeholders]
                 signature = [tf.TensorSpec(item.shape, item.dtype) for item in arguments]
-                run = functools.partial(self._run, self._fetched, spec, is_step, fed)
+                run = functools.partial(self._run, self._fetched, spec, iteration.has_marks, is_step, fed)
                 compiled = tf.function(run, input_signature=signature, autograph=False)
                 self._loops[key] = compiled.get_concrete_function()
             self._newest = iteration, fed, self._loops[key]
@@ -166,7 +167,7 @@ class TrainProgram(Program):
         return *results, dict(zip(self._fetched, fetched, strict=True))
 
     def _run(
-        self, names: tuple[str, ...], spec: Any, is_step: bool, fed: tuple[str, ...], *arguments: Any
+        self, names: tuple[str, ...], spec: Any, has_marks: bool, is_step: bool, fed: tuple[str, ...], *arguments: Any
     ) -> tuple[Any, ...]:
         first = len(arguments) - len(fed)
         *parts, limit, record = arguments[:first]
@@ -188,22 +189,18 @@ class TrainProgram(Program):
             return tf.raw_ops.TensorListPushBack(input_handle=losses, tensor=loss), loss, *fetched
 
         def body(done: Any, has_data: Any, losses: Any, *last: Any) -> tuple[Any, ...]:
-            element = iterator.get_next_as_optional()
-            has_data = element.has_value()
+            has_data, element = self._next(iterator, has_marks)
             record_now = record & tf.equal(done + 1, limit)
-            results = tf.cond(
-                has_data, lambda: next_step(element.get_value(), record_now, losses), lambda: (losses, *last)
-            )
+            results = tf.cond(has_data, lambda: next_step(element(), record_now, losses), lambda: (losses, *last))
             return done + tf.cast(has_data, tf.int32), has_data, *results
 
         tensors = [self.blueprint.graph.get_tensor_by_name(name) for name in names]
         specs = [self._joined_spec(tf.TensorSpec(item.shape, item.dtype)) for item in tensors]
         if is_step:
-            element = iterator.get_next_as_optional()
-            has_data = element.has_value()
+            has_data, element = self._next(iterator, has_marks)
             loss, *fetched = tf.cond(
                 has_data,
-                lambda: distributed_step(element.get_value(), record),
+                lambda: distributed_step(element(), record),
                 lambda: (tf.constant(0.0), *map(_empty, specs)),
             )
             done = tf.cast(has_data, tf.int32)
@@ -220,6 +217,16 @@ class TrainProgram(Program):
         )
         losses = tf.raw_ops.TensorListStack(input_handle=losses, element_shape=no_shape, element_dtype=tf.float32)
         return *self._after(done, has_data, losses), fetched
+
+    def _next(self, iterator: Any, has_marks: bool) -> tuple[Any, Callable[[], Any]]:
+        """Return whether there is data for a step, on all processes, and what gives it."""
+        found = iterator.get_next_as_optional()
+        if not has_marks:
+            return found.has_value(), found.get_value
+        element, is_real = found.get_value()
+        own = tf.reduce_all(tf.stack(self._strategy.experimental_local_results(is_real)))
+        with_data = self._strategy.reduce(tf.distribute.ReduceOp.SUM, tf.cast([own], tf.int64), axis=None)
+        return tf.equal(with_data[0], self._topology.peers.count), lambda: element
 
     def _after(self, done: Any, has_data: Any, losses: Any) -> tuple[Any, ...]:
         """Return what `run` does but the fetched tensors."""
@@ -273,7 +280,7 @@ class TrainProgram(Program):
             trace = functools.partial(self._trace_replicas, counterparts)
             steps_done = self.variables["global_step"].read_value()
             given = (record_now, features) if labels is None else (record_now, features, labels)
-            return build_needed(trace, given, steps_done)
+            return build_needed(trace, given, steps_done, self._kept)
 
         return step
 
@@ -336,7 +343,7 @@ class TrainProgram(Program):
     def _joined_spec(self, spec: Any) -> Any:
         if not self._topology.is_sharded or self._broadcast or not self._has_rows(spec.shape):
             return spec
-        return tf.TensorSpec(joined_shape(spec.shape, self._topology.num_replicas), spec.dtype)
+        return tf.TensorSpec(joined_shape(spec.shape, self._topology.local_replicas), spec.dtype)
 
     def _set_shapes(self, element: tuple[Any, Any]) -> None:
         # A distributed iterator over data that end forgets the number of rows, in case that a replica gets fewer.

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from beam_jobs.output.process_identity import birth_by_ps, birth_of, machine_identity
+from tpudata.storage.claims.process_identity import birth_by_ps, birth_of, machine_identity
 
 needs_ps = pytest.mark.skipif(shutil.which("ps") is None, reason="needs ps")
 
@@ -33,6 +33,6 @@ def test_the_birth_of_a_process_is_its_own_until_it_ends(
 
 
 def test_a_machine_keeps_its_identity() -> None:
-    program = "from beam_jobs.output.process_identity import machine_identity; print(machine_identity())"
+    program = "from tpudata.storage.claims.process_identity import machine_identity; print(machine_identity())"
     other = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert other.stdout.strip() == machine_identity()

@@ -1,4 +1,4 @@
-"""Which run may write into an output folder: the one that holds its claim.
+"""Which run may write into a folder, such as that of a dataset or of a model: the one that holds its claim.
 
 A claim is a small file of the folder, `DIR/.tpudata-claim`: a JSON object that names the run, its process and when it began. It is
 made, taken over and removed in single steps of the storage (`Storage.swap`), so that of several runs one gets it. A run removes its
@@ -29,9 +29,9 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from beam_jobs.output.process_identity import birth_of, machine_identity
 from tpudata.errors import OutputError, StorageError, StorageUnavailableError
 from tpudata.storage import is_remote, storage_for
+from tpudata.storage.claims.process_identity import birth_of, machine_identity
 from tpudata.storage.local import TEMPORARY_PREFIX
 
 CLAIM_NAME = f"{TEMPORARY_PREFIX}claim"
@@ -44,6 +44,7 @@ _TRIES = 100
 # What ends together with a run: its process, which beats; its process, which has no thread for that; or a job, which may go on
 # without the process that started it.
 PROCESS, PIPELINE, JOB = "process", "pipeline", "job"
+_OF_CONVERSIONS = "Wait until it has ended, or end it and run again with --resume; or name another folder."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,13 +133,14 @@ def remove_dead_claim(output: str, has_ended: HasEnded | None = None) -> None:
         storage_for(output).swap(path, standing, None)
 
 
-def take_claim(output: str, claim: Claim, has_ended: HasEnded | None = None) -> None:
+def take_claim(output: str, claim: Claim, has_ended: HasEnded | None = None, *, fix: str = _OF_CONVERSIONS) -> None:
     """Claim an output folder for a run; it may have done so before.
 
     Args:
         output: the folder.
         claim: of the run.
         has_ended: as for `refuse_claimed`.
+        fix: what a person does if another run is at work there.
 
     Raises:
         OutputError: another run is at work there, or may be.
@@ -150,7 +152,7 @@ def take_claim(output: str, claim: Claim, has_ended: HasEnded | None = None) -> 
         found = _claim_in(standing)
         if found is not None and found.run == claim.run:
             return
-        _refuse_living(output, path, standing, has_ended)
+        _refuse_living(output, path, standing, has_ended, fix)
         if storage.swap(path, standing, claim.to_bytes()):
             return
         # Another run was faster, or has just ended.
@@ -215,7 +217,12 @@ def check_claim(output: str, claim: Claim | None) -> None:
 
 @contextlib.contextmanager
 def claimed(
-    output: str, claim: Claim, has_ended: HasEnded | None = None, goes_on: Callable[[], bool] = lambda: False
+    output: str,
+    claim: Claim,
+    has_ended: HasEnded | None = None,
+    goes_on: Callable[[], bool] = lambda: False,
+    *,
+    fix: str = _OF_CONVERSIONS,
 ) -> Iterator[None]:
     """Hold a claim on an output folder while the context lasts.
 
@@ -224,11 +231,12 @@ def claimed(
         claim: of the run.
         has_ended: as for `refuse_claimed`.
         goes_on: returns in the end whether the run has a job that may go on; its claim then stays.
+        fix: as for `take_claim`.
     """
     made = _missing_folders(output)
     stop = threading.Event()
     try:
-        take_claim(output, claim, has_ended)
+        take_claim(output, claim, has_ended, fix=fix)
         if claim.ends_with == PROCESS:
             threading.Thread(target=_beat, args=(output, claim, stop), name="tpudata-claim", daemon=True).start()
         yield
@@ -243,7 +251,9 @@ def claimed(
                     folder.rmdir()
 
 
-def _refuse_living(output: str, path: str, standing: bytes | None, has_ended: HasEnded | None) -> None:
+def _refuse_living(
+    output: str, path: str, standing: bytes | None, has_ended: HasEnded | None, fix: str = _OF_CONVERSIONS
+) -> None:
     """Raise OutputError unless the run of a claim is known to be dead."""
     if standing is None:
         return
@@ -270,10 +280,7 @@ def _refuse_living(output: str, path: str, standing: bytes | None, has_ended: Ha
             f" remove {path} and run again with --resume."
         )
     if not is_dead:
-        raise OutputError(
-            f"{output}: another run is at work there ({claim}). Wait until it has ended, or end it and run again with --resume; or"
-            " name another folder."
-        )
+        raise OutputError(f"{output}: another run is at work there ({claim}). {fix}")
 
 
 def _stands_still(path: str, standing: bytes) -> bool:

@@ -1,0 +1,325 @@
+"""Training by several processes of a TF_CONFIG cluster, on loopback."""
+
+import dataclasses
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.estimator import programs
+from tests.processes import ROOT
+from tpudata.errors import UsageError
+from tpudata.estimator import ClusterError, Estimator, RunConfig, TPUConfig, TPUEstimator
+from tpudata.estimator.devices.peers import Peers
+from tpudata.estimator.loops.training import first_checkpoint
+from tpudata.estimator.state.checkpoints import Checkpoint
+
+Task = tuple[str, int]
+
+
+class Process:
+    """A process of a cluster, whose output is read as it comes."""
+
+    def __init__(self, task: Task, environment: dict[str, str], options: dict[str, Any]) -> None:
+        self.task = task
+        self.lines: list[str] = []
+        self._popen = subprocess.Popen(
+            [sys.executable, "-m", "tests.estimator.cluster_program", json.dumps(options)],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._popen.stdout is not None
+        for line in self._popen.stdout:
+            self.lines.append(line.rstrip())
+
+    @property
+    def output(self) -> str:
+        return "\n".join(self.lines)
+
+    def wait_for(self, text: str, seconds: float = 90) -> None:
+        deadline = time.monotonic() + seconds
+        while text not in self.output:
+            assert time.monotonic() < deadline, self.output
+            assert self._popen.poll() is None, self.output
+            time.sleep(0.02)
+
+    def send(self, number: int) -> None:
+        self._popen.send_signal(number)
+
+    def end(self, seconds: float = 90) -> int:
+        """Wait for the end, and return the exit code."""
+        try:
+            code = self._popen.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            pytest.fail(f"{self.task} did not end in {seconds:g} s:\n{self.output}")
+        self._close()
+        return code
+
+    def kill(self) -> None:
+        self._popen.kill()
+        self._popen.wait()
+        self._close()
+
+    def _close(self) -> None:
+        self._reader.join(10)
+        assert self._popen.stdout is not None
+        self._popen.stdout.close()
+
+    def said(self, name: str) -> Any:
+        """Return the JSON that the program printed behind a word."""
+        (found,) = [line.partition(" ")[2] for line in self.lines if line.startswith(f"{name} ")]
+        return json.loads(found)
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [item.getsockname()[1] for item in sockets]
+    for item in sockets:
+        item.close()
+    return ports
+
+
+class Clusters:
+    """Starts processes, and ends those that are left."""
+
+    def __init__(self) -> None:
+        self._processes: list[Process] = []
+
+    def start(self, tasks: Sequence[Task], options: dict[str, Any], **of_workers: Any) -> list[Process]:
+        """Start a process for each task; those of an evaluator stand outside of the cluster."""
+        trains = [task for task in tasks if task[0] != "evaluator"]
+        addresses = dict(zip(trains, [f"127.0.0.1:{port}" for port in free_ports(len(trains))], strict=True))
+        cluster: dict[str, list[str]] = {}
+        for (job, _), address in addresses.items():
+            cluster.setdefault(job, []).append(address)
+        started = []
+        for job, index in tasks:
+            text = json.dumps({"cluster": cluster, "task": {"type": job, "index": index}})
+            own = {**options, **(of_workers if job == "worker" else {})}
+            started.append(Process((job, index), {"TF_CONFIG": text} if len(tasks) > 1 else {}, own))
+        self._processes += started
+        return started
+
+    def run(self, tasks: Sequence[Task], options: dict[str, Any]) -> list[Process]:
+        """Run processes to their end."""
+        started = self.start(tasks, options)
+        for process in started:
+            assert process.end() == 0, process.output
+        return started
+
+    def close(self) -> None:
+        for process in self._processes:
+            process.kill()
+
+
+@pytest.fixture
+def clusters() -> Iterator[Clusters]:
+    found = Clusters()
+    yield found
+    found.close()
+
+
+CHIEF, WORKER, EVALUATOR = ("chief", 0), ("worker", 0), ("evaluator", 0)
+
+
+def values(folder: Path) -> dict[str, Any]:
+    """Return the variables of the newest checkpoint."""
+    newest = programs.newest_step(folder)
+    reader = Checkpoint.open(str(folder / f"model.ckpt-{newest}")).reader()
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def losses(folder: Path) -> list[float]:
+    return [found["loss"] for _, found in programs.read_events(folder) if "loss" in found]
+
+
+def assert_equal(one: Path, other: Path, tolerance: float) -> None:
+    expected, found = values(one), values(other)
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert found[name] == pytest.approx(value, abs=tolerance), name
+
+
+def test_several_processes_train_as_one(clusters: Clusters, tmp_path: Path, digits_dataset: Path) -> None:
+    def run(name: str, tasks: Sequence[Task], **options: Any) -> Path:
+        folder = tmp_path / name
+        given = {"model_dir": str(folder), "data": str(digits_dataset), "steps": 50, **options}
+        for process in clusters.run(tasks, given):
+            assert process.output.count("loss = ") == 2  # at the first step and the last
+        return folder
+
+    one = run("one", [WORKER])
+    two = run("two", [CHIEF, WORKER], tf_summary=True)
+    three = run("three", [("worker", 0), ("worker", 1), ("worker", 2)])
+    expected = losses(one)
+    assert len(expected) == 50
+    for folder in (two, three):
+        assert losses(folder) == pytest.approx(expected, abs=5e-6)
+        assert_equal(one, folder, 5e-5)
+        # One process wrote, and what it wrote is what one process writes.
+        assert len(list(folder.glob("events.*"))) == (2 if folder == two else 1)
+        assert {path.name for path in folder.glob("model*")} == {path.name for path in one.glob("model*")}
+    tags = {tag for _, found in programs.read_events(one) for tag in found}
+    assert {tag for _, found in programs.read_events(three) for tag in found} == tags >= {"loss", "of_the_model"}
+
+
+def test_a_restart_goes_on_exactly_after_a_kill(clusters: Clusters, tmp_path: Path, digits_dataset: Path) -> None:
+    options = {"data": str(digits_dataset), "steps": 30, "rate": 0.3, "saves": 7}
+    alone = tmp_path / "undisturbed"
+    clusters.run([CHIEF, WORKER], {**options, "model_dir": str(alone)})
+    folder = tmp_path / "killed"
+    started = clusters.start([CHIEF, WORKER], {**options, "model_dir": str(folder), "pause": 0.05})
+    started[0].wait_for("model.ckpt-14.")
+    started[1].send(signal.SIGKILL)
+    begin = time.monotonic()
+    assert started[0].end(30) == 1
+    assert time.monotonic() - begin < 20
+    errors = [line for line in started[0].lines if "ClusterError: " in line]
+    assert len(errors) == 1
+    assert re.search(r"chief 0 lost another process .*\. .* start all processes again", errors[0])
+    saved = programs.newest_step(folder)
+    assert saved is not None
+    assert 14 <= saved < 30
+    clusters.run([CHIEF, WORKER], {**options, "model_dir": str(folder)})
+    assert_equal(alone, folder, 0.0)
+
+
+class OtherPeers(Peers):
+    """Another process than the chief, which has sent some bytes."""
+
+    index = 1
+    count = 2
+
+    def __init__(self, sent: bytes) -> None:
+        self._sent = sent
+
+    def chiefs_bytes(self, data: bytes) -> bytes:
+        assert data == b""
+        return self._sent
+
+
+def test_a_process_that_finds_another_checkpoint(tmp_path: Path) -> None:
+    programs.make_estimator(tmp_path).train(programs.train_input_fn, max_steps=2)
+    found = Checkpoint.open(str(tmp_path / "model.ckpt-2"))
+
+    def first(sent: bytes) -> Checkpoint | None:
+        runtime: Any = SimpleNamespace(peers=OtherPeers(sent), model_dir=str(tmp_path))
+        return first_checkpoint(runtime)
+
+    assert first(b"") is None
+    assert first(found.to_bytes()) == found
+    with pytest.raises(ClusterError, match=r"which this process finds different .* storage that all machines share"):
+        first(dataclasses.replace(found, digest=bytes(16)).to_bytes())
+    with pytest.raises(ClusterError, match="which this process finds not there"):
+        first(dataclasses.replace(found, prefix=str(tmp_path / "model.ckpt-9")).to_bytes())
+
+
+def test_sigterm_of_one_saves_and_ends_all(clusters: Clusters, tmp_path: Path, digits_dataset: Path) -> None:
+    options = {"model_dir": str(tmp_path), "data": str(digits_dataset), "steps": 100000, "pause": 0.01}
+    started = clusters.start([CHIEF, WORKER], options)
+    started[0].wait_for("model.ckpt-10.")
+    started[1].send(signal.SIGTERM)
+    begin = time.monotonic()
+    assert [process.end(30) for process in started] == [75, 75]
+    assert time.monotonic() - begin < 20
+    saved = programs.newest_step(tmp_path)
+    for process in started:
+        assert f"SIGTERM: training stopped at step {saved}, which is saved" in process.output
+
+
+def test_hooks_and_the_end_of_data(clusters: Clusters, tmp_path: Path, digits_dataset: Path) -> None:
+    options = {"model_dir": str(tmp_path), "data": str(digits_dataset), "steps": 40, "hook": True}
+    started = clusters.run([CHIEF, WORKER], {**options, "rows": 9})
+    # The worker's data end one step earlier than the chief's.
+    assert [process.said("hook") for process in started] == [[*range(1, 9)]] * 2
+    assert all("The input ended at step 8." in process.output for process in started)
+    assert programs.newest_step(tmp_path) == 8
+    started = clusters.run([CHIEF, WORKER], {**options, "stop": 12})
+    assert [process.said("hook") for process in started] == [[9, 10, 11, 12]] * 2
+    assert all("A hook stopped training at step 12." in process.output for process in started)
+    # The StepCounterHook of one of them wrote.
+    assert sum("global_step/sec" in found for _, found in programs.read_events(tmp_path)) == 1
+
+
+def test_an_evaluator_follows(clusters: Clusters, tmp_path: Path, digits_dataset: Path) -> None:
+    options = {"model_dir": str(tmp_path), "data": str(digits_dataset), "steps": 40, "pause": 0.05, "spec": True}
+    chief, worker, evaluator = clusters.run([CHIEF, WORKER, EVALUATOR], options)
+    assert "evaluated None" in chief.output
+    assert "evaluated None" in worker.output
+    assert "'global_step': 40.0" in evaluator.output
+    steps = [step for step, found in programs.read_events(tmp_path / "eval") if "loss" in found]
+    assert steps[-1] == 40
+    assert steps == sorted(set(steps))
+    assert len(list((tmp_path / "export" / "last").iterdir())) == 1
+    assert "ERROR" not in evaluator.output
+
+
+def test_an_estimator_and_another_one_in_the_same_processes(
+    clusters: Clusters, tmp_path: Path, digits_dataset: Path
+) -> None:
+    options = {"data": str(digits_dataset), "steps": [4, 8, 12], "plain": True}
+    for name, tasks in (("one", [WORKER]), ("two", [CHIEF, WORKER])):
+        clusters.run(tasks, {**options, "model_dir": str(tmp_path / name)})
+    assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), abs=5e-6)
+    assert_equal(tmp_path / "one", tmp_path / "two", 5e-5)
+
+
+def test_the_chief_alone_writes(clusters: Clusters, tmp_path: Path, digits_dataset: Path) -> None:
+    chiefs, others = tmp_path / "chiefs", tmp_path / "others"
+    options = {"data": str(digits_dataset), "steps": 6, "hook": True, "tf_summary": True}
+    started = clusters.start([CHIEF, WORKER], {**options, "model_dir": str(chiefs)}, model_dir=str(others))
+    assert [process.end() for process in started] == [0, 0]
+    assert programs.newest_step(chiefs) == 6
+    assert not others.exists()
+
+
+@pytest.mark.parametrize(
+    ("cluster", "config", "message"),
+    [
+        ({"chief": ["h:1"], "ps": ["h:2"]}, {}, r"^TF_CONFIG: got the job 'ps' \(expected chief and worker\)"),
+        ({"master": ["h:1"], "worker": ["h:2"]}, {}, r"^TF_CONFIG: got the job 'master'.*Rename it to chief"),
+        ({"chief": ["h:1"], "worker": ["h:2"]}, {"per_host_input_for_training": 4}, r"^TPUConfig.*BROADCAST"),
+        ({"chief": ["h:1"], "worker": ["h:2"]}, {"num_replicas": 2}, r"^TPUConfig\(num_replicas=2\).*got 0 GPUs"),
+    ],
+)
+def test_rejects_what_a_cluster_has_not(
+    cluster: dict[str, list[str]], config: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    kind = next(iter(cluster))
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": kind, "index": 0}}))
+    run_config = RunConfig(TPUConfig(**config), model_dir=str(tmp_path))
+    with pytest.raises(UsageError, match=message):
+        TPUEstimator(programs.make_model_fn(), config=run_config, use_tpu=False, train_batch_size=8)
+    if not config:
+        with pytest.raises(UsageError, match=message):
+            Estimator(programs.make_model_fn(), config=run_config)
+
+
+def test_tensorflow_has_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    task = {"cluster": {"chief": ["h:1"], "worker": ["h:2"]}, "task": {"type": "chief", "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(task))
+    with pytest.raises(UsageError, match=r"^TF_CONFIG: TensorFlow has started .* Make the estimator before the first"):
+        programs.make_estimator(tmp_path)
+
+
+def test_a_cluster_error_is_of_the_tree() -> None:
+    assert ClusterError("lost").exit_code == 1

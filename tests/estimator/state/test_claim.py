@@ -1,0 +1,124 @@
+"""Of two trainings in one model_dir, one runs."""
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.estimator import programs
+from tests.estimator.programs import finite_input_fn, make_estimator, train_input_fn, v1
+from tpudata.errors import OutputError
+from tpudata.estimator import EvalSpec, TrainSpec, train_and_evaluate
+from tpudata.storage.claims.claim import PROCESS, Claim, claim_path
+
+PROGRAM = """
+import sys, time
+from pathlib import Path
+from tests.estimator.programs import make_estimator, train_input_fn, v1
+
+class Wait(v1.train.SessionRunHook):
+    def after_run(self, run_context, run_values):
+        print("step", flush=True)
+        time.sleep(0.1)
+
+make_estimator(Path(sys.argv[1])).train(train_input_fn, hooks=[Wait()], max_steps=1000)
+"""
+
+
+def test_a_second_training_is_rejected_and_a_killed_one_is_followed(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", PROGRAM, str(tmp_path)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "step\n"
+        begin = time.monotonic()
+        with pytest.raises(OutputError) as caught:
+            make_estimator(tmp_path).train(train_input_fn, max_steps=2)
+        assert time.monotonic() - begin < 5
+        assert str(caught.value).startswith(f"{tmp_path}: another run is at work there (host ")
+        assert f"process {process.pid}, since 20" in str(caught.value)
+        assert "\n" not in str(caught.value)
+        # Evaluation and prediction write nothing that the training reads.
+        assert make_estimator(tmp_path).evaluate(finite_input_fn(8))["global_step"] == 0
+        process.send_signal(signal.SIGKILL)
+    assert Path(claim_path(str(tmp_path))).exists()
+    make_estimator(tmp_path).train(train_input_fn, max_steps=2)
+    assert programs.newest_step(tmp_path) == 2
+    assert not Path(claim_path(str(tmp_path))).exists()
+
+
+def test_sigterm_and_errors_release(tmp_path: Path) -> None:
+    class Broken(v1.train.SessionRunHook):  # type: ignore[misc]
+        def after_run(self, run_context: Any, run_values: Any) -> None:
+            del run_context, run_values
+            assert Path(claim_path(str(tmp_path))).exists()
+            raise KeyError("own")
+
+    with pytest.raises(KeyError):
+        make_estimator(tmp_path).train(train_input_fn, hooks=[Broken()], max_steps=2)
+    assert not Path(claim_path(str(tmp_path))).exists()
+
+    class Terminated(v1.train.SessionRunHook):  # type: ignore[misc]
+        def after_run(self, run_context: Any, run_values: Any) -> None:
+            del run_context, run_values
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        with pytest.raises(SystemExit, match="75"):
+            make_estimator(tmp_path).train(train_input_fn, hooks=[Terminated()], max_steps=5)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert not Path(claim_path(str(tmp_path))).exists()
+
+
+def test_estimators_of_one_process_follow_each_other(tmp_path: Path) -> None:
+    make_estimator(tmp_path).train(train_input_fn, max_steps=2)
+    other = make_estimator(tmp_path, save_checkpoints_steps=2)
+    train_and_evaluate(other, TrainSpec(train_input_fn, max_steps=6), EvalSpec(finite_input_fn(8), throttle_secs=0))
+    other.train(train_input_fn, max_steps=8)
+    assert programs.newest_step(tmp_path) == 8
+
+
+def test_two_threads_of_one_process(tmp_path: Path) -> None:
+    errors: list[Exception] = []
+
+    class Trains(v1.train.SessionRunHook):  # type: ignore[misc]
+        def after_run(self, run_context: Any, run_values: Any) -> None:
+            del run_context, run_values
+
+            def train() -> None:
+                try:
+                    make_estimator(tmp_path).train(train_input_fn, max_steps=9)
+                except OutputError as error:
+                    errors.append(error)
+
+            thread = threading.Thread(target=train)
+            thread.start()
+            thread.join()
+
+    make_estimator(tmp_path).train(train_input_fn, hooks=[Trains()], max_steps=1)
+    assert [f"process {os.getpid()}" in str(error) for error in errors] == [True]
+
+
+def test_a_claim_of_another_machine_that_stands_still_is_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = dataclasses.replace(Claim.new(PROCESS), host="elsewhere", machine="other")
+    tmp_path.mkdir(exist_ok=True)
+    Path(claim_path(str(tmp_path))).write_bytes(other.to_bytes())
+    monkeypatch.setattr("tpudata.storage.claims.claim.DEAD_AFTER_SECONDS", 0.3)
+    make_estimator(tmp_path).train(train_input_fn, max_steps=1)
+    assert "host elsewhere" in caplog.text
+    assert programs.newest_step(tmp_path) == 1
+
+
+def test_a_folder_that_cannot_be_claimed_is_trained_in(tmp_path: Path) -> None:
+    # ram:// is TensorFlow's alone.
+    folder = f"ram://{tmp_path.name}"
+    make_estimator(folder).train(train_input_fn, max_steps=1)  # type: ignore[arg-type]

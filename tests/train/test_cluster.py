@@ -1,0 +1,107 @@
+"""`tpudata train` by several processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.processes import ROOT
+from tpudata.cli import main
+from tpudata.errors import UsageError
+from tpudata.train.job import run
+
+
+def started(words: list[str], environment: dict[str, str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tpudata.train", *words],
+        cwd=ROOT,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def ended(processes: list[subprocess.Popen[str]]) -> list[str]:
+    """Wait for processes, and return what they wrote to stdout."""
+    found = []
+    try:
+        for process in processes:
+            out, err = process.communicate(timeout=90)
+            assert process.returncode == 0, err
+            found.append(out)
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+    return found
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])
+
+
+def words(data: Path, folder: Path, *others: str) -> list[str]:
+    common = ["--model=mnist_cnn", "--batch-size=32", "--train-steps=20", "--seed=1", "--param=dropout=0.0"]
+    return [*common, f"--data={data}", f"--model-dir={folder}", *others]
+
+
+def record(folder: Path, name: str) -> Any:
+    return json.loads((folder / name).read_text())
+
+
+def test_the_tasks_of_a_slurm_step_train_as_one(digits_dataset: Path, tmp_path: Path) -> None:
+    given = words(digits_dataset, tmp_path / "two", "--cluster=slurm")
+    step = {"STEP_NUM_TASKS": "2", "STEP_NODELIST": "127.0.0.1", "STEP_TASKS_PER_NODE": "2", "JOB_ID": str(free_port())}
+    environment = {f"SLURM_{name}": value for name, value in step.items()}
+    outs = ended([started(given, {**environment, "SLURM_PROCID": str(rank)}) for rank in range(2)])
+    # The chief reports; the worker has trained, too.
+    assert ["configuration, saved in" in out for out in outs] == [True, False]
+    assert ["evaluate" in out for out in outs] == [True, False]
+    assert all("train" in out for out in outs)
+    assert main(["train", *words(digits_dataset, tmp_path / "one")]) == 0
+    one, two = (record(tmp_path / name, "evaluation.json") for name in ("one", "two"))
+    assert two == pytest.approx(one, abs=1e-4)
+    assert sorted(path.name for path in (tmp_path / "two").iterdir() if "events" not in path.name) == sorted(
+        path.name for path in (tmp_path / "one").iterdir() if "events" not in path.name
+    )
+
+
+def test_an_evaluator_of_a_cluster_evaluates(digits_dataset: Path, tmp_path: Path) -> None:
+    addresses = {job: [f"127.0.0.1:{free_port()}"] for job in ("chief", "worker", "evaluator")}
+    given = words(digits_dataset, tmp_path, "--save-checkpoints-steps=10")
+    outs = ended(
+        [
+            started(given, {"TF_CONFIG": json.dumps({"cluster": addresses, "task": {"type": job, "index": 0}})})
+            for job in addresses
+        ]
+    )
+    assert ["evaluate" in out for out in outs] == [False, False, True]
+    assert record(tmp_path, "evaluation.json")["global_step"] == 20
+
+
+@pytest.mark.parametrize(
+    ("kind", "others", "message"),
+    [
+        ("chief", ["--mode=predict"], r"this process is chief 0 of a cluster \(got --mode predict, expected train or"),
+        ("worker", ["--mode=eval"], r"worker 0 .*expected train or train_and_eval\). Unset TF_CONFIG"),
+        ("evaluator", ["--mode=train"], r"evaluator 0 .*expected train_and_eval or eval"),
+        ("chief", ["--early-stop-metric=loss", "--save-checkpoints-steps=5"], "--early-stop-metric is not supported"),
+    ],
+)
+def test_rejects_modes_that_a_task_has_not(
+    kind: str, others: list[str], message: str, digits_dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = {"cluster": {"chief": ["h:1"], "worker": ["h:2"]}, "task": {"type": kind, "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(task))
+    with pytest.raises(UsageError, match=message):
+        run(words(digits_dataset, tmp_path / "m", *others))
+    assert not (tmp_path / "m").exists()

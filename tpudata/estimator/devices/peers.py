@@ -1,0 +1,47 @@
+"""The processes that train one model together, and what they agree on between two loops of the device."""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+
+class Peers:
+    """The processes of a training: this one alone.
+
+    Attributes:
+        index: number of this process, from 0; the chief's is 0.
+        count: how many there are.
+    """
+
+    index: int = 0
+    count: int = 1
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process decides for all, and writes into model_dir."""
+        return self.index == 0
+
+    def summed(self, numbers: Sequence[int]) -> list[int]:
+        """Return the sums of the numbers over the processes, each of which must call this."""
+        return list(numbers)
+
+    def any(self, flag: bool) -> bool:
+        """Return whether the flag is set in any process."""
+        return bool(self.summed([int(flag)])[0])
+
+    def chiefs(self, number: int) -> int:
+        """Return the chief's number."""
+        return self.summed([number if self.is_chief else 0])[0]
+
+    def chiefs_bytes(self, data: bytes) -> bytes:
+        """Return the chief's bytes."""
+        return data
+
+    def chiefs_values(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the chief's values of tensors, of the same shapes and dtypes everywhere."""
+        return dict(values)
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """Raise what follows from the end of another process as a ClusterError."""
+        yield
