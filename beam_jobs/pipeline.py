@@ -60,6 +60,8 @@ from tpudata.storage.local import TEMPORARY_PREFIX
 
 # Those that an input itself may have: train, validation and test.
 _NAMED_SPLITS = 3
+# Parts in which an input is listed, at most: some for each worker.
+_LOCAL_LISTINGS, _LISTINGS = 128, 1 << 14
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -252,7 +254,7 @@ class Conversion:
         options = self.options
         listed = (
             pipeline
-            | "Units" >> beam.Create(list(enumerate(self.source.units())), reshuffle=True)
+            | "Units" >> beam.Create(self._units(pipeline), reshuffle=True)
             | "List"
             >> beam.ParDo(ListReferences(self.source, options, self.text_bytes)).with_outputs(
                 TALLY, NAMES, SAMPLE, COUNTS, main="packs"
@@ -270,6 +272,12 @@ class Conversion:
         learned = () if characters is None else (AsSingleton(characters),)
         context = labels | "Context" >> beam.Map(ShardContext, *learned)
         _ = packs | WriteDataset(self._spec(), plan, context, counts, progress)
+
+    def _units(self, pipeline: beam.Pipeline) -> list[list[tuple[int, Any]]]:
+        """Return the units and their numbers, those together that one worker lists: enough parts for all workers to have some."""
+        units = list(enumerate(self.source.units()))
+        size = -(-len(units) // (_LOCAL_LISTINGS if is_local(pipeline.options) else _LISTINGS))
+        return [units[start : start + size] for start in range(0, len(units), max(1, size))]
 
     def _spec(self) -> DatasetSpec:
         return DatasetSpec(

@@ -121,7 +121,7 @@ def _subfolders(folder: str) -> list[Entry]:
 
 
 def _files(folder: str, key: str, ignored: list[str]) -> Iterator[tuple[Entry, str]]:
-    for entry in storage_for(folder).list(folder):
+    for entry in storage_for(folder).scan(folder):
         if is_left_behind(entry.name):
             ignored.append(entry.path)
         elif entry.is_folder:

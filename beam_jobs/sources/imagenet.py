@@ -220,7 +220,7 @@ def _images(unit: ImageNetUnit, ignored: list[str], refuse: Refuse) -> Iterator[
             for member in tar_files(file, TarUnit(unit.path, unit.split, unit.start, unit.end), size, ignored, refuse):
                 yield member.name.rsplit("/", 1)[-1], unit.path, member.offset, member.size
         return
-    for entry in storage_for(unit.path).list(unit.path):
+    for entry in storage_for(unit.path).scan(unit.path):
         if is_left_behind(entry.name):
             ignored.append(entry.path)
         elif entry.is_folder:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any, BinaryIO, TypeAlias
 
@@ -24,7 +25,7 @@ from tpudata.errors import BadRecordError
 from tpudata.storage import storage_for
 from tpudata.storage.local import TEMPORARY_PREFIX
 
-# Names of the outputs beside the packs. Of each pack: a TallyPart, the class names, and a sample of its references. Of each unit:
+# Names of the outputs beside the packs. Of each pack: a TallyPart, the class names, and a sample of its references. Of some units:
 # InputCounts.
 TALLY, NAMES, SAMPLE, COUNTS = "tally", "names", "sample", "counts"
 
@@ -33,7 +34,7 @@ TextBytes: TypeAlias = Callable[[Pack], npt.NDArray[np.int64]]
 
 
 class ListReferences(beam.DoFn):  # type: ignore[misc]
-    """Yields packs of references to the records of each unit, and aside the outputs named above.
+    """Yields packs of references to the records of some units, and aside the outputs named above.
 
     Records of a compressed stream have no address. Their bytes are written aside into a temporary file of the output folder,
     one a unit, and referred to there, so that bytes never travel through the runner; the last step removes these files.
@@ -50,9 +51,30 @@ class ListReferences(beam.DoFn):  # type: ignore[misc]
         self._options = options
         self._text_bytes = text_bytes
 
-    def process(self, numbered_unit: tuple[int, Any]) -> Iterator[Any]:
-        """Lists one unit, given with its number among them."""
-        number, unit = numbered_unit
+    def process(self, units: Sequence[tuple[int, Any]]) -> Iterator[Any]:
+        """List some units, each given with its number among all."""
+        if self._options.shuffle:
+            # Small units, such as folders of a few files, share packs: a pack costs half a millisecond.
+            yield from self._listed(0, [unit for _, unit in units])
+            return
+        for number, unit in units:
+            # Here a record's place is its number in its unit.
+            yield from self._listed(number, [unit])
+
+    def _listed(self, number: int, units: Sequence[Any]) -> Iterator[Any]:
+        counts: list[InputCounts] = []
+        references = itertools.chain.from_iterable(self._references(unit, counts) for unit in units)
+        for pack, digests in packs(references, self._options.order, number):
+            yield pack.to_bytes()
+            texts = self._text_bytes(pack)
+            yield TaggedOutput(TALLY, TallyPart.of(pack, digests, shuffled=self._options.shuffle, texts=texts))
+            for part in pack.smallest(digests, SAMPLE_SIZE):
+                yield TaggedOutput(SAMPLE, part.to_bytes())
+            yield TaggedOutput(NAMES, pack.labels())
+        yield TaggedOutput(COUNTS, InputCounts.sum(counts))
+
+    def _references(self, unit: Any, counts: list[InputCounts]) -> Iterator[Reference]:
+        """Yield the references of a unit, and add what is counted of it to `counts`."""
         name = hashlib.blake2b(repr(unit).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
         ignored: list[str] = []
         rejects = Rejects(f"listing-{name}")
@@ -63,17 +85,10 @@ class ListReferences(beam.DoFn):  # type: ignore[misc]
             rejects.add(error)
 
         with ExitStack() as stack:
-            references = self._spooled(self._source.references(unit, ignored, refuse), name, stack)
-            for pack, digests in packs(references, self._options.order, number):
-                yield pack.to_bytes()
-                texts = self._text_bytes(pack)
-                yield TaggedOutput(TALLY, TallyPart.of(pack, digests, shuffled=self._options.shuffle, texts=texts))
-                for part in pack.smallest(digests, SAMPLE_SIZE):
-                    yield TaggedOutput(SAMPLE, part.to_bytes())
-                yield TaggedOutput(NAMES, pack.labels())
+            yield from self._spooled(self._source.references(unit, ignored, refuse), name, stack)
         if self._options.on_bad_record == SKIP:
             rejects.write(self._options.output)
-        yield TaggedOutput(COUNTS, InputCounts(len(ignored), rejects.counts()))
+        counts.append(InputCounts(len(ignored), rejects.counts()))
 
     def _spooled(self, references: Iterable[Reference], name: str, stack: ExitStack) -> Iterator[Reference]:
         """The references, those with inline data replaced by such to a spool file that is complete when `stack` closes."""

@@ -75,7 +75,7 @@ def main() -> None:
     pipeline, started = new_pipeline(beam_options), time.monotonic()
     listed = (
         pipeline
-        | beam.Create(list(enumerate(MadeUpFolders(options, flags.records).units())), reshuffle=True)
+        | beam.Create([[unit] for unit in enumerate(MadeUpFolders(options, flags.records).units())], reshuffle=True)
         | beam.ParDo(
             ListReferences(MadeUpFolders(options, flags.records), options, ImageConverter().text_bytes)
         ).with_outputs(TALLY, NAMES, SAMPLE, COUNTS, main="packs")

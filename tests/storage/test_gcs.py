@@ -28,7 +28,7 @@ from tpudata.storage.select import _storage
 
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
-    with FakeGcs() as server:
+    with FakeGcs(page=8) as server:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
         # The client of the test before knows another server.
         _storage.cache_clear()
@@ -40,6 +40,22 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
 @pytest.fixture
 def gcs(store: FakeGcs) -> Storage:
     return GcsStorage()
+
+
+def test_a_scan_asks_for_a_page_at_a_time(store: FakeGcs, gcs: Storage) -> None:
+    for number in range(40):
+        store.put("b", f"in/{number:02d}.jpg", bytes(number))
+        store.put("b", f"in/{number:02d}/x", b"x")
+    store.requests.clear()
+    entries = gcs.scan("gs://b/in")
+    assert next(entries).name == "00.jpg"
+    assert store.requests["list"] == 1
+    found = list(entries)
+    assert [entry.name for entry in found[:3]] == ["00", "01.jpg", "01"]
+    assert len(found) == 79
+    assert store.requests["list"] > 4
+    with pytest.raises(StorageError, match="there is no object below it"):
+        next(gcs.scan("gs://b/none"))
 
 
 def test_a_folder_lists_its_objects_and_folders_over_many_pages(store: FakeGcs, gcs: Storage) -> None:

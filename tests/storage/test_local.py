@@ -391,3 +391,16 @@ def test_a_swap_that_cannot_be_written_says_why(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(StorageError, match="could not be written"):
         STORAGE.swap(str(tmp_path / "file" / "below"), None, b"one")
+
+
+def test_a_scan_lists_the_same_in_the_order_of_stores(tmp_path: Path) -> None:
+    for name in ("b", "a.jpg", "a/x", "a!", "c"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"1" * len(name))
+    (tmp_path / "gone").symlink_to(tmp_path / "nowhere")
+    found = list(STORAGE.scan(str(tmp_path)))
+    # As full names of objects: a/ comes after a.jpg.
+    assert [entry.name for entry in found] == ["a!", "a.jpg", "a", "b", "c", "gone"]
+    assert sorted(found) == STORAGE.list(str(tmp_path))
+    with pytest.raises(StorageError, match="nothing could not be listed"):
+        next(STORAGE.scan(str(tmp_path / "nothing")))

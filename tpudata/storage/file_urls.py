@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import _GeneratorContextManager
 from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
@@ -23,6 +24,10 @@ class FileUrls(LocalStorage):
     def list(self, folder: str) -> list[Entry]:
         """Return what is directly inside a folder, sorted by name."""
         return super().list(local_path(folder))
+
+    def scan(self, folder: str) -> Iterator[Entry]:
+        """Yield what is directly inside a folder, in order."""
+        return super().scan(local_path(folder))
 
     def stat(self, path: str) -> Entry | None:
         """Return the file or folder at a URL, or None."""

@@ -73,6 +73,10 @@ class FsspecStorage:
         entries = [_entry(self.join(folder, item["name"].rstrip("/").rpartition("/")[2]), item) for item in inside]
         return sorted(entries, key=operator.attrgetter("name"))
 
+    def scan(self, folder: str) -> Iterator[Entry]:
+        """Yield what is directly inside a folder, in order; fsspec lists it all at once."""
+        yield from sorted(self.list(folder), key=lambda entry: f"{entry.name}/" if entry.is_folder else entry.name)
+
     def stat(self, path: str) -> Entry | None:
         """Return the file or folder at a path, or None."""
         with _named("looked up", path):

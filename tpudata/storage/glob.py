@@ -43,7 +43,7 @@ def split_pattern(pattern: str) -> tuple[str, tuple[str, ...]]:
 def expand(pattern: str) -> Iterator[tuple[Entry, str]]:
     """Yields every file and folder that a pattern matches, and its path below the pattern's fixed folder, with `/`.
 
-    Each comes once, and what is in one folder comes sorted by name. Memory holds one listing for each level of folders.
+    Each comes once, and what is in one folder comes sorted by name, that of a folder with a `/` after it.
 
     Raises:
         StorageError: the folder before the first wildcard is not there.
@@ -67,7 +67,7 @@ def expand_below(folder: str, parts: tuple[str, ...]) -> Iterator[tuple[Entry, s
 
 def _walk(folder: str, below: str, parts: tuple[str, ...], places: set[int]) -> Iterator[tuple[Entry, str]]:
     """Walks a folder at which `places` say how many parts may be matched already: all at once, so that nothing comes twice."""
-    for entry in storage_for(folder).list(folder):
+    for entry in storage_for(folder).scan(folder):
         matched = {place + 1 for place in places if parts[place] != _ANY_FOLDERS and _matches(entry.name, parts[place])}
         if entry.is_folder and not entry.name.startswith("."):
             matched |= {place for place in places if parts[place] == _ANY_FOLDERS}

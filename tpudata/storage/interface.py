@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import BinaryIO, NamedTuple, Protocol
 
@@ -32,6 +33,9 @@ class Storage(Protocol):
 
     def list(self, folder: str) -> list[Entry]:
         """What is directly inside a folder, sorted by name; StorageError where there is no such folder."""
+
+    def scan(self, folder: str) -> Iterator[Entry]:
+        """The same as it comes, for folders of millions of files; sorted by name, that of a folder with a `/` after it."""
 
     def stat(self, path: str) -> Entry | None:
         """The file or folder at a path, or None."""

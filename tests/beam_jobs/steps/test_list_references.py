@@ -62,7 +62,7 @@ def listed(output: Path, *parts: Any, **said: Any) -> tuple[list[Reference], dic
     references: list[Reference] = []
     aside: dict[str, list[Any]] = {TALLY: [], NAMES: [], SAMPLE: [], COUNTS: []}
     for numbered in enumerate(source.units()):
-        for item in step.process(numbered):
+        for item in step.process([numbered]):
             if isinstance(item, TaggedOutput):
                 aside[item.tag].append(item.value)
             else:

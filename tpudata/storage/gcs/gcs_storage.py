@@ -43,30 +43,36 @@ class GcsStorage:
 
     def list(self, folder: str) -> list[Entry]:
         """What is directly inside a folder, sorted by name."""
+        return sorted(self.scan(folder), key=operator.attrgetter("name"))
+
+    def scan(self, folder: str) -> Iterator[Entry]:
+        """What is directly inside a folder, in the order of names; memory holds a page of a thousand."""
         bucket, name = split_path(folder)
         prefix = f"{name.rstrip('/')}/" if name else ""
-        objects: list[tuple[str, int, str | None]] = []
-        prefixes: set[str] = set()
-        with named("listed", folder):
-            query = {"prefix": prefix, "delimiter": "/"}
-            while True:
+        query = {"prefix": prefix, "delimiter": "/"}
+        last = ""
+        while True:
+            with named("listed", folder):
                 page = list_page(self._session, bucket, urlencode(query))
-                objects += page.objects
-                prefixes.update(page.prefixes)
-                if page.next_page is None:
-                    break
-                query["pageToken"] = page.next_page
-        if f"{prefix}/" in prefixes:
-            raise StorageError(
-                f"{folder} could not be listed: an object below it has a name with an empty part, which is no folder:"
-                f" gs://{bucket}/{prefix}/... Give it another name: `gcloud storage mv 'gs://{bucket}/{prefix}/*' gs://{bucket}/...`."
-            )
-        # Some programs mark a folder by an empty object that is called like it.
-        entries = [_entry(bucket, name, size, crc32c) for name, size, crc32c in objects if name != prefix]
-        entries += [_folder(f"gs://{bucket}/{below.rstrip('/')}") for below in prefixes]
-        if not entries and not objects and prefix:
+            if f"{prefix}/" in page.prefixes:
+                raise StorageError(
+                    f"{folder} could not be listed: an object below it has a name with an empty part, which is no folder:"
+                    f" gs://{bucket}/{prefix}/... Give it another name: `gcloud storage mv 'gs://{bucket}/{prefix}/*'"
+                    f" gs://{bucket}/...`."
+                )
+            found = {name: _entry(bucket, name, size, crc32c) for name, size, crc32c in page.objects}
+            found |= {below: _folder(f"gs://{bucket}/{below.rstrip('/')}") for below in page.prefixes}
+            names = sorted(found)
+            if names and names[0] <= last:
+                raise StorageUnavailableError(f"{folder} could not be listed: {names[0]} came after {last}. Try again.")
+            last = names[-1] if names else last
+            # Some programs mark a folder by an empty object that is called like it.
+            yield from (found[name] for name in names if name != prefix)
+            if page.next_page is None:
+                break
+            query["pageToken"] = page.next_page
+        if not last and prefix:
             raise StorageError(f"{folder} could not be listed: there is no object below it.")
-        return sorted(entries, key=operator.attrgetter("name"))
 
     def stat(self, path: str) -> Entry | None:
         """Return the object or folder at a path, or None."""
