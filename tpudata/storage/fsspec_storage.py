@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import operator
 import posixpath
+import tempfile
 import uuid
 from collections.abc import Iterator
 from typing import Any, BinaryIO
@@ -123,8 +124,14 @@ class FsspecStorage:
         """Write a file that appears under its name when the context ends without an error."""
         with _named("written", path):
             files, own = self._at(path)
-            if not replace and files.exists(own):
-                raise StorageError(f"{path} could not be written: it is there already. Remove it, or write elsewhere.")
+            is_taken = not replace and files.exists(own)
+        if is_taken:
+            # Another attempt at the same work may have written it.
+            with tempfile.TemporaryFile() as copy:
+                yield copy
+                self._check_equal(copy, path)
+            return
+        with _named("written", path):
             files.makedirs(posixpath.dirname(own), exist_ok=True)
             file = files.open(own, "wb", autocommit=False)
         try:
@@ -140,6 +147,19 @@ class FsspecStorage:
                 # Collected as garbage, an open file of some stores would be written after all.
                 file.closed = True
             raise
+
+    def _check_equal(self, copy: BinaryIO, path: str) -> None:
+        """Raise StorageError unless a file has the bytes of a copy."""
+        copy.seek(0)
+        with self.open(path) as standing:
+            while True:
+                part = copy.read(_BLOCK_BYTES)
+                if part != _read_fully(standing, max(1, len(part))):
+                    raise StorageError(
+                        f"{path} could not be written: it is there already, with other bytes. Remove it, or write elsewhere."
+                    )
+                if not part:
+                    return
 
     def check_writable(self, path: str) -> None:
         """Raise StorageError if a path could not be written; writes an empty file there, and removes it."""
@@ -185,6 +205,15 @@ class FsspecStorage:
         """Return fsspec's file system for a path, of which it keeps one a process, and the path there."""
         files, own = self._fsspec.url_to_fs(path, use_listings_cache=False)
         return files, str(own)
+
+
+def _read_fully(file: BinaryIO, size: int) -> bytes:
+    """Return `size` bytes, or fewer at the end of a file."""
+    parts = []
+    while size and (part := file.read(size)):
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
 
 
 def _entry(path: str, item: dict[str, Any]) -> Entry:
