@@ -22,6 +22,7 @@ __all__ = ["main"]
 COMMANDS = {
     "convert": "make a dataset: raw files to TFRecord shards",
     "inspect": "show what is in a dataset",
+    "report": "write one HTML page about a dataset: samples, classes, sizes, rejects",
     "verify": "re-read a dataset and name everything that is damaged",
     "index": "write the index that NVIDIA DALI and the tfrecord package read",
     "bench": "measure how fast a dataset is fed, stage by stage, and what limits it",

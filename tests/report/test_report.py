@@ -1,0 +1,160 @@
+"""`tpudata report`: one page that needs no other file."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.datasets import write_images
+from tests.sequences import write_sequences
+from tpudata.cli import main
+
+VOID = {"meta", "img", "rect", "line"}
+
+
+class Page(HTMLParser):
+    """Checks that every tag is closed, and gathers texts, pictures and links."""
+
+    def __init__(self, data: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.texts: list[str] = []
+        self.pictures: list[Image.Image] = []
+        self.feed(data)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "img":
+            kind, _, data = str(dict(attrs)["src"]).partition(",")
+            assert kind == "data:image/png;base64"
+            self.pictures.append(Image.open(io.BytesIO(base64.b64decode(data))))
+        assert tag not in ("script", "link", "a")
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        del attrs
+        assert tag in VOID
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.texts)
+
+
+def report(folder: Path, *flags: str) -> Page:
+    output = folder.parent / "report.html"
+    assert main(["report", str(folder), f"--output={output}", *flags]) == 0
+    data = output.read_text()
+    assert not re.search(r"https?://|src=\"(?!data:)|url\(", data)
+    return Page(data)
+
+
+def images(folder: Path, layout: str, compression: str | None = None) -> Path:
+    rng = np.random.default_rng(0)
+    pixels = [rng.integers(0, 255, (6, 9, 3), np.uint8) for _ in range(7)]
+    pixels[6] = pixels[5]
+    path = folder / "d"
+    write_images(
+        str(path),
+        {"train": pixels},
+        {"train": [0, 1, 1, 1, 0, 1, 1]},
+        shape=(6, 9, 3),
+        layout=layout,
+        shards=2,
+        compression=compression,
+    )
+    return path
+
+
+@pytest.mark.parametrize("layout", ["imagenet", "raw"])
+@pytest.mark.parametrize("compression", [None, "gzip"])
+def test_pictures(layout: str, compression: str | None, tmp_path: Path) -> None:
+    page = report(images(tmp_path, layout, compression))
+    assert "From all 7 records" in page.text
+    assert [picture.size for picture in page.pictures] == [(90, 60)] * 7  # enlarged, to be seen
+    assert "1 duplicate" in page.text
+    assert "All have 9 pixels." in page.text
+    assert re.search(r"\n5\n(.|\n)*\n2\n", page.text)  # the bars of the classes
+
+
+def test_looks_at_so_many_records_and_says_so(digits_dataset: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(digits_dataset, tmp_path / "d")
+    page = report(folder, "--samples=50")
+    assert page.text.count("From 50 of 200 records") == 1
+    assert page.text.count("From 50 of 90 records") == 1
+    first = (tmp_path / "report.html").read_bytes()
+    report(folder, "--samples=50")
+    assert (tmp_path / "report.html").read_bytes() == first
+
+
+def test_texts_are_escaped(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("<b>bold</b> & more\n<script>alert(1)</script>\nplain\n")
+    assert main(["convert", "text", f"--input={tmp_path}/in.txt", f"--output={tmp_path}/d"]) == 0
+    page = report(tmp_path / "d")
+    assert "<script>alert(1)</script>" in page.text
+    assert "<b>bold</b> & more" in page.text
+
+
+def test_tokens_are_text_again(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("To be\nor not to be\n" * 20)
+    flags = ["--tokenizer=bytes", "--sequence-length=16", "--pack"]
+    assert main(["convert", "text", f"--input={tmp_path}/in.txt", f"--output={tmp_path}/d", *flags]) == 0
+    page = report(tmp_path / "d")
+    assert "or not to be" in page.text
+    assert re.search(r"\d\d\.\d% of the places for tokens are no padding", page.text)
+
+
+def test_ids_of_an_unknown_tokenizer(tmp_path: Path) -> None:
+    page = report(write_sequences(tmp_path / "d", {"train": 5}))
+    assert "From all 5 records" in page.text
+    assert "All have 16 tokens." in page.text
+
+
+def test_rejects_and_reencoded_inputs(tmp_path: Path) -> None:
+    for number in range(4):
+        path = tmp_path / "in" / "a" / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("CMYK" if number == 1 else "RGB", (9, 9)).save(path)
+    (tmp_path / "in" / "a" / "x.jpg").write_bytes(b"<no picture>")
+    flags = ["--on-bad-record=skip", "--max-bad-records=1"]
+    assert main(["convert", "images", f"--input={tmp_path}/in", f"--output={tmp_path}/d", *flags]) == 0
+    page = report(tmp_path / "d")
+    assert "HTML, SVG or other markup, not an image" in page.text
+    assert "a/x.jpg" in page.text
+    assert "CMYK" in page.text
+
+
+def test_rejects_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(tmp_path)]) == 1
+    assert "no manifest.json" in capsys.readouterr().err
+    assert main(["report", str(tmp_path), "--samples=0"]) == 2
+    assert "'0' is not a whole number of 1 or more" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="Chromium is not installed")
+def test_a_browser_shows_it(tmp_path: Path) -> None:
+    report(images(tmp_path, "imagenet"))
+    shot = tmp_path / "shot.png"
+    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1000,1400"]
+    page = f"file://{tmp_path}/report.html"
+    subprocess.run([*command, f"--screenshot={shot}", page], check=True, capture_output=True, timeout=120)
+    with Image.open(shot) as picture:
+        colours = picture.convert("RGB").getcolors(1 << 24) or []
+    # The bars of its charts.
+    assert any(count > 500 and colour == (47, 126, 216) for count, colour in colours)

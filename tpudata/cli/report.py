@@ -1,0 +1,64 @@
+"""`tpudata report DIR`: one HTML page about a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tpudata.errors import DatasetError, MissingExtraError, SourceError, UsageError
+from tpudata.flags import FlagParser, flag_type
+from tpudata.format import Dataset, open_dataset
+from tpudata.report.page import report_page
+from tpudata.report.sample import DEFAULT_SAMPLES, sample_dataset
+from tpudata.storage import storage_for
+from tpudata.tables import bytes_text
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run the command with its flags and return its exit code."""
+    parser = FlagParser(
+        "tpudata report",
+        "Writes one HTML page about a dataset: pictures or texts, classes, sizes, rejects. It needs no other file.",
+    )
+    parser.add_argument("folder", metavar="DIR", help="the dataset's folder")
+    parser.add_argument(
+        "--output",
+        default="report.html",
+        metavar="FILE",
+        help="the page; one that is there is replaced (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--samples",
+        type=flag_type("count", _count),
+        default=DEFAULT_SAMPLES,
+        metavar="N",
+        help="how many records of each split to look at, at most (default: %(default)s)",
+    )
+    flags = parser.parse(argv)
+    for name, path in (("DIR", flags.folder), ("--output", flags.output)):
+        if not path:
+            parser.error(f"{name} is empty; pass a path")
+    dataset = open_dataset(flags.folder)
+    page = report_page(dataset, sample_dataset(dataset, flags.samples), _decoder(dataset)).encode()
+    with storage_for(flags.output).create(flags.output) as file:
+        file.write(page)
+    print(f"{flags.output}: {bytes_text(len(page))}, opens in any browser")
+    return 0
+
+
+def _decoder(dataset: Dataset) -> Callable[[Sequence[int]], str] | None:
+    """Return the dataset's tokenizer as a function from ids to text; None if it cannot be opened here."""
+    if not isinstance(dataset.manifest.options.get("tokenizer"), dict):
+        return None
+    from beam_jobs.tokenizers import dataset_tokenizer
+
+    try:
+        tokenizer = dataset_tokenizer(dataset.path)
+    except (DatasetError, MissingExtraError, SourceError):
+        return None
+    return lambda ids: tokenizer.decode(list(ids))
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise UsageError(f"{text!r} is not a whole number of 1 or more")
+    return int(text)

@@ -1,0 +1,61 @@
+"""Charts as SVG, for a page that needs no other file."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+
+import numpy as np
+
+from tpudata.tables import count_text
+
+_WIDTH, _LABEL_WIDTH, _ROW = 640, 190, 22
+_HEIGHT, _BASE = 150, 130
+_SHOWN_LABEL = 28
+
+
+def bars(rows: Sequence[tuple[str, int]]) -> str:
+    """Return a chart with a horizontal bar for each name and its count."""
+    most = max((count for _, count in rows), default=0) or 1
+    room = _WIDTH - _LABEL_WIDTH - 80
+    parts = []
+    for number, (name, count) in enumerate(rows):
+        y, length = number * _ROW, room * count / most
+        label = name if len(name) <= _SHOWN_LABEL else f"{name[: _SHOWN_LABEL - 1]}…"
+        parts.append(
+            f"<g><title>{html.escape(name)}: {count_text(count)}</title>"
+            f'<text x="{_LABEL_WIDTH - 8}" y="{y + 15}" text-anchor="end">{html.escape(label)}</text>'
+            f'<rect x="{_LABEL_WIDTH}" y="{y + 4}" width="{length:.1f}" height="{_ROW - 8}"/>'
+            f'<text x="{_LABEL_WIDTH + length + 6:.1f}" y="{y + 15}">{count_text(count)}</text></g>'
+        )
+    return _svg(len(rows) * _ROW, parts)
+
+
+def histogram(values: Sequence[int], unit: str, bins: int = 32) -> str:
+    """Return a chart of how many values lie in each of some equal ranges.
+
+    Args:
+        values: one at least.
+        unit: of the values, such as `"pixels"`.
+        bins: how many ranges, at most.
+    """
+    low, high = min(values), max(values)
+    counts, edges = np.histogram(values, bins=min(bins, max(1, high - low + 1)), range=(low, high + 1))
+    most, step = int(counts.max()), _WIDTH / len(counts)
+    parts = [
+        f"<g><title>{edges[number]:,.0f} to {edges[number + 1]:,.0f} {html.escape(unit)}: {count_text(int(count))}</title>"
+        f'<rect x="{number * step + 1:.1f}" y="{_BASE - (_BASE - 16) * count / most:.1f}" width="{max(1.0, step - 2):.1f}"'
+        f' height="{(_BASE - 16) * count / most:.1f}"/></g>'
+        for number, count in enumerate(counts)
+    ]
+    parts.append(f'<text x="0" y="10">{count_text(most)}</text>')
+    parts.append(f'<line x1="0" y1="{_BASE}" x2="{_WIDTH}" y2="{_BASE}"/>')
+    for x, anchor, value in ((0, "start", low), (_WIDTH, "end", high)):
+        parts.append(
+            f'<text x="{x}" y="{_HEIGHT - 4}" text-anchor="{anchor}">{count_text(value)} {html.escape(unit)}</text>'
+        )
+    return _svg(_HEIGHT, parts)
+
+
+def _svg(height: int, parts: Sequence[str]) -> str:
+    return f'<svg viewBox="0 0 {_WIDTH} {height}" role="img">{"".join(parts)}</svg>'

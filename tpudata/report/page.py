@@ -1,0 +1,182 @@
+"""The page: one HTML file that needs no other, the same bytes for the same dataset."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from tpudata.format import Dataset
+from tpudata.format.layout import REJECTS_FOLDER
+from tpudata.report.charts import bars, histogram
+from tpudata.report.sample import SplitSample
+from tpudata.storage import storage_for
+from tpudata.tables import bytes_text, count_text, counted
+
+_SHOWN_CLASSES, _SHOWN_CHARACTERS, _SHOWN_REJECTS = 30, 600, 5
+_STYLE = """
+:root { --ink: #1c2733; --soft: #5b6b7b; --line: #dde4ea; --bar: #2f7ed8; --paper: #fff; }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: #f4f7f9; margin: 0; }
+main { max-width: 1000px; margin: 0 auto; padding: 24px; }
+h1 { font-size: 26px; margin: 8px 0 2px; overflow-wrap: anywhere; } h2 { font-size: 19px; margin: 0 0 12px; }
+h3 { font-size: 15px; margin: 16px 0 6px; }
+section { background: var(--paper); border: 1px solid var(--line); border-radius: 8px; padding: 18px 22px; margin: 18px 0; }
+p.note, figcaption { color: var(--soft); font-size: 13px; margin: 4px 0 10px; }
+table { border-collapse: collapse; width: 100%; } th { text-align: left; color: var(--soft); font-weight: 600; font-size: 13px; }
+th, td { padding: 5px 12px 5px 0; border-bottom: 1px solid var(--line); vertical-align: top; overflow-wrap: anywhere; }
+td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
+svg { width: 100%; max-width: 720px; height: auto; font-size: 12px; } svg rect { fill: var(--bar); } svg text { fill: var(--ink); }
+svg line { stroke: var(--line); }
+.charts { display: grid; grid-template-columns: 1fr 1fr; gap: 4px 36px; }
+.pictures { display: flex; flex-wrap: wrap; gap: 6px; align-items: center; } .pictures img { border-radius: 4px; }
+.class { display: grid; grid-template-columns: 160px 1fr; gap: 10px; padding: 6px 0; border-bottom: 1px solid var(--line); }
+.class b { font-weight: 600; overflow-wrap: anywhere; }
+pre { white-space: pre-wrap; overflow-wrap: anywhere; background: #f4f7f9; border-radius: 6px; padding: 10px 12px; margin: 8px 0;
+      font: 13px/1.45 ui-monospace, monospace; }
+"""
+
+
+def report_page(
+    dataset: Dataset, samples: Mapping[str, SplitSample], decode: Callable[[Sequence[int]], str] | None = None
+) -> str:
+    """Return the page about a dataset.
+
+    Args:
+        dataset: which one.
+        samples: what was found in some records of each split.
+        decode: from ids of tokens to text; None shows the ids.
+    """
+    manifest = dataset.manifest
+    size = sum(split.bytes for split in manifest.splits.values())
+    compression = "" if manifest.compression is None else f", {manifest.compression}"
+    body = [
+        f"<h1>{html.escape(dataset.path)}</h1>",
+        f'<p class="note">{counted(manifest.records, "record")} in {bytes_text(size)}, layout {html.escape(manifest.layout)}'
+        f"{compression}; made by {html.escape(manifest.created_by)} from {html.escape(manifest.source.input)}"
+        f" ({counted(manifest.source.files, 'input')}, {bytes_text(manifest.source.bytes)})</p>",
+        _section("Splits", [_splits(dataset)]),
+    ]
+    for name, sample in samples.items():
+        body.append(_section(f"Split {name}", _split_parts(sample, decode)))
+    body.append(_section("Features", [_features(dataset)]))
+    body.append(_section("Rejected inputs", list(_rejects(dataset))))
+    if manifest.converted:
+        rows = [[count_text(count), reason] for reason, count in sorted(manifest.converted.items())]
+        body.append(_section("Re-encoded inputs", [_table(["inputs", "reason"], rows, numbers=[0])]))
+    rows = [[name, json.dumps(value, sort_keys=True)] for name, value in sorted(manifest.options.items())]
+    body.append(_section("Options of the conversion", [_table(["option", "value"], rows)]))
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{html.escape(dataset.path)}</title><style>{_STYLE}</style></head>\n"
+        f"<body><main>\n{chr(10).join(body)}\n</main></body></html>\n"
+    )
+
+
+def _section(title: str, parts: Iterable[str]) -> str:
+    return f"<section><h2>{html.escape(title)}</h2>\n{chr(10).join(parts)}</section>"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int] = ()) -> str:
+    def row(tag: str, cells: Sequence[str]) -> str:
+        kinds = (' class="number"' if place in numbers else "" for place in range(len(cells)))
+        parts = (f"<{tag}{kind}>{html.escape(cell)}</{tag}>" for kind, cell in zip(kinds, cells, strict=True))
+        return f"<tr>{''.join(parts)}</tr>"
+
+    return f"<table>{row('th', head)}{''.join(row('td', cells) for cells in rows)}</table>"
+
+
+def _splits(dataset: Dataset) -> str:
+    rows = []
+    for name, split in dataset.manifest.splits.items():
+        sizes = [shard.bytes for shard in split.shards]
+        spread = f"{bytes_text(min(sizes))} to {bytes_text(max(sizes))}" if sizes else "-"
+        rows.append([name, count_text(split.records), count_text(len(sizes)), bytes_text(split.bytes), spread])
+    return _table(["split", "records", "shards", "bytes", "size of shards"], rows, numbers=[1, 2, 3, 4])
+
+
+def _features(dataset: Dataset) -> str:
+    rows = []
+    for feature in dataset.manifest.features:
+        shape = " x ".join("?" if size is None else str(size) for size in feature.shape) or "scalar"
+        classes = "" if feature.num_classes is None else counted(feature.num_classes, "class", "classes")
+        rows.append([feature.name, f"{feature.kind} {feature.encoding or ''}".strip(), feature.dtype, shape, classes])
+    return _table(["feature", "stored as", "decoded to", "shape", ""], rows)
+
+
+def _split_parts(sample: SplitSample, decode: Callable[[Sequence[int]], str] | None) -> Iterator[str]:
+    which = "all" if sample.looked_at == sample.total else f"{count_text(sample.looked_at)} of"
+    yield f'<p class="note">From {which} {counted(sample.total, "record")}; the same ones in every report.</p>'
+    if sample.duplicates:
+        yield f"<p>{counted(sample.duplicates, 'duplicate')}: the same picture or text as another record that was looked at.</p>"
+    if sample.unreadable:
+        yield f"<p>{counted(sample.unreadable, 'picture')} could not be decoded; see <code>tpudata verify --decode</code>.</p>"
+    if sample.pictures:
+        yield from _pictures(sample)
+    if sample.texts:
+        yield "<h3>Samples</h3>"
+        yield from (f"<pre>{html.escape(_shown(text, decode))}</pre>" for text in sample.texts)
+    if sample.classes:
+        rows = sorted(sample.classes.items(), key=lambda item: (-item[1], item[0]))
+        more = "" if len(rows) <= _SHOWN_CLASSES else f" (the {_SHOWN_CLASSES} largest of {count_text(len(rows))})"
+        yield f"<h3>Classes{more}</h3>{bars(rows[:_SHOWN_CLASSES])}"
+    charts = list(_histograms(sample))
+    yield f'<div class="charts">{"".join(charts)}</div>'
+    if sample.places:
+        yield f'<p class="note">{sum(sample.lengths) / sample.places:.1%} of the places for tokens are no padding.</p>'
+
+
+def _histograms(sample: SplitSample) -> Iterator[str]:
+    columns = [
+        ("Height", [height for height, _ in sample.sizes], "pixel"),
+        ("Width", [width for _, width in sample.sizes], "pixel"),
+        ("Length", sample.lengths, "token" if sample.places else "character"),
+        ("Record size", sample.record_bytes, "byte"),
+    ]
+    for title, values, unit in columns:
+        if values:
+            same = min(values) == max(values)
+            chart = f"<p>All have {counted(values[0], unit)}.</p>" if same else histogram(values, f"{unit}s")
+            yield f"<div><h3>{title}</h3>{chart}</div>"
+
+
+def _pictures(sample: SplitSample) -> Iterator[str]:
+    for name, pictures in sorted(sample.pictures.items()):
+        images = "".join(
+            f'<img alt="" src="data:image/png;base64,{base64.b64encode(data).decode()}">' for data in pictures
+        )
+        images = f'<div class="pictures">{images}</div>'
+        yield f'<div class="class"><b>{html.escape(name)}</b>{images}</div>' if name else images
+
+
+def _shown(text: str | Sequence[int], decode: Callable[[Sequence[int]], str] | None) -> str:
+    if not isinstance(text, str):
+        text = decode(text) if decode is not None else " ".join(map(str, text))
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+
+
+def _rejects(dataset: Dataset) -> Iterator[str]:
+    rejected = dataset.manifest.rejected
+    if not rejected:
+        yield "<p>None.</p>"
+        return
+    rows = [[count_text(count), reason] for reason, count in sorted(rejected.items(), key=lambda item: -item[1])]
+    yield _table(["inputs", "reason"], rows, numbers=[0])
+    yield f"<h3>Some of them</h3>{_table(['input', 'reason'], _some_rejects(dataset))}"
+
+
+def _some_rejects(dataset: Dataset) -> list[list[str]]:
+    storage = storage_for(dataset.path)
+    folder, rows = storage.join(dataset.path, REJECTS_FOLDER), list[list[str]]()
+    if storage.stat(folder) is None:
+        return rows
+    for entry in storage.list(folder):
+        with storage.open(entry.path) as file:
+            for line in file:
+                value: dict[str, Any] = json.loads(line)
+                rows.append([str(value["source"]), str(value["reason"])])
+                if len(rows) == _SHOWN_REJECTS:
+                    return rows
+    return rows
