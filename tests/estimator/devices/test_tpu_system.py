@@ -167,7 +167,7 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(tf.config, "experimental_connect_to_cluster", lambda _: done.append("connect"))
     monkeypatch.setattr(tf.tpu.experimental, "initialize_tpu_system", lambda _: done.append("initialize"))
     monkeypatch.setattr(tf.tpu.experimental, "shutdown_tpu_system", lambda _: done.append("shut down"))
-    monkeypatch.setattr(tf.distribute, "TPUStrategy", lambda _: tf.distribute.get_strategy())
+    monkeypatch.setattr(tf.distribute, "TPUStrategy", lambda _: tf.distribute.OneDeviceStrategy("CPU:0"))
     monkeypatch.setattr(tpu_system, "_connected", {})
     return done
 

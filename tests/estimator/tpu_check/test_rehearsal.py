@@ -491,3 +491,35 @@ def test_a_plain_estimator_is_checked_too(tmp_path: Path) -> None:
     assert check_tpu_compatibility(estimator, ALL) == list(estimator.rehearse(ALL))
     with pytest.raises(TypeError, match=r"^check_tpu_compatibility: estimator must be a TPUEstimator, got str"):
         check_tpu_compatibility("estimator", ALL)  # type: ignore[arg-type]
+
+
+def through_python(params: dict[str, Any]) -> Any:
+    def same(features: Any, labels: Any) -> Any:
+        return {
+            "x": tf.ensure_shape(tf.numpy_function(np.copy, [features["x"]], tf.float32), features["x"].shape)
+        }, labels
+
+    return train_input_fn(params).map(same)
+
+
+@pytest.mark.parametrize(
+    ("config", "is_found"),
+    [
+        ({}, False),
+        ({"master": "local"}, False),
+        ({"master": "grpc://10.0.0.2:8470"}, True),
+        ({"tpu_name": "my-tpu"}, True),
+        ({"tpu_config": TPUConfig(num_shards=16)}, True),
+    ],
+)
+def test_python_in_the_dataset_of_other_hosts(
+    config: dict[str, Any], is_found: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TPU_NAME", raising=False)
+    estimator = make_estimator(tmp_path, config=RunConfig(**config))
+    assert check_tpu_compatibility(estimator, {ModeKeys.TRAIN: train_input_fn}) == []
+    findings = check_tpu_compatibility(estimator, {ModeKeys.TRAIN: through_python})
+    assert [(item.where, item.is_refused) for item in findings] == [("input_fn", True)] * is_found
+    for finding in findings:
+        assert finding.what.startswith("PyFunc: ")
+        assert "TensorFlow's operations" in finding.mend

@@ -21,12 +21,27 @@ class Topology:
         num_hosts: hosts that feed them, each the same number of replicas.
         is_tpu: whether the replicas are cores of a TPU.
         peers: the processes that train together; of a cluster, each is a host.
+        host_devices: the CPU of each host of a TPU, in the order of the replicas: a dataset that is made there is read there. Empty
+            if this process makes its own data.
     """
 
     strategy: Any
     num_hosts: int = 1
     is_tpu: bool = False
     peers: Peers = dataclasses.field(default_factory=Peers)
+    host_devices: tuple[str, ...] = ()
+
+    @property
+    def has_remote_hosts(self) -> bool:
+        """Whether another process than this one makes the data."""
+        return any(tf.DeviceSpec.from_string(device).job != "localhost" for device in self.host_devices)
+
+    def host_device(self, host: int) -> str:
+        """Return the CPU of the host of that number, from 0."""
+        if self.host_devices:
+            return self.host_devices[host]
+        job = "worker" if self.peers.count > 1 or self.is_tpu else "localhost"
+        return f"/job:{job}/replica:0/task:{host}/device:CPU:0"
 
     @property
     def num_replicas(self) -> int:
@@ -47,6 +62,12 @@ class Topology:
     def is_sharded(self) -> bool:
         """Whether batches are split over replicas by a TPU's rules, rather than given whole to the one device."""
         return self.is_tpu or self.num_replicas > 1
+
+
+def tpu_hosts(strategy: Any) -> tuple[str, ...]:
+    """Return the CPU of each host that has replicas of a strategy, in their order."""
+    specs = [tf.DeviceSpec.from_string(device) for device in strategy.extended.worker_devices]
+    return tuple(dict.fromkeys(spec.replace(device_type="CPU", device_index=0).to_string() for spec in specs))
 
 
 def local_topology(num_replicas: int | None) -> Topology:

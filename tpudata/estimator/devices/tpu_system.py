@@ -18,13 +18,16 @@ from typing import Any, TypeVar
 import tensorflow as tf
 
 from tpudata.estimator.api.errors import TPUConnectionError
-from tpudata.estimator.devices.topology import Topology
+from tpudata.estimator.api.run_config import RunConfig
+from tpudata.estimator.devices.topology import Topology, tpu_hosts
 
 _log = logging.getLogger("tpudata")
 _T = TypeVar("_T")
 _LOCAL = "local"
 TIMEOUT = 300.0
 _PROBE_TIMEOUT = 10.0
+# Of v2, v3, v5e and v6e; v4 and v5p have 4. Cloud TPU documentation, "TPU versions".
+_MOST_CORES_OF_A_HOST = 8
 _NEEDED_FOR_NAMES = (("googleapiclient", "google-api-python-client"), ("oauth2client", "oauth2client"))
 
 
@@ -57,7 +60,7 @@ def tpu_system(
             tf.tpu.experimental.shutdown_tpu_system(resolver)
 
 
-def tpu_topology(config: Any) -> Topology:
+def tpu_topology(config: RunConfig) -> Topology:
     """Connect to the TPU that a RunConfig names.
 
     Raises:
@@ -65,8 +68,15 @@ def tpu_topology(config: Any) -> Topology:
     """
     resolver = config.cluster or find_tpu(config.master or config.tpu_name, config.zone, config.project, TIMEOUT)
     strategy, _ = connect(resolver, TIMEOUT)
-    hosts = resolver.get_tpu_system_metadata().num_hosts
-    return Topology(strategy, num_hosts=max(1, hosts), is_tpu=True)
+    hosts = tpu_hosts(strategy)
+    return Topology(strategy, num_hosts=len(hosts), is_tpu=True, host_devices=hosts)
+
+
+def has_remote_hosts(config: RunConfig) -> bool:
+    """Return whether other processes than this one feed the TPU that a RunConfig names; connects to nothing."""
+    named = config.master or config.tpu_name or os.environ.get("TPU_NAME")
+    name = named if config.cluster is None else config.cluster.master()
+    return name not in (None, "", _LOCAL) or (config.tpu_config.num_shards or 1) > _MOST_CORES_OF_A_HOST
 
 
 def find_tpu(name: str | None, zone: str | None, project: str | None, timeout: float) -> Any:

@@ -5,6 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.errors import UsageError
 from tpudata.estimator.api.errors import BatchSizeError
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.api.tpu_config import InputPipelineConfig, TPUConfig
@@ -84,8 +85,7 @@ class TPUContext:
             RuntimeError: in model_fn, which is traced for all of them.
         """
         call = self._in_input_fn("current_input_fn_deployment()")
-        job = "worker" if self._topology.peers.count > 1 or self._topology.is_tpu else "localhost"
-        return f"/job:{job}/replica:0/task:{call.host}/device:CPU:0", call.index, call.total, call.replicas
+        return self._topology.host_device(call.host), call.index, call.total, call.replicas
 
     def _in_input_fn(self, what: str) -> Call:
         if self._call is None:
@@ -138,6 +138,7 @@ class Deployment:
     Raises:
         ValueError: num_shards is not the number of replicas; the batch size is None, or cannot be split; or an input mode that is
             not for this mode.
+        UsageError: an input mode in which one call of input_fn would feed several hosts.
     """
 
     mode: str
@@ -160,6 +161,14 @@ class Deployment:
             raise ValueError(
                 "TPUConfig(per_host_input_for_training=SLICED) is for evaluation and prediction: use PER_HOST_V1 or PER_HOST_V2, "
                 "and eval_training_input_configuration=SLICED."
+            )
+        hosts = len(self.topology.host_devices)
+        if hosts > 1 and self.pipeline in (InputPipelineConfig.BROADCAST, InputPipelineConfig.SLICED):
+            sliced_alone = self.config.eval_training_input_configuration is self.pipeline
+            name = "eval_training_input_configuration" if sliced_alone else "per_host_input_for_training"
+            raise UsageError(
+                f"TPUConfig({name}={self.pipeline.name}): one host would read and send the batches of all {hosts} (got "
+                f"{self.pipeline.name}, expected PER_HOST_V1, PER_HOST_V2 or PER_SHARD_V1). Use PER_HOST_V1."
             )
 
     @property

@@ -3,6 +3,9 @@
 Each replica takes one element per step. The datasets of all calls of input_fn are brought to the elements of their replicas, and
 those put in turn: element i of a step is replica i's. All steps are whole: training ends before one that would not be; evaluation
 and prediction fill it up with rows of zeros, whose features["weights"] are 0 and which no prediction is made of.
+
+A TPU's host makes and reads the data of its own replicas: input_fn is called for it, and its dataset made, on its CPU. Hosts know
+nothing of each other's data, so each marks where its own ends.
 """
 
 import dataclasses
@@ -14,7 +17,8 @@ import tensorflow as tf
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.api.tpu_config import InputPipelineConfig
 from tpudata.estimator.feeding.deployment import Call, Deployment
-from tpudata.estimator.feeding.iteration import Iteration
+from tpudata.estimator.feeding.iteration import ENDS_WITHIN_STEP, End, Iteration
+from tpudata.estimator.feeding.python_operations import PYTHON_FIX, python_operations
 from tpudata.estimator.feeding.row_masks import with_row_masks
 from tpudata.estimator.feeding.signature import leaves, row_weights, split_element
 
@@ -33,11 +37,13 @@ class Feed:
     _dataset: Any
     element_spec: Any
     endless: bool
-    _has_marks: bool = False
+    _end: End = End.ASKED
+    _strategy: Any = None
+    _can_fill: bool = True
 
     def iterate(self) -> Iteration:
         """Begin with the steps' elements, which are per-replica values where there are several replicas."""
-        return Iteration(self._dataset, has_marks=self._has_marks)
+        return Iteration(self._dataset, self._end, self._strategy, can_fill=self._can_fill)
 
 
 def make_feed(call_input_fn: CallInputFn, deployment: Deployment, batch_axis: Sequence[int] | None) -> Feed:
@@ -51,35 +57,44 @@ def make_feed(call_input_fn: CallInputFn, deployment: Deployment, batch_axis: Se
 
     Raises:
         ValueError: on several replicas, a feature or label without a static shape, or of another batch size than announced;
-            or a batch_axis that does not fit.
+            a batch_axis that does not fit; or, for hosts that are other processes, Python in the dataset, or hosts whose elements
+            differ in shapes or dtypes.
     """
     source = _Source(call_input_fn, deployment, batch_axis)
     if not deployment.topology.is_sharded:
         dataset = source.dataset(deployment.calls()[0])
         return Feed(dataset, dataset.element_spec, source.endless)
-    spec: list[Any] = []
-    marks: list[bool] = []
     peers = deployment.topology.peers
+    hosts = deployment.topology.host_devices
+    datasets = source.datasets_of(hosts)
+    endless: list[bool] = []
 
     def worker_dataset(context: Any) -> Any:
-        dataset = source.worker_dataset(context.num_input_pipelines, context.input_pipeline_id)
-        spec.append(dataset.element_spec)
-        marks.append(peers.count > 1 and peers.any(not source.endless))
-        if marks[0]:
+        if not hosts:
+            datasets.append(source.worker_dataset(context.num_input_pipelines, context.input_pipeline_id))
+        dataset = datasets[context.input_pipeline_id if hosts else 0]
+        endless.append(not peers.any(not source.endless))
+        if not endless[0]:
             dataset = with_marks(dataset)
-        if source.endless or marks[0]:
-            # Not all of what was done to it can tell. Without an end, no step need be prepared for it.
-            dataset = dataset.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
-        return dataset
+        # Not all of what was done to it can tell. Without an end, no step need be prepared for it.
+        return dataset.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
 
-    distributed = deployment.topology.strategy.distribute_datasets_from_function(worker_dataset)
-    return Feed(distributed, spec[0], source.endless, marks[0])
+    strategy = deployment.topology.strategy
+    distributed = strategy.distribute_datasets_from_function(worker_dataset)
+    spec = datasets[0].element_spec
+    end = End.NONE if endless[0] else End.MARKED
+    return Feed(distributed, spec, source.endless, end, strategy, can_fill(deployment.mode, spec))
+
+
+def can_fill(mode: str, element_spec: Any) -> bool:
+    """Return whether a step may have replicas without data: rows of zeros, which have no weight or are dropped."""
+    return mode == ModeKeys.PREDICT or row_weights(split_element(element_spec)[0]) is not None
 
 
 def with_marks(dataset: Any) -> Any:
     """Return (element, True) for each element, and then (zeros, False) for ever.
 
-    Processes of a cluster stop at the same step, so the one whose data ends first still takes part in finding that out.
+    Hosts stop at the same step, so the one whose data ends first still takes part in finding that out.
     """
     zeros = tf.nest.map_structure(
         lambda item: tf.zeros([size or 0 for size in item.shape], item.dtype), dataset.element_spec
@@ -99,6 +114,8 @@ class _Source:
         """Return the dataset of one call, checked, and for predictions with row masks."""
         deployment = self._deployment
         dataset = self._call_input_fn(call)
+        if deployment.topology.has_remote_hosts:
+            self._require_no_python(dataset, call)
         self.endless &= bool(dataset.cardinality() == tf.data.INFINITE_CARDINALITY)
         axes = self._axes(dataset)
         if deployment.mode == ModeKeys.PREDICT:
@@ -106,6 +123,20 @@ class _Source:
         if deployment.topology.is_sharded:
             self._require_static(dataset)
         return dataset
+
+    def datasets_of(self, hosts: Sequence[str]) -> list[Any]:
+        """Return the elements of each host's replicas, made on the host."""
+        datasets: list[Any] = []
+        for index, device in enumerate(hosts):
+            with tf.device(device):
+                datasets.append(self.worker_dataset(len(hosts), index))
+            found, expected = datasets[-1].element_spec, datasets[0].element_spec
+            if found != expected:
+                raise ValueError(
+                    f"input_fn: all hosts need elements of the same shapes and dtypes (got {found} on host {index}, expected "
+                    f"{expected} as on host 0). Let no shape depend on the host."
+                )
+        return datasets
 
     def worker_dataset(self, num_workers: int, worker: int) -> Any:
         """Return the elements of the replicas that one input worker feeds, in turn."""
@@ -124,6 +155,15 @@ class _Source:
         if len(datasets) == 1 and not one_batch_a_call:
             return datasets[0]  # Its steps are whole.
         return self._whole_steps(datasets, shares)
+
+    def _require_no_python(self, dataset: Any, call: Call) -> None:
+        found = python_operations(dataset)
+        if found:
+            host = self._deployment.topology.host_device(call.host)
+            raise ValueError(
+                f"input_fn: its dataset runs Python, and is run by {host}, another process (got {', '.join(found)}, expected "
+                f"TensorFlow's operations). Use {PYTHON_FIX}."
+            )
 
     def _axes(self, dataset: Any) -> list[int] | None:
         """Return the batch axis of each tensor of an element."""
@@ -210,14 +250,10 @@ class _Source:
         filled = [dataset.map(lambda *element: (_whole(element), True)).concatenate(endings) for dataset in datasets]
         steps = tf.data.Dataset.choose_from_datasets(filled, choice).batch(count, drop_remainder=True)
         steps = steps.take_while(lambda _, real: tf.reduce_any(real))
-        message = (
-            "evaluate: the data ends within a step, whose other replicas have no batch left. Give features['weights'] (0 for "
-            "padding), as tpudata.make_input_fn does, or whole steps."
-        )
-        can_fill = self._deployment.mode == ModeKeys.PREDICT or row_weights(split_element(spec)[0]) is not None
+        fills = can_fill(self._deployment.mode, spec)
 
         def checked(element: Any, real: Any) -> Any:
-            with tf.control_dependencies([] if can_fill else [tf.debugging.assert_equal(real, True, message)]):
+            with tf.control_dependencies([] if fills else [tf.debugging.assert_equal(real, True, ENDS_WITHIN_STEP)]):
                 return tf.nest.map_structure(tf.identity, element)
 
         return steps.map(checked).unbatch()

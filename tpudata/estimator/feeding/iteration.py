@@ -10,8 +10,10 @@ ends a moment after the last deletion began, and an iterator that is still open 
 from the beginning, as an interpreter that ends may start no more of them.
 """
 
+import enum
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -24,20 +26,47 @@ _SECONDS_AT_EXIT = 2.0
 _creation = threading.RLock()
 
 
+ENDS_WITHIN_STEP = (
+    "evaluate: the data ends within a step, whose other replicas have no batch left. Give features['weights'] (0 for "
+    "padding), as tpudata.make_input_fn does, or whole steps."
+)
+
+
+class End(enum.Enum):
+    """How the end of the data is found.
+
+    Attributes:
+        ASKED: the iterator says whether there is an element. On several devices TensorFlow gathers a whole element on one of them
+            for that: those of a TPU's hosts would travel through this process.
+        MARKED: elements are pairs of data and whether that is real, as `with_marks` makes them.
+        NONE: the data has none.
+    """
+
+    ASKED = enum.auto()
+    MARKED = enum.auto()
+    NONE = enum.auto()
+
+
 class Iteration:
     """The elements of a dataset, one after the other.
 
     Attributes:
         spec: the type of the iterator.
-        has_marks: as given.
+        end: as given.
 
     Args:
         dataset: a `tf.data.Dataset`, or a distributed one.
-        has_marks: whether its elements are pairs of data and whether that is real, as `with_marks` makes them.
+        end: how its end is found.
+        strategy: of a distributed dataset.
+        can_fill: whether an element counts that is real on some replicas only.
     """
 
-    def __init__(self, dataset: Any, *, has_marks: bool = False) -> None:
-        self.has_marks = has_marks
+    def __init__(self, dataset: Any, end: End = End.ASKED, strategy: Any = None, *, can_fill: bool = True) -> None:
+        self.end = end
+        self._can_fill = can_fill
+        self._strategy = strategy
+        # One call fetches the marks of all hosts.
+        self._gathered = tf.function(lambda *marks: tf.stack(marks), autograph=False)
         with _creation:
             iterator = iter(dataset)
         self.spec = iterator._type_spec
@@ -62,15 +91,39 @@ class Iteration:
     def next(self) -> Any:
         """Return the next element; None at the end.
 
-        The end is asked for: to run into it is an operation that fails, and TensorFlow lets that fail, or wait for ever, what
-        runs on several replicas in other threads at that moment.
+        To run into the end is an operation that fails, and TensorFlow lets that fail, or wait for ever, what runs on several
+        replicas in other threads at that moment.
+
+        Raises:
+            tf.errors.InvalidArgumentError: the data of some replicas ends before that of others.
         """
-        element = self._parts[0].get_next_as_optional()
-        return element.get_value() if element.has_value() else None
+        if self.end is End.ASKED:
+            found = self._parts[0].get_next_as_optional()
+            return found.get_value() if found.has_value() else None
+        element = self._parts[0].get_next()
+        if self.end is End.NONE:
+            return element
+        element, marks = element
+        real = self._gathered(*self._strategy.experimental_local_results(marks)).numpy()
+        if real.any() and not real.all() and not self._can_fill:
+            raise tf.errors.InvalidArgumentError(None, None, ENDS_WITHIN_STEP)
+        return element if real.any() else None
 
     def close(self) -> None:
         """Let go of the iterator."""
         self._closed.set()
+
+
+def next_in_loop(iterator: Any, end: End, strategy: Any) -> tuple[Any, Callable[[], Any]]:
+    """Return whether there is an element for all replicas of this process, and what gives it; for a tf.function."""
+    if end is End.ASKED:
+        found = iterator.get_next_as_optional()
+        return found.has_value(), found.get_value
+    element = iterator.get_next()
+    if end is End.NONE:
+        return tf.constant(True), lambda: element
+    data, marks = element
+    return tf.reduce_all(tf.stack(strategy.experimental_local_results(marks))), lambda: data
 
 
 def _delete(parts: list[Any], closed: threading.Event, deleted: threading.Event) -> None:

@@ -9,6 +9,7 @@ import tensorflow as tf
 from tpudata.estimator.api.findings import Find
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.feeding.deployment import Deployment
+from tpudata.estimator.feeding.python_operations import PYTHON_FIX, python_operations
 from tpudata.estimator.feeding.signature import leaves, split_element
 
 _ABSENT = (tf.string, tf.complex128, tf.variant, tf.resource)
@@ -43,6 +44,17 @@ def look_at_input(element_spec: Any, deployment: Deployment, batch_axis: Sequenc
         return tf.TensorSpec(_look_at_shape(paths[number], spec, axis, deployment, find), spec.dtype)
 
     return tf.nest.map_structure(of_core, numbers, specs, axes)
+
+
+def look_at_python(dataset: Any, find: Find) -> None:
+    """Find Python in the dataset of hosts that are other processes."""
+    kinds = python_operations(dataset)
+    if kinds:
+        find(
+            "input_fn",
+            f"{', '.join(kinds)}: its dataset runs Python, and the TPU's hosts, which make and read it, run TensorFlow alone",
+            PYTHON_FIX,
+        )
 
 
 def _axes(element_spec: Any, batch_axis: Sequence[int] | None) -> list[int]:

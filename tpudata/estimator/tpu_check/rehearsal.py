@@ -20,12 +20,13 @@ from tpudata.estimator.api.mode_keys import MODES, ModeKeys
 from tpudata.estimator.api.spec import EstimatorSpec, TPUEstimatorSpec
 from tpudata.estimator.api.tpu_config import InputPipelineConfig
 from tpudata.estimator.devices.topology import Topology
+from tpudata.estimator.devices.tpu_system import has_remote_hosts
 from tpudata.estimator.feeding.deployment import check_batch_size
 from tpudata.estimator.graph.keras_state import fresh_keras_state
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.state.variables import Blueprint, discover
 from tpudata.estimator.tpu_check.compilation import compile_step
-from tpudata.estimator.tpu_check.input import look_at_input
+from tpudata.estimator.tpu_check.input import look_at_input, look_at_python
 from tpudata.estimator.tpu_check.memory import look_at_memory
 from tpudata.estimator.tpu_check.operations import Graph, Roots, look_at_operations
 from tpudata.estimator.tpu_check.result import Rehearsal
@@ -91,6 +92,8 @@ class _Rehearsal:
         except (TypeError, ValueError) as error:
             self._find("input_fn", str(error))
             return
+        if has_remote_hosts(self._runtime.config):
+            look_at_python(dataset, self._find)
         specs = look_at_input(dataset.element_spec, deployment, self._runtime.batch_axis, self._find)
         blueprint = self._trace(specs)
         if blueprint is None:

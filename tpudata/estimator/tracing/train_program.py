@@ -15,7 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.estimator.feeding.iteration import Iteration, iterator_of
+from tpudata.estimator.feeding.iteration import End, Iteration, iterator_of, next_in_loop
 from tpudata.estimator.fetching.fetch_plan import Counterparts
 from tpudata.estimator.fetching.replay import Replay, handles_on_replica, replica_number
 from tpudata.estimator.graph.keras_effects import KERAS_UPDATES, keras_effects
@@ -124,12 +124,12 @@ class TrainProgram(Program):
         # To compare specs at each loop would take its time.
         if self._newest is None or self._newest[0] is not iteration or self._newest[1] != fed:
             spec = iteration.spec
-            key = spec, iteration.has_marks, self._effects, is_step, fed
+            key = spec, iteration.end, self._effects, is_step, fed
             if key not in self._loops:
                 placeholders = [self.blueprint.graph.get_tensor_by_name(name) for name in fed]
                 arguments = [*iteration.tensors, tf.constant(0), tf.constant(False), *placeholders]
                 signature = [tf.TensorSpec(item.shape, item.dtype) for item in arguments]
-                run = functools.partial(self._run, self._fetched, spec, iteration.has_marks, is_step, fed)
+                run = functools.partial(self._run, self._fetched, spec, iteration.end, is_step, fed)
                 compiled = tf.function(run, input_signature=signature, autograph=False)
                 self._loops[key] = compiled.get_concrete_function()
             self._newest = iteration, fed, self._loops[key]
@@ -167,7 +167,7 @@ class TrainProgram(Program):
         return *results, dict(zip(self._fetched, fetched, strict=True))
 
     def _run(
-        self, names: tuple[str, ...], spec: Any, has_marks: bool, is_step: bool, fed: tuple[str, ...], *arguments: Any
+        self, names: tuple[str, ...], spec: Any, end: End, is_step: bool, fed: tuple[str, ...], *arguments: Any
     ) -> tuple[Any, ...]:
         first = len(arguments) - len(fed)
         *parts, limit, record = arguments[:first]
@@ -189,7 +189,10 @@ class TrainProgram(Program):
             return tf.raw_ops.TensorListPushBack(input_handle=losses, tensor=loss), loss, *fetched
 
         def body(done: Any, has_data: Any, losses: Any, *last: Any) -> tuple[Any, ...]:
-            has_data, element = self._next(iterator, has_marks)
+            has_data, element = self._next(iterator, end)
+            if end is End.NONE:
+                # A condition would take each element to the device that decides.
+                return done + 1, has_data, *next_step(element(), record & tf.equal(done + 1, limit), losses)
             record_now = record & tf.equal(done + 1, limit)
             results = tf.cond(has_data, lambda: next_step(element(), record_now, losses), lambda: (losses, *last))
             return done + tf.cast(has_data, tf.int32), has_data, *results
@@ -197,7 +200,7 @@ class TrainProgram(Program):
         tensors = [self.blueprint.graph.get_tensor_by_name(name) for name in names]
         specs = [self._joined_spec(tf.TensorSpec(item.shape, item.dtype)) for item in tensors]
         if is_step:
-            has_data, element = self._next(iterator, has_marks)
+            has_data, element = self._next(iterator, end)
             loss, *fetched = tf.cond(
                 has_data,
                 lambda: distributed_step(element(), record),
@@ -218,15 +221,13 @@ class TrainProgram(Program):
         losses = tf.raw_ops.TensorListStack(input_handle=losses, element_shape=no_shape, element_dtype=tf.float32)
         return *self._after(done, has_data, losses), fetched
 
-    def _next(self, iterator: Any, has_marks: bool) -> tuple[Any, Callable[[], Any]]:
+    def _next(self, iterator: Any, end: End) -> tuple[Any, Callable[[], Any]]:
         """Return whether there is data for a step, on all processes, and what gives it."""
-        found = iterator.get_next_as_optional()
-        if not has_marks:
-            return found.has_value(), found.get_value
-        element, is_real = found.get_value()
-        own = tf.reduce_all(tf.stack(self._strategy.experimental_local_results(is_real)))
+        own, element = next_in_loop(iterator, end, self._strategy)
+        if end is not End.MARKED or self._topology.peers.count == 1:
+            return own, element
         with_data = self._strategy.reduce(tf.distribute.ReduceOp.SUM, tf.cast([own], tf.int64), axis=None)
-        return tf.equal(with_data[0], self._topology.peers.count), lambda: element
+        return tf.equal(with_data[0], self._topology.peers.count), element
 
     def _after(self, done: Any, has_data: Any, losses: Any) -> tuple[Any, ...]:
         """Return what `run` does but the fetched tensors."""
