@@ -153,8 +153,10 @@ def test_what_is_submitted(store: FakeGcs, dataflow: FakeDataflow) -> None:
     options = environment["sdkPipelineOptions"]["options"]
     assert (options["project"], options["region"], options["experiments"][0]) == ("p", "us-central1", "beam_fn_api")
     assert options["pipelineUrl"].startswith("gs://b/tmp/pictures.")
-    steps = {step.unique_name.partition("/")[0] for step in graph(store).components.transforms.values()}
-    assert {"Units", "List", "Tally", "Plan", "GroupByShard", "WriteShards", "Collect", "WriteMetadata"} <= steps
+    steps = {step.unique_name for step in graph(store).components.transforms.values()}
+    assert {"Units", "List", "Tally", "Plan", "Context", "WriteDataset"} <= steps
+    inside = {name.removeprefix("WriteDataset/") for name in steps if name.startswith("WriteDataset/")}
+    assert {"GroupByShard", "WriteShards", "Collect", "WriteMetadata"} <= inside
 
 
 def test_a_job_that_is_waited_for_ends_with_the_table_and_the_bytes_of_the_local_runner(

@@ -67,7 +67,7 @@ def test_what_is_no_listener(tmp_path: Path) -> None:
         make_estimator(tmp_path).train(train_input_fn, steps=1, saving_listeners=[object()])
     with pytest.raises(TypeError, match="CheckpointSaverListener instances"):
         TrainSpec(train_input_fn, saving_listeners=[v1.train.SessionRunHook()])
-    with pytest.raises(TypeError, match="put it into a list"):
+    with pytest.raises(TypeError, match="Put it into a list"):
         TrainSpec(train_input_fn, saving_listeners=v1.train.CheckpointSaverListener())
     for spec in (TrainSpec, EvalSpec):
         with pytest.raises(TypeError, match="SessionRunHook instances"):

@@ -144,7 +144,9 @@ class Runtime:
         return Deployment(mode, self.topology, self.config.tpu_config, self.batch_sizes[mode])
 
     def _params(self, deployment: Deployment, call: Call | None = None) -> dict[str, Any]:
-        return {**copy.deepcopy(dict(self.params)), **({} if self.is_plain else deployment.params(call))}
+        # An Estimator adds nothing to its params; a rehearsal of one gives it the batch size that a TPU's program has.
+        adds = not self.is_plain or deployment.global_batch_size is not None
+        return {**copy.deepcopy(dict(self.params)), **(deployment.params(call) if adds else {})}
 
     def call_model(self, features: Any, labels: Any, mode: str) -> Any:
         """Call model_fn."""
