@@ -50,7 +50,9 @@ class GcsStorage:
         bucket, name = split_path(folder)
         prefix = f"{name.rstrip('/')}/" if name else ""
         query = {"prefix": prefix, "delimiter": "/"}
-        last = ""
+        # A page may begin with the folder that the one before has ended with.
+        folders: set[str] = set()
+        is_there = not prefix
         while True:
             with named("listed", folder):
                 page = list_page(self._session, bucket, urlencode(query))
@@ -61,17 +63,17 @@ class GcsStorage:
                     f" gs://{bucket}/...`."
                 )
             found = {name: _entry(bucket, name, size, crc32c) for name, size, crc32c in page.objects}
-            found |= {below: _folder(f"gs://{bucket}/{below.rstrip('/')}") for below in page.prefixes}
-            names = sorted(found)
-            if names and names[0] <= last:
-                raise StorageUnavailableError(f"{folder} could not be listed: {names[0]} came after {last}. Try again.")
-            last = names[-1] if names else last
+            found |= {
+                below: _folder(f"gs://{bucket}/{below.rstrip('/')}") for below in page.prefixes if below not in folders
+            }
+            folders.update(page.prefixes)
+            is_there = is_there or bool(found)
             # Some programs mark a folder by an empty object that is called like it.
-            yield from (found[name] for name in names if name != prefix)
+            yield from (found[name] for name in sorted(found) if name != prefix)
             if page.next_page is None:
                 break
             query["pageToken"] = page.next_page
-        if not last and prefix:
+        if not is_there:
             raise StorageError(f"{folder} could not be listed: there is no object below it.")
 
     def stat(self, path: str) -> Entry | None:
