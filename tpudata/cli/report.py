@@ -37,6 +37,9 @@ def run(argv: Sequence[str]) -> int:
     for name, path in (("DIR", flags.folder), ("--output", flags.output)):
         if not path:
             parser.error(f"{name} is empty; pass a path")
+    if not flags.output.endswith((".html", ".htm")):
+        # A mistyped name must not replace a shard or a manifest.
+        parser.error(f"--output {flags.output} is no page (expected a name that ends in .html); pass such a name")
     dataset = open_dataset(flags.folder)
     page = report_page(dataset, sample_dataset(dataset, flags.samples), _decoder(dataset)).encode()
     with storage_for(flags.output).create(flags.output) as file:
