@@ -23,14 +23,14 @@ def test_all_blocks_are_run() -> None:
 
 
 def test_a_program_for_the_original_estimator(folder: Path) -> None:
-    block = python_blocks("README.md")[0]
+    block = python_blocks("README.md")[1]
     # The fixture has 200 training digits.
     out = run_python(block, folder, {"max_steps=500": "max_steps=20"})
     assert re.fullmatch(r"\{'accuracy': np\.float32\(0\.\d+\), .*'global_step': 20\}\n", out)
 
 
 def test_a_plain_loop(folder: Path) -> None:
-    block = python_blocks("README.md")[1]
+    block = python_blocks("README.md")[0]
     shown = run_python(block, folder).rstrip()
     (comment,) = re.findall(r"# (\(128.*)$", block, flags=re.MULTILINE)
     assert comment == shown.replace("<dtype: '", "").replace("'>", "")
