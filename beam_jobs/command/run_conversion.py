@@ -79,6 +79,9 @@ def refuse_read_only_output(options: ConvertOptions, beam_options: PipelineOptio
 @contextlib.contextmanager
 def _frozen_modules() -> Iterator[None]:
     """Keep garbage collections from going through Beam's modules again and again: a tenth of a conversion otherwise."""
+    if gc.get_freeze_count():  # A program that has frozen its own objects calls this.
+        yield
+        return
     gc.freeze()
     try:
         yield

@@ -101,9 +101,9 @@ class ImageConverter(InputConverter):
         """
         try:
             label = self._label(reference, labels)
-            values = self._layout.values(reference, label, data, self.options, summary)
-            if self.extra:
-                values |= self._extra(reference)
+            # First, since what is rejected does not count.
+            extra = self._extra(reference) if self.extra else {}
+            values = self._layout.values(reference, label, data, self.options, summary) | extra
         except ValueError as error:
             raise BadRecordError(reference.origin, str(error)) from None
         return encode_example_parts(values)

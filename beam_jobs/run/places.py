@@ -16,6 +16,7 @@ from apache_beam.options.pipeline_options import (
 from beam_jobs.run.runner import is_in_process
 from tpudata.errors import UsageError
 from tpudata.storage import is_remote
+from tpudata.storage.file_urls import local_path
 
 # Workers of these environments are processes on machines that a person has set up; the others are containers.
 LOOPBACK, _DOCKER = "LOOPBACK", "DOCKER"
@@ -93,6 +94,7 @@ def absolute_path(path: str, options: PipelineOptions) -> str:
         path: a local one may be relative to the working directory of this process.
         options: of the pipeline; a runner in this process takes paths as they are.
     """
+    path = local_path(path)
     if not path or is_remote(path) or is_in_process(str(options.view_as(StandardOptions).runner)):
         return path
     # Not resolved: links stay as a person has named them.

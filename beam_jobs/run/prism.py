@@ -110,7 +110,7 @@ def find_prism(location: str | None = None) -> Path:
     """Return the path of a binary of Prism, which is built if there is none.
 
     Args:
-        location: of `--prism_location`; None or empty looks on the PATH, in the user's caches of tpudata and of Beam.
+        location: of `--prism_location`; None or empty looks in the user's caches of tpudata and of Beam, and on the PATH.
 
     Raises:
         UsageError: there is none, and it cannot be built.
@@ -124,7 +124,8 @@ def find_prism(location: str | None = None) -> Path:
     cached = _cache() / f"prism-{_VERSION}"
     of_beam = sorted(Path.home().glob(f".apache_beam/cache/prism/bin/apache_beam-{_VERSION}-prism-*"))
     on_path = shutil.which("prism")
-    for path in (Path(on_path) if on_path else cached, cached, *of_beam):
+    # Others have programs of this name, too: one of the right version goes first.
+    for path in (cached, *of_beam, *([Path(on_path)] if on_path else [])):
         if os.access(path, os.X_OK) and not zipfile.is_zipfile(path):
             return path
     _build(cached)

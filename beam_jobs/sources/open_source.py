@@ -21,9 +21,8 @@ from beam_jobs.sources.matched_images import MatchedImages
 from beam_jobs.sources.names import is_left_behind
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.source import Source
-from beam_jobs.sources.table import source_opener
+from beam_jobs.sources.table import SOURCES, source_opener
 from beam_jobs.sources.tars.file import first_bytes, is_gzip, is_tar
-from beam_jobs.sources.tars.form import PAIRS
 from beam_jobs.sources.tars.members import is_tar_header
 from beam_jobs.sources.tars.samples import IMAGE_FIELDS
 from beam_jobs.sources.tars.tars import Tars
@@ -66,8 +65,8 @@ def open_source(options: ConvertOptions, source_options: SourceOptions | None = 
         UsageError: the options do not fit the input.
     """
     said = source_options or SourceOptions()
-    source = _open(options, said) if said.source is None else source_opener(said.source)(options, said)
-    if said.label_type is not None and not _has_label_fields(source):
+    source = _open(options, said) if said.source is None else _named(options, said, said.source)
+    if said.label_type is not None and not getattr(source, "has_label_fields", False):
         raise UsageError(
             f"--label-type is for labels in lists and WebDataset tars, and {options.input} is neither. Omit the flag."
         )
@@ -78,8 +77,15 @@ def open_source(options: ConvertOptions, source_options: SourceOptions | None = 
     return source
 
 
-def _has_label_fields(source: Source) -> bool:
-    return isinstance(source, Lists) or (isinstance(source, Tars) and source.form == PAIRS)
+def _named(options: ConvertOptions, said: SourceOptions, name: str) -> Source:
+    if name in SOURCES:
+        if name != "list":
+            said.refuse_list_flags(f"--source is {name}")
+        if said.unlabelled and name in ("folders", "imagenet"):
+            raise UsageError(
+                f"--unlabelled: --source={name} takes classes from folders. Use --source=files, or omit the flag."
+            )
+    return source_opener(name)(options, said)
 
 
 def _open(options: ConvertOptions, said: SourceOptions) -> Source:

@@ -77,8 +77,8 @@ def test_write_read_and_list(folder: str) -> None:
     assert [below for _, below in expand(f"{folder}/*/*.bin")] == ["a/b.bin"]
 
 
-def test_a_file_appears_whole_or_not_at_all(s3: str) -> None:
-    path = f"{s3}/whole/file"
+def test_a_file_appears_whole_or_not_at_all(folder: str) -> None:
+    path = f"{folder}/whole/file"
     storage = storage_for(path)
     with pytest.raises(ZeroDivisionError):
         write_in_part(path, bytes(20 << 20))
@@ -93,8 +93,9 @@ def test_a_file_appears_whole_or_not_at_all(s3: str) -> None:
         with pytest.raises(StorageError, match=r"could not be written: it is there already, with other bytes"):
             write(path, data, replace=False)
     assert storage.read(path) == b"old"
-    write(f"{s3}/whole/other", b"first", replace=False)
-    assert storage.read(f"{s3}/whole/other") == b"first"
+    write(f"{folder}/whole/other", b"first", replace=False)
+    assert storage.read(f"{folder}/whole/other") == b"first"
+    assert [entry.name for entry in storage.list(f"{folder}/whole")] == ["file", "other"]
     storage.delete(path)
     storage.delete(path)
     assert storage.stat(path) is None

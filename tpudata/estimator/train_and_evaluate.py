@@ -151,7 +151,9 @@ def train_and_evaluate(
         modes = {ModeKeys.TRAIN: train_spec.input_fn, ModeKeys.EVAL: eval_spec.input_fn}
         return estimator._rehearse_call(modes, has_limit=train_spec.max_steps is not None), []
     max_steps = train_spec.max_steps
-    if estimator._runtime.peers.count > 1:
+    config = estimator.config
+    has_evaluator = "evaluator" in config.cluster_spec.jobs and not estimator._runtime.topology.is_tpu
+    if estimator._runtime.peers.count > 1 or (has_evaluator and config.task_type != "evaluator"):
         estimator.train(train_spec.input_fn, train_spec.hooks, None, max_steps, train_spec.saving_listeners)
         return None, None
     evaluator = _Evaluator(estimator, eval_spec, max_steps)

@@ -17,8 +17,11 @@ from typing import Any, BinaryIO
 
 from tpudata.errors import MissingExtraError, StorageError, StorageUnavailableError, TpudataError
 from tpudata.storage.interface import Entry
+from tpudata.storage.local import TEMPORARY_PREFIX
 
 _BLOCK_BYTES = 8 << 20
+# Those whose uploads can be abandoned.
+_WHOLE = ("s3", "s3a")
 # What a store says of one path; anything else that goes wrong is the store's, or the way's to it.
 _OF_THE_PATH = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
 
@@ -57,6 +60,7 @@ class FsspecStorage:
         except ImportError as error:
             raise StorageError(f"{scheme}://: {error}") from None
         self._fsspec = fsspec
+        self._scheme = scheme
 
     def join(self, base: str, *parts: str) -> str:
         """Return the path of something below `base`."""
@@ -132,20 +136,30 @@ class FsspecStorage:
                 self._check_equal(copy, path)
             return
         with _named("written", path):
-            files.makedirs(posixpath.dirname(own), exist_ok=True)
-            file = files.open(own, "wb", autocommit=False)
+            folder = posixpath.dirname(own)
+            files.makedirs(folder, exist_ok=True)
+            is_whole = self._scheme in _WHOLE
+            # What has no uploads that can be abandoned is written under another name.
+            name = own if is_whole else f"{folder}/{TEMPORARY_PREFIX}{uuid.uuid4().hex}"
+            file = files.open(name, "wb", **({"autocommit": False} if is_whole else {}))
         try:
             with _named("written", path, OSError):
                 yield file
             with _named("written", path):
                 file.close()
-                file.commit()
+                if is_whole:
+                    file.commit()
+                else:
+                    files.mv(name, own)
         except BaseException:
             with contextlib.suppress(Exception):
-                file.discard()
-            with contextlib.suppress(AttributeError):
-                # Collected as garbage, an open file of some stores would be written after all.
-                file.closed = True
+                if is_whole:
+                    file.discard()
+                    # Collected as garbage, an open file would be written after all.
+                    file.closed = True
+                else:
+                    file.close()
+                    files.rm_file(name)
             raise
 
     def _check_equal(self, copy: BinaryIO, path: str) -> None:

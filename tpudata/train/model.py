@@ -155,10 +155,11 @@ def _check_task(options: TrainOptions, config: RunConfig) -> None:
         allowed = ["train", "train_and_eval"]
     else:
         return
-    where = f"TF_CONFIG: this process is {config.task_type} {config.task_id} of a cluster"
+    said = "TF_CONFIG" if options.cluster is None else f"--cluster {options.cluster}"
+    where = f"{said}: this process is {config.task_type} {config.task_id} of a cluster"
     if options.mode not in allowed:
         raise UsageError(
-            f"{where} (got --mode {options.mode}, expected {' or '.join(allowed)}). Unset TF_CONFIG to run it in one process."
+            f"{where} (got --mode {options.mode}, expected {' or '.join(allowed)}). Run it in one process, without a cluster."
         )
     if options.early_stop_metric is not None:
         raise UsageError(f"{where}, where --early-stop-metric is not supported. Omit it, or train in one process.")

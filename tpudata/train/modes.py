@@ -54,7 +54,8 @@ def train_and_eval(job: Job, checkpoint: str | None) -> Outcome:
     if config.task_type == "evaluator":
         evaluation.run_continuously()
         return Outcome(evaluation.rows, evaluation.metrics)
-    if config.num_worker_replicas > 1 and (not config.is_chief or "evaluator" in config.cluster_spec.jobs):
+    has_evaluator = "evaluator" in config.cluster_spec.jobs and not job.options.use_tpu
+    if has_evaluator or (config.num_worker_replicas > 1 and not config.is_chief):
         return Outcome([_train(job, None)])
     if job.options.early_stop_metric is None:
         row = _train(job, None)

@@ -111,6 +111,11 @@ class Lists:
         """Schema of the further columns."""
         return features(dict(self.kinds))
 
+    @property
+    def has_label_fields(self) -> bool:
+        """Whether labels are values whose type `--label-type` may say."""
+        return True
+
     def units(self) -> Sequence[Block]:
         """The blocks of rows."""
         return self.blocks

@@ -89,6 +89,11 @@ class Tars:
         """Whether the labels of pairs are whole numbers."""
         return self.classes.collects_integers
 
+    @property
+    def has_label_fields(self) -> bool:
+        """Whether labels are values whose type `--label-type` may say."""
+        return self.form == PAIRS
+
     def units(self) -> Sequence[TarUnit]:
         """The tars, or the inner tars of tars of tars."""
         return self.tars

@@ -228,3 +228,11 @@ def test_what_decides_the_bytes_is_in_the_fields() -> None:
     one = ImageConverter(options=ImageOptions(quality=80), extra=EXTRA)
     assert json.loads(json.dumps(dataclasses.asdict(one)))["options"]["quality"] == 80
     assert dataclasses.asdict(one) != dataclasses.asdict(ImageConverter(extra=EXTRA))
+
+
+def test_what_is_rejected_for_another_column_does_not_count() -> None:
+    converter = ImageConverter(options=RAW, extra=(Feature("age", "int64", "int64"),))
+    summary = ImageSummary()
+    with pytest.raises(BadRecordError, match="no int64 in column 'age'"):
+        converter.convert(reference("cat"), CLASSES, encode(picture(9, 9), "PNG"), summary)
+    assert summary == ImageSummary()

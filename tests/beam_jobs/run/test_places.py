@@ -9,7 +9,7 @@ import pytest
 
 from beam_jobs import WriteTFRecordShards, images, text
 from beam_jobs.options import ConvertOptions
-from beam_jobs.run.places import sees_local_files
+from beam_jobs.run.places import absolute_path, sees_local_files
 from beam_jobs.run.runner import new_pipeline, pipeline_options
 from tests.beam_jobs.test_images import digests, make_pictures
 from tests.processes import ROOT, running_worker_pool
@@ -104,3 +104,9 @@ def test_relative_paths_mean_the_same_to_a_worker_in_another_folder(
     assert digests(tmp_path / "there") == digests(tmp_path / "here")
     assert open_dataset("there").manifest.splits["train"].records == 12
     assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_file_urls_are_absolute_already() -> None:
+    options = pipeline_options(["--runner=PrismRunner"], 1)[0]
+    assert absolute_path("file:///data/a%20b", options) == "/data/a b"
+    assert absolute_path("a", options) == str(Path.cwd() / "a")

@@ -122,3 +122,15 @@ def test_a_folder_that_cannot_be_claimed_is_trained_in(tmp_path: Path) -> None:
     # ram:// is TensorFlow's alone.
     folder = f"ram://{tmp_path.name}"
     make_estimator(folder).train(train_input_fn, max_steps=1)  # type: ignore[arg-type]
+
+
+def test_a_training_that_was_taken_over_writes_nothing_more(tmp_path: Path) -> None:
+    class TakeOver(v1.train.SessionRunHook):  # type: ignore[misc]
+        def after_run(self, run_context: Any, run_values: Any) -> None:
+            del run_context, run_values
+            other = dataclasses.replace(Claim.new(PROCESS), host="another")
+            Path(claim_path(str(tmp_path))).write_bytes(other.to_bytes())
+
+    with pytest.raises(OutputError, match=r"another run \(host another, .*has taken it over"):
+        make_estimator(tmp_path).train(train_input_fn, hooks=[TakeOver()], max_steps=3)
+    assert programs.saved_steps(tmp_path) == [0]

@@ -11,6 +11,7 @@ from tpudata.estimator.fetching.hook_session import HookSession
 from tpudata.estimator.hooks.profiler import ProfilerHook
 from tpudata.estimator.state import checkpoints
 from tpudata.estimator.state.checkpoints import Checkpoint, Retention
+from tpudata.estimator.state.claim import check_model_dir
 
 _train = tf.compat.v1.train
 AfterSave: TypeAlias = Callable[[Checkpoint], None]
@@ -72,6 +73,7 @@ class Saving:
 
         Raises:
             StorageError: it could not be written; the one before is still the newest.
+            OutputError: another training has taken model_dir over.
         """
         if self._saved_step == step and not (at_start and self._listeners):
             return None, False
@@ -93,6 +95,7 @@ class Saving:
     def _written(self, step: int) -> Checkpoint:
         """Return the checkpoint of a step that the chief writes."""
         if self._peers.is_chief:
+            check_model_dir(self._model_dir)
             checkpoint = self._write(step)
             self._peers.chiefs_bytes(checkpoint.to_bytes())
             return checkpoint

@@ -5,9 +5,15 @@ import logging
 from collections.abc import Iterator
 
 from tpudata.errors import StorageError
-from tpudata.storage.claims.claim import PROCESS, Claim, claim_path, claimed
+from tpudata.storage.claims.claim import PROCESS, Claim, check_own, claim_path, claimed
 
 _log = logging.getLogger("tpudata")
+
+
+def check_model_dir(model_dir: str) -> None:
+    """Raise OutputError if another training has taken model_dir over; a store that does not answer is asked the next time."""
+    with contextlib.suppress(StorageError):
+        check_own(model_dir)
 
 
 @contextlib.contextmanager

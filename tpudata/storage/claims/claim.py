@@ -32,6 +32,7 @@ from pathlib import Path
 from tpudata.errors import OutputError, StorageError, StorageUnavailableError
 from tpudata.storage import is_remote, storage_for
 from tpudata.storage.claims.process_identity import birth_of, machine_identity
+from tpudata.storage.file_urls import local_path
 from tpudata.storage.local import TEMPORARY_PREFIX
 
 CLAIM_NAME = f"{TEMPORARY_PREFIX}claim"
@@ -195,6 +196,16 @@ def own_claim(output: str) -> Claim | None:
     return claim if is_own else None
 
 
+def check_own(output: str) -> None:
+    """Raise OutputError if another process has taken a folder over; one without a claim is nobody's."""
+    found = _claim_in(_read(claim_path(output)))
+    if found is not None and not (found.is_of_this_machine and found.pid == os.getpid()):
+        raise OutputError(
+            f"{output}: another run ({found}) has taken it over, as this one had shown no sign of life for a minute. This one"
+            " writes nothing more."
+        )
+
+
 def has_claim(output: str, claim: Claim) -> bool:
     """Return whether a run still holds its claim on an output folder."""
     found = _claim_in(_read(claim_path(output)))
@@ -329,5 +340,5 @@ def _missing_folders(output: str) -> list[Path]:
     """Return the folders that a local output needs and that are not there, the innermost first."""
     if is_remote(output):
         return []
-    path = Path(output)
+    path = Path(local_path(output))
     return [folder for folder in (path, *path.parents) if not folder.exists()]
