@@ -132,8 +132,9 @@ def job_progress(result: PipelineResult, shown: bool, report: Callable[[str], No
     try:
         yield
     finally:
-        # Not waited for: the engine may not answer.
         stop.set()
+        # So that nothing is drawn after what comes next; no longer, as the engine may not answer.
+        thread.join(1)
 
 
 def _watch_job_in_a_bar(result: PipelineResult, stop: threading.Event, report: object) -> None:
