@@ -101,6 +101,9 @@ class WriteMetadata(beam.DoFn):  # type: ignore[misc]
             counts=counts,
             dali_index=self._options.dali_index,
         )
+        adds = bool(manifest.splits or manifest.rejected)
+        if self._base is not None:
+            manifest = self._base.merged(manifest) if adds else self._base.manifest
         if self._is_written(manifest):
             # An earlier attempt at this step got so far.
             yield manifest
@@ -108,11 +111,10 @@ class WriteMetadata(beam.DoFn):  # type: ignore[misc]
         check_claim(self._options.output, self._claim)
         remove_temporary_files(self._options.output)
         if self._base is not None:
-            if not manifest.splits and not manifest.rejected:
+            if not adds:
                 self._drop_claim()
-                yield self._base.manifest
+                yield manifest
                 return
-            manifest = self._base.merged(manifest)
             self._refuse_another_append(self._base.manifest, manifest)
         else:
             refuse_another_run(self._options.output, manifest)
@@ -129,7 +131,7 @@ class WriteMetadata(beam.DoFn):  # type: ignore[misc]
     def _is_written(self, manifest: Manifest) -> bool:
         """Whether the claim is gone because the dataset is complete."""
         output = self._options.output
-        if self._claim is None or self._base is not None or has_claim(output, self._claim):
+        if self._claim is None or has_claim(output, self._claim):
             return False
         storage = storage_for(output)
         if storage.stat(storage.join(output, MANIFEST_NAME)) is None:

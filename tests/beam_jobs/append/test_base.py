@@ -21,6 +21,7 @@ from PIL import Image
 import tpudata
 from beam_jobs.append.base import Base
 from beam_jobs.images import run
+from beam_jobs.steps.write_metadata import WriteMetadata
 from tests.beam_jobs.test_images import digests, make_pictures
 from tests.beam_jobs.test_kill import ROOT, SERVER
 from tpudata.errors import BadRecordError, FeatureError, OutputError, SourceError, UsageError
@@ -701,3 +702,25 @@ def test_what_a_tar_was_refused_for_is_known_where_the_tar_has_moved(
     assert "nothing new; 1 were there; nothing was changed" in capsys.readouterr().out
     assert open_dataset(str(tmp_path / "out")).manifest == manifest
     assert defects(tmp_path / "out") == []
+
+
+@pytest.mark.parametrize("grows", [True, False])
+def test_a_last_step_that_is_tried_again_after_its_job_has_ended(
+    grows: bool, sample: Sample, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if grows:
+        sample.grow()
+    first = WriteMetadata.process
+
+    def twice(step: WriteMetadata, *arguments: Any) -> Iterator[Any]:
+        (made,) = first(step, *arguments)
+        assert not (sample.output / ".tpudata-claim").exists()
+        (again,) = first(step, *arguments)
+        assert dataclasses.replace(again, labels_crc32c=made.labels_crc32c, tfds=made.tfds) == made
+        yield again
+
+    monkeypatch.setattr(WriteMetadata, "process", twice)
+    # As on an engine whose jobs outlive the process: the step removes the claim.
+    monkeypatch.setattr("beam_jobs.pipeline.ends_with_process", lambda _options: False)
+    assert sample.convert("--append") == 0
+    assert defects(sample.output) == []
