@@ -20,8 +20,8 @@ from beam_jobs.image_records.options import ImageOptions, add_image_flags, image
 from beam_jobs.options import ConvertOptions
 from beam_jobs.pipeline import Conversion
 from beam_jobs.sources import SourceOptions, add_source_flags, open_source, source_options
-from tpudata.flags import FlagParser
-from tpudata.process import run_command
+from tpudata.console.flags import FlagParser
+from tpudata.console.process import run_command
 
 _FORMS = """
 SRC is a folder whose subfolders are classes (under train, validation and test folders, or not), a CSV or JSONL list of paths and

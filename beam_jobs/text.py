@@ -26,11 +26,11 @@ from beam_jobs.text_files.options import TextOptions
 from beam_jobs.text_records.converter import TextConverter, text_bytes
 from beam_jobs.text_records.schema import text_layout
 from beam_jobs.tokenizers import TokenizerSpec, dataset_tokenizer, open_tokenizer
+from tpudata.console.flags import FlagParser
+from tpudata.console.process import run_command
 from tpudata.errors import UsageError
-from tpudata.flags import FlagParser
 from tpudata.format import open_dataset
 from tpudata.format.manifest import MANIFEST_NAME
-from tpudata.process import run_command
 from tpudata.storage import storage_for
 
 _FORMS = """

@@ -22,9 +22,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from tpudata.console.tables import bytes_text, count_text, table
 from tpudata.format import open_dataset
 from tpudata.storage import storage_for
-from tpudata.tables import bytes_text, count_text, table
 
 ROOT = Path(__file__).resolve().parent.parent
 ASKED_ACCURACY = 0.97

@@ -20,9 +20,9 @@ from beam_jobs.image_records.options import add_image_flags, image_options
 from beam_jobs.images import image_conversion
 from beam_jobs.sources import SourceOptions
 from beam_jobs.sources.imagenet import SYNSET_FILES, TRAIN_TAR, VALIDATION_TAR, ImageNet
+from tpudata.console.flags import FlagParser
+from tpudata.console.process import run_command
 from tpudata.errors import UsageError
-from tpudata.flags import FlagParser
-from tpudata.process import run_command
 
 _PATHS = (
     ("input", ("--raw-data-dir", "--input"), f"{TRAIN_TAR} or train/, and {VALIDATION_TAR} or validation/"),

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 
 from tpudata import errors
+from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError, CorruptionError, DatasetError, FeatureError, MissingExtraError, TpudataError
 from tpudata.format.read_errors import Odd, odd_record_error, read_error
-from tpudata.tables import counted
 
 _RAISED = re.compile(r"tpudata\.errors\.(\w+): (.*?)(?: \[while running|\\n|\n|$)")
 _WHILE_RUNNING = re.compile(r" \[while running '.*", re.DOTALL)

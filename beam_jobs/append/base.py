@@ -18,10 +18,10 @@ from beam_jobs.planning.plan import Plan, make_plan
 from beam_jobs.planning.tally import Tally, joined_fingerprint
 from beam_jobs.references.labels import Labels, check_classes
 from beam_jobs.sources.classes import is_integer_label
+from tpudata.console.tables import counted
 from tpudata.errors import FeatureError, OutputError
 from tpudata.format import Dataset, Feature, Manifest, Source, Split, open_dataset
 from tpudata.format.layout import append_of
-from tpudata.tables import counted
 
 # How shards are cut may differ from run to run: they are then of other sizes, and nothing else.
 _OF_ONE_RUN = ("num_shards", "shard_bytes", "shards_multiple_of")

@@ -14,7 +14,7 @@ from beam_jobs.options import (
     SplitShares,
     parse_size,
 )
-from tpudata.flags import FlagParser, flag_type, positive_int
+from tpudata.console.flags import FlagParser, flag_type, positive_int
 from tpudata.format.gzip_blocks import GZIP
 
 _NONE = "none"

@@ -7,8 +7,8 @@ from typing import Any
 
 from beam_jobs.image_records.options import IMAGENET
 from beam_jobs.sources import Source
+from tpudata.console.flags import FlagParser
 from tpudata.errors import UsageError
-from tpudata.flags import FlagParser
 
 TENSORFLOW_TPU = "tensorflow-tpu"
 # Its reader (imagenet_input.py) takes 1 off each label, decodes JPEG alone, and reads image/encoded and image/class/label of plain

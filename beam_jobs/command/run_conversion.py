@@ -24,10 +24,10 @@ from beam_jobs.run.lifetime import check_detachable
 from beam_jobs.run.local_workers import end_workers
 from beam_jobs.run.places import absolute_path, check_places
 from beam_jobs.run.runner import beam_flag_names, is_local, pipeline_options
-from tpudata.flags import FlagParser
+from tpudata.console.flags import FlagParser
+from tpudata.console.process import interruptible
 from tpudata.format import open_dataset
 from tpudata.format.manifest import MANIFEST_NAME
-from tpudata.process import interruptible
 from tpudata.storage import storage_for
 
 

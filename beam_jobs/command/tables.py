@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from beam_jobs.append.base import Added
 from beam_jobs.planning.plan import Plan
+from tpudata.console.tables import bytes_text, count_text, counted, table
 from tpudata.format import Manifest, Shard
 from tpudata.format.layout import REJECTS_FOLDER
-from tpudata.tables import bytes_text, count_text, counted, table
 
 _NUMBERS = (1, 2, 3, 4)
 

@@ -7,8 +7,8 @@ import argparse
 from beam_jobs.options import parse_size
 from beam_jobs.text_files.options import AUTO, CUT, DEFAULT_DOCUMENT_BYTES, SPLIT, TextField, TextOptions
 from beam_jobs.tokenizers import TokenizerSpec
+from tpudata.console.flags import FlagParser, flag_type, positive_int
 from tpudata.errors import UsageError
-from tpudata.flags import FlagParser, flag_type, positive_int
 
 _FAIL, _REPLACE = "fail", "replace"
 

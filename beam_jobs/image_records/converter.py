@@ -17,9 +17,9 @@ from beam_jobs.image_records.summary import ImageSummary
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.pack import Pack
 from beam_jobs.references.reference import Reference, key_bytes
+from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError, UsageError
 from tpudata.format import Feature, encode_example_parts
-from tpudata.tables import counted
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,8 +6,8 @@ import argparse
 import dataclasses
 from typing import Any
 
+from tpudata.console.flags import FlagParser, positive_int
 from tpudata.errors import UsageError
-from tpudata.flags import FlagParser, positive_int
 
 IMAGENET, RAW = "imagenet", "raw"
 _LAYOUTS = (IMAGENET, RAW)

@@ -10,6 +10,7 @@ from typing import Any
 
 from beam_jobs.options import ConvertOptions
 from beam_jobs.output.rejects import rejects_name
+from tpudata.console.tables import counted
 from tpudata.errors import OutputError, StorageError, TpudataError
 from tpudata.format import Feature, Manifest, index_name, tfds
 from tpudata.format.gzip_blocks import HEADER
@@ -28,7 +29,6 @@ from tpudata.format.tokenizer_file import TOKENIZER_NAMES, tokenizer_file
 from tpudata.storage import Entry, for_each, is_remote, storage_for
 from tpudata.storage.claims.claim import CLAIM_NAME, Claim, drop_claim, drop_pipeline_claim, has_claim, own_claim
 from tpudata.storage.local import TEMPORARY_PREFIX
-from tpudata.tables import counted
 
 _CARRY_ON = "--resume to carry on a killed run there"
 # As the local storage words it.

@@ -20,11 +20,11 @@ from beam_jobs.options import ConvertOptions
 from beam_jobs.planning.tally import BUCKET_BITS, Buckets, Tally, TallyPart
 from beam_jobs.references.record_order import Positions
 from beam_jobs.references.reference import HASH_BITS
+from tpudata.console.tables import counted
 from tpudata.errors import SourceError, UsageError
 from tpudata.format import shard_name
 from tpudata.format.layout import PLAIN_SUFFIX, shard_prefix
 from tpudata.format.tfrecord import FRAME_BYTES
-from tpudata.tables import counted
 
 # A cut is off by half a bucket at most: 3 % of a shard of so many.
 _SHARD_BUCKETS = 16

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 import apache_beam as beam
 
+from tpudata.console.tables import counted
 from tpudata.errors import SourceError
-from tpudata.tables import counted
 
 # From so many classes on, one label for so many classes must occur; the largest known sets of classes have 21,841.
 _MANY_CLASSES = 10_000

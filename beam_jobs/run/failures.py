@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import signal
 
+from tpudata.console.flags import sentence
 from tpudata.error_text import own_error
 from tpudata.errors import TpudataError
-from tpudata.flags import sentence
 
 MANUAL = "https://beam.apache.org/documentation/runners/"
 # Stands in the text of what a step raised.

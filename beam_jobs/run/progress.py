@@ -25,7 +25,7 @@ from apache_beam.runners.runner import PipelineResult
 from tqdm import tqdm
 
 from beam_jobs.run.job import job_counts
-from tpudata.tables import bytes_text, counted
+from tpudata.console.tables import bytes_text, counted
 
 _COUNTS = struct.Struct("<qq")
 _TOTAL = "total"

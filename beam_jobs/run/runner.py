@@ -15,8 +15,8 @@ from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions,
 
 from beam_jobs.run.failures import MANUAL, failure, is_interrupt
 from beam_jobs.run.local_workers import LocalRunner
+from tpudata.console.process import useful_workers
 from tpudata.errors import MissingExtraError, UsageError
-from tpudata.process import useful_workers
 
 # DirectRunner first tries to download another engine (Beam 2.68 and later); this one comes with the package.
 LOCAL_RUNNER = "FnApiRunner"

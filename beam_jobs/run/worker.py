@@ -9,7 +9,7 @@ import logging
 import signal
 import sys
 
-from tpudata.process import end_with
+from tpudata.console.process import end_with
 
 
 def main() -> None:

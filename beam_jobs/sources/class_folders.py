@@ -19,9 +19,9 @@ from beam_jobs.sources.classes import read_labels
 from beam_jobs.sources.names import is_left_behind, splits_of
 from beam_jobs.sources.options import SourceOptions, refuse_split_flag
 from beam_jobs.sources.source import Refuse, make_reference, raise_refusal
+from tpudata.console.nearest import suggestion
 from tpudata.errors import SourceError
 from tpudata.format import Feature
-from tpudata.nearest import suggestion
 from tpudata.storage import Entry, storage_for
 
 

@@ -10,10 +10,10 @@ from typing import Any, NoReturn
 from beam_jobs.references.labels import Labels
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.values.json_values import shown_json
+from tpudata.console.nearest import suggestion
+from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError, SourceError
-from tpudata.nearest import suggestion
 from tpudata.storage import storage_for
-from tpudata.tables import counted
 
 _INTEGER = re.compile(r"0|[1-9][0-9]*")
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")

@@ -29,10 +29,10 @@ from beam_jobs.sources.classes import Classes
 from beam_jobs.sources.options import SourceOptions, refuse_split_flag
 from beam_jobs.sources.source import Refuse, make_reference, raise_refusal, with_key
 from beam_jobs.sources.tars.file import file_size, first_bytes, is_gzip, open_gzip
+from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError, CorruptionError, SourceError
 from tpudata.format import Feature
 from tpudata.storage import storage_for
-from tpudata.tables import counted
 
 # Images per unit; a million images are a hundred units.
 UNIT_IMAGES = 10_000

@@ -27,10 +27,10 @@ from beam_jobs.sources.tars.file import open_tar
 from beam_jobs.sources.tars.form import TARS
 from beam_jobs.sources.tars.tars import Tars
 from beam_jobs.sources.tars.unit import TarUnit, tar_files
+from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.format import Feature
 from tpudata.storage import Entry, storage_for
-from tpudata.tables import counted
 
 TRAIN, VALIDATION = "train", "validation"
 TRAIN_TAR, VALIDATION_TAR = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"

@@ -10,8 +10,8 @@ from typing import Any
 
 from beam_jobs.options import ConvertOptions
 from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, STR, ColumnKind
+from tpudata.console.flags import FlagParser, flag_type
 from tpudata.errors import UsageError
-from tpudata.flags import FlagParser, flag_type
 
 COLUMN_TYPES = (INT, FLOAT, FLOAT32, STR)
 LABEL_TYPES = (INT, STR)

@@ -19,8 +19,8 @@ from beam_jobs.sources.names import is_left_behind
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.source import Source
 from beam_jobs.sources.tars.tars import Tars
+from tpudata.console.nearest import suggestion
 from tpudata.errors import SourceError, UsageError
-from tpudata.nearest import suggestion
 from tpudata.storage import Entry, expand, is_pattern, split_pattern, storage_for
 
 OpenSource = Callable[[ConvertOptions, SourceOptions], Source]

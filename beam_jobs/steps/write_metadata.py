@@ -19,6 +19,7 @@ from beam_jobs.references.labels import Labels
 from beam_jobs.steps.dataset_spec import DatasetSpec
 from beam_jobs.steps.write_shards import ShardResult
 from tpudata._version import __version__
+from tpudata.console.tables import counted
 from tpudata.errors import OutputError, SourceError
 from tpudata.format import Manifest, Shard, Source, Split, open_dataset, write_metadata
 from tpudata.format.layout import REJECTS_FOLDER
@@ -26,7 +27,6 @@ from tpudata.format.manifest import MANIFEST_NAME
 from tpudata.format.written_files import WrittenFile
 from tpudata.storage import storage_for
 from tpudata.storage.claims.claim import PROCESS, check_claim, drop_claim, has_claim
-from tpudata.tables import counted
 
 
 class WriteMetadata(beam.DoFn):  # type: ignore[misc]

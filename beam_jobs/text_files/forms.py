@@ -15,8 +15,8 @@ from beam_jobs.text_files.json_arrays import is_json_array
 from beam_jobs.text_files.lines import line_spans, lines
 from beam_jobs.text_files.options import AUTO, CSV, JSON_ARRAY, JSONL, LINES, PARQUET, TSV, TextOptions
 from beam_jobs.text_files.streams import compression, unpacked_chunks
+from tpudata.console.nearest import suggestion
 from tpudata.errors import SourceError, UsageError
-from tpudata.nearest import suggestion
 from tpudata.storage import storage_for
 
 _HEAD_BYTES = 1 << 16

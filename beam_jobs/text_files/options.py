@@ -9,8 +9,8 @@ from typing import Any
 from beam_jobs.references.reading import MOST_INPUT_BYTES
 from beam_jobs.tokenizers import TokenizerSpec
 from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, STR, ColumnKind
+from tpudata.console.nearest import suggestion
 from tpudata.errors import UsageError
-from tpudata.nearest import suggestion
 
 AUTO = "auto"
 LINES, PARAGRAPHS, FILES = "lines", "paragraphs", "files"

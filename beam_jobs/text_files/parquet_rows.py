@@ -15,8 +15,8 @@ from pyarrow import parquet
 
 from beam_jobs.references.ranged_file import open_ranged
 from beam_jobs.text_files.options import TextOptions
+from tpudata.console.nearest import suggestion
 from tpudata.errors import CorruptionError, SourceError, UsageError
-from tpudata.nearest import suggestion
 
 # Rows that are in memory at once, beside the pages of the row group.
 _BATCH_ROWS = 256

@@ -14,8 +14,8 @@ from beam_jobs.text_files.lines import BOM
 from beam_jobs.text_files.options import TEXT, TextField, TextOptions
 from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, fits_int64, float32_problem, parse_float
 from beam_jobs.values.json_values import parse_json, shown_json
+from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError
-from tpudata.tables import counted
 
 Value: TypeAlias = "str | int | float"
 

@@ -11,9 +11,9 @@ from typing import NamedTuple
 from beam_jobs.tokenizers import bytes as byte_tokens
 from beam_jobs.tokenizers import chars, hugging_face, sentencepiece
 from beam_jobs.tokenizers.tokenizer import Tokenizer, TokenizerIdentity, refuse_eos
+from tpudata.console.nearest import suggestion
 from tpudata.errors import DatasetError, SourceError, UsageError
 from tpudata.format import open_dataset
-from tpudata.nearest import suggestion
 from tpudata.storage import storage_for
 
 

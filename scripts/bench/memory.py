@@ -18,8 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
+from tpudata.console.tables import table
 from tpudata.format import Feature, Manifest, Source, Split, encode_example, shard_name, write_metadata, write_shard
-from tpudata.tables import table
 
 _SHARDS = 16
 _PIXELS, _LARGE_BYTES = 784, 110_000

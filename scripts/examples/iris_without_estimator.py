@@ -16,7 +16,7 @@ from sklearn.datasets import load_iris
 from sklearn.model_selection import train_test_split
 
 import tpudata
-from tpudata.process import run_command
+from tpudata.console.process import run_command
 
 SEED = 42
 HIDDEN = 256

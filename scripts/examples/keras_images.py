@@ -14,8 +14,8 @@ import tensorflow as tf
 import tf_keras as keras
 
 import tpudata
+from tpudata.console.process import run_command
 from tpudata.format import open_dataset
-from tpudata.process import run_command
 
 
 def cnn(classes: int) -> Any:

@@ -16,8 +16,8 @@ import tf_keras as keras
 
 import tpudata
 from beam_jobs.tokenizers import dataset_tokenizer
+from tpudata.console.process import run_command
 from tpudata.format import open_dataset
-from tpudata.process import run_command
 
 
 def lstm(tokens: int, units: int) -> Any:

@@ -25,7 +25,7 @@ CHAINS = 5
 SERVER = """
 import importlib, json, os, pathlib, signal, sys, time
 job_module = importlib.import_module(sys.argv[1])
-from tpudata.process import run_command
+from tpudata.console.process import run_command
 for line in sys.stdin:
     job = json.loads(line)
     started = time.monotonic()

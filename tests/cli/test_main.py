@@ -10,8 +10,8 @@ import pytest
 
 from tpudata import __version__
 from tpudata.cli import COMMANDS, main
+from tpudata.console.flags import FlagParser
 from tpudata.errors import UsageError
-from tpudata.flags import FlagParser
 
 
 def test_help_lists_every_command_and_each_has_a_module(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,10 +11,10 @@ import sys
 from collections.abc import Sequence
 
 from tpudata._version import __version__
+from tpudata.console.flags import sentence
+from tpudata.console.nearest import suggestion
+from tpudata.console.process import run_command
 from tpudata.errors import UsageError
-from tpudata.flags import sentence
-from tpudata.nearest import suggestion
-from tpudata.process import run_command
 
 __all__ = ["main"]
 

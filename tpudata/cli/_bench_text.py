@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tpudata.tables import bytes_text, count_text, counted, table
+from tpudata.console.tables import bytes_text, count_text, counted, table
 
 # Above this share of the cores, other programs are worth a line.
 _NOTED_SHARE = 0.1

@@ -16,12 +16,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tpudata._quiet import quiet_loading
 from tpudata._tensorflow import require_tensorflow
+from tpudata.console.process import end_with
+from tpudata.console.quiet import quiet_loading
+from tpudata.console.tables import counted
 from tpudata.errors import TpudataError
 from tpudata.format import open_dataset
-from tpudata.process import end_with
-from tpudata.tables import counted
 
 # Rows of the square matrices, and about how long they are multiplied, in seconds.
 _ROWS = {"CPU": 1024, "GPU": 4096, "TPU": 4096}

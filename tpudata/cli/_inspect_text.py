@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from tpudata.tables import bytes_text, count_text, counted, table
+from tpudata.console.tables import bytes_text, count_text, counted, table
 
 _SHOWN_CLASSES = 20
 

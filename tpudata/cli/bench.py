@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import tpudata
 from tpudata._gcs_blocks import set_block_size
-from tpudata._quiet import quiet_loading
 from tpudata._tensorflow import require_tensorflow
 from tpudata.cli._bench_text import report_text
+from tpudata.console.flags import FlagParser, flag_type, positive_int
+from tpudata.console.input_flags import add_input_flags
+from tpudata.console.quiet import quiet_loading
 from tpudata.errors import UsageError
-from tpudata.flags import FlagParser, flag_type, positive_int
 from tpudata.format import Dataset, open_dataset
-from tpudata.input_flags import add_input_flags
 
 if TYPE_CHECKING:
     from tpudata.input.input_fn import InputFn

@@ -6,9 +6,9 @@ import importlib
 import sys
 from collections.abc import Sequence
 
+from tpudata.console.flags import sentence
+from tpudata.console.nearest import suggestion
 from tpudata.errors import UsageError
-from tpudata.flags import sentence
-from tpudata.nearest import suggestion
 
 # By kind of input: what it is. The job is `beam_jobs.KIND`.
 _KINDS = {

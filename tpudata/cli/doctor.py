@@ -12,11 +12,11 @@ import tempfile
 from collections.abc import Sequence
 
 from tpudata._version import __version__
+from tpudata.console.flags import FlagParser, positive_int
+from tpudata.console.tables import counted, table
 from tpudata.errors import MissingExtraError, TpudataError, UsageError
-from tpudata.flags import FlagParser, positive_int
 from tpudata.format import open_dataset
 from tpudata.models import check_model_name
-from tpudata.tables import counted, table
 
 _PACKAGES = (
     "tensorflow",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tpudata.flags import FlagParser
+from tpudata.console.flags import FlagParser
+from tpudata.console.tables import counted
 from tpudata.format.dali_index import add_dali_index
 from tpudata.format.layout import INDEX_FOLDER
 from tpudata.storage import storage_for
-from tpudata.tables import counted
 
 
 def run(argv: Sequence[str]) -> int:

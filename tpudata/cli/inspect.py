@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tpudata.cli._inspect_text import description_text
+from tpudata.console.flags import FlagParser, flag_type
 from tpudata.errors import DatasetError, UsageError
-from tpudata.flags import FlagParser, flag_type
 from tpudata.format import Dataset, Feature, Shard, Split, index_name, open_dataset
 from tpudata.format.layout import INDEX_FOLDER, REJECTS_FOLDER
 from tpudata.storage import storage_for

@@ -9,10 +9,10 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
+from tpudata.console.flags import FlagParser
+from tpudata.console.tables import counted
 from tpudata.errors import DatasetError, StorageError
-from tpudata.flags import FlagParser
 from tpudata.migrate.program import Migration, migrate
-from tpudata.tables import counted
 
 _LEFT_TO_DO = 1
 

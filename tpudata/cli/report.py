@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from tpudata.console.flags import FlagParser, flag_type
+from tpudata.console.tables import bytes_text
 from tpudata.errors import DatasetError, MissingExtraError, SourceError, UsageError
-from tpudata.flags import FlagParser, flag_type
 from tpudata.format import Dataset, open_dataset
 from tpudata.report.page import report_page
 from tpudata.report.sample import DEFAULT_SAMPLES, sample_dataset
 from tpudata.storage import storage_for
-from tpudata.tables import bytes_text
 
 
 def run(argv: Sequence[str]) -> int:

@@ -11,12 +11,12 @@ from typing import Any
 from tqdm import tqdm
 
 from beam_jobs.image_records.check import decoded_image_problems, image_problems
-from tpudata.flags import FlagParser, positive_int
+from tpudata.console.flags import FlagParser, positive_int
+from tpudata.console.process import interruptible
+from tpudata.console.tables import bytes_text, count_text, counted, table
 from tpudata.format import Defect, Manifest, open_dataset, verify
 from tpudata.format.damaged_records import quarantine_damage
 from tpudata.format.shard_check import ExampleCheck
-from tpudata.process import interruptible
-from tpudata.tables import bytes_text, count_text, counted, table
 
 _DEFECTS = 1
 

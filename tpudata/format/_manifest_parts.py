@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
+from tpudata.console.tables import counted
 from tpudata.errors import DatasetError
 from tpudata.format.layout import is_shard_name
-from tpudata.tables import counted
 
 
 @dataclasses.dataclass(frozen=True)

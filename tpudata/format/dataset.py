@@ -9,6 +9,7 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
+from tpudata.console.tables import counted
 from tpudata.errors import CorruptionError, DatasetError
 from tpudata.format.example import Value, decode_example
 from tpudata.format.index import ShardIndex
@@ -18,7 +19,6 @@ from tpudata.format.manifest import MANIFEST_NAME, Manifest, Shard, Split
 from tpudata.format.quarantine import QUARANTINE_NAME, Quarantine
 from tpudata.format.tfrecord import read_records
 from tpudata.storage import storage_for
-from tpudata.tables import counted
 
 
 @dataclasses.dataclass(frozen=True)

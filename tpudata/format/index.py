@@ -35,10 +35,10 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
+from tpudata.console.tables import counted
 from tpudata.errors import CorruptionError
 from tpudata.format.gzip_blocks import GZIP
 from tpudata.format.record_writer import Written
-from tpudata.tables import counted
 
 MAGIC = b"TPUDIDX2"
 _ANY_MAGIC = b"TPUDIDX"

@@ -25,9 +25,9 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
+from tpudata.console.tables import counted
 from tpudata.errors import CorruptionError
 from tpudata.format.manifest import Shard
-from tpudata.tables import counted
 
 MAGIC = b"TPUDKEY1"
 ENTRY_BYTES = 16

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import google_crc32c
 
+from tpudata.console.tables import counted
 from tpudata.errors import DatasetError
 from tpudata.format import tfds
 from tpudata.format.features import Feature
@@ -14,7 +15,6 @@ from tpudata.format.layout import LABELS_NAME
 from tpudata.format.manifest import MANIFEST_NAME, Manifest
 from tpudata.format.written_files import WrittenFile, check_written
 from tpudata.storage import for_each, storage_for
-from tpudata.tables import counted
 
 
 def metadata_names(compression: str | None, features: Iterable[Feature], *, labelled: bool) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 import google_crc32c
 import numpy as np
 
+from tpudata.console.tables import count_text, counted
 from tpudata.errors import CorruptionError, StorageError, StorageUnavailableError
 from tpudata.format.dali_index import dali_index
 from tpudata.format.defect import Defect
@@ -18,7 +19,6 @@ from tpudata.format.record_check import RecordCheck
 from tpudata.format.shard_walk import Walk
 from tpudata.format.tfrecord import FRAME_BYTES, UNPACKED, read_records
 from tpudata.storage import storage_for
-from tpudata.tables import count_text, counted
 
 # From the manifest and a decoded record to what does not fit in it, in words.
 ExampleCheck = Callable[[Manifest, Mapping[str, Value]], Iterable[str]]

@@ -15,13 +15,13 @@ from typing import BinaryIO, NamedTuple
 
 import google_crc32c
 
+from tpudata.console.tables import count_text, counted
 from tpudata.format.crc32c import crc32c_of_rest
 from tpudata.format.defect import Defect
 from tpudata.format.gzip_blocks import unpack_blocks
 from tpudata.format.index import ShardIndex
 from tpudata.format.manifest import Shard
 from tpudata.format.tfrecord import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, UNPACKED, masked_crc32c
-from tpudata.tables import count_text, counted
 
 # From path, offset and data of a record to what is wrong with its content, in words.
 Problems = Callable[[str, int, bytes], list[str]]

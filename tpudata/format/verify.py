@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Iterator
 
 import google_crc32c
 
+from tpudata.console.tables import counted
 from tpudata.errors import CorruptionError, DatasetError
 from tpudata.format import tfds
 from tpudata.format.dataset import open_dataset
@@ -29,7 +30,6 @@ from tpudata.format.shard_check import ExampleCheck, ShardCheck
 from tpudata.format.tokenizer_file import tokenizer_file
 from tpudata.format.verify_shards import shard_defects
 from tpudata.storage import Entry, storage_for
-from tpudata.tables import counted
 
 __all__ = ["Defect", "ExampleCheck", "verify"]
 

@@ -12,10 +12,10 @@ import threading
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 
+from tpudata.console.process import useful_workers
 from tpudata.format.defect import Defect
 from tpudata.format.manifest import Shard
 from tpudata.format.shard_check import ShardCheck
-from tpudata.process import useful_workers
 
 
 def shard_defects(

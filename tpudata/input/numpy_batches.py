@@ -9,10 +9,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.console.tables import counted
 from tpudata.error_text import reader_error
 from tpudata.errors import UsageError
 from tpudata.input.input_fn import InputFn
-from tpudata.tables import counted
 
 
 def as_numpy(

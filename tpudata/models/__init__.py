@@ -12,8 +12,8 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tpudata.console.nearest import did_you_mean
 from tpudata.errors import UsageError
-from tpudata.nearest import did_you_mean
 
 _MODULES = {name: f"tpudata.models.{name}" for name in ("char_lstm", "iris_mlp", "mnist_cnn", "resnet", "tiny_lm")}
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any, ClassVar, TypeVar
 
+from tpudata.console.nearest import did_you_mean
 from tpudata.errors import UsageError
-from tpudata.nearest import did_you_mean
 
 # What the estimator adds to params, besides a model's own.
 _ESTIMATOR_PARAMS = ("batch_size", "use_tpu", "context")

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 
+from tpudata.console.tables import counted
 from tpudata.errors import UsageError
 from tpudata.estimator import ModeKeys, TPUEstimatorSpec
 from tpudata.models._attention import attention, rotated, visible
@@ -14,7 +15,6 @@ from tpudata.models._replicas import dropout as drop
 from tpudata.models._replicas import step_seed
 from tpudata.models._tokens import input_ids_of, language_spec
 from tpudata.models._training import TrainingParams
-from tpudata.tables import counted
 
 _v1 = tf.compat.v1
 _POSITIONS = ("rotary", "learned")

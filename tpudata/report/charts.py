@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tpudata.tables import count_text
+from tpudata.console.tables import count_text
 
 _WIDTH, _LABEL_WIDTH, _ROW = 640, 190, 22
 _HEIGHT, _BASE = 150, 130

@@ -8,12 +8,12 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from tpudata.console.tables import bytes_text, count_text, counted
 from tpudata.format import Dataset
 from tpudata.format.layout import REJECTS_FOLDER
 from tpudata.report.charts import bars, histogram
 from tpudata.report.sample import SplitSample
 from tpudata.storage import storage_for
-from tpudata.tables import bytes_text, count_text, counted
 
 _SHOWN_CLASSES, _SHOWN_CHARACTERS, _SHOWN_REJECTS = 30, 600, 5
 _STYLE = """

@@ -3,7 +3,7 @@
 import functools
 import sys
 
-from tpudata.process import run_command
+from tpudata.console.process import run_command
 from tpudata.train.job import run
 
 if __name__ == "__main__":

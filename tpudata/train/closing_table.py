@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from tpudata.tables import count_text, table
+from tpudata.console.tables import count_text, table
 
 Row: TypeAlias = "tuple[str, ...]"
 _HEADING = ("", "split", "records", "step", "loss", "accuracy", "seconds", "records/s")

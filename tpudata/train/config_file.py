@@ -14,9 +14,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from tpudata.console.flags import height_width, sentence
+from tpudata.console.nearest import suggestion
 from tpudata.errors import MissingExtraError, UsageError
-from tpudata.flags import height_width, sentence
-from tpudata.nearest import suggestion
 from tpudata.storage import storage_for
 
 PARAMS = "params"

@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tpudata.console.flags import sentence
+from tpudata.console.nearest import suggestion
 from tpudata.errors import TpudataError, UsageError
-from tpudata.flags import sentence
-from tpudata.nearest import suggestion
 from tpudata.storage import storage_for
 from tpudata.train.closing_table import Row, closing_row
 from tpudata.train.options import BEST, TrainOptions

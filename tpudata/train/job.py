@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpudata._gcs_blocks import set_block_size
-from tpudata._quiet import quiet_loading
 from tpudata._tensorflow import require_tensorflow
+from tpudata.console.quiet import quiet_loading
 from tpudata.error_text import reader_error
 from tpudata.errors import TpudataError, UsageError
 from tpudata.format import Dataset, Feature, open_dataset

@@ -7,8 +7,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from tpudata.console.nearest import suggestion
 from tpudata.errors import UsageError
-from tpudata.nearest import suggestion
 
 MODES = ("train", "eval", "train_and_eval", "predict", "export")
 GOALS = ("min", "max")

@@ -18,9 +18,9 @@ from typing import Any
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, STR, ColumnKind, fits_int64, float32_problem, parse_float
 from beam_jobs.values.json_values import shown_json
+from tpudata.console.nearest import suggestion
 from tpudata.errors import SourceError, UsageError
 from tpudata.format import Feature
-from tpudata.nearest import suggestion
 
 _PATHS = ("path", "file", "filename", "image")
 _LABELS = ("label", "class", "labels", "classes")

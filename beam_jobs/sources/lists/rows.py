@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from beam_jobs.values.json_values import parse_json
+from tpudata.console.tables import counted
 from tpudata.errors import SourceError
-from tpudata.tables import counted
 
 _BOM = b"\xef\xbb\xbf"
 UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")

@@ -9,8 +9,8 @@ import pytest
 
 from beam_jobs.command.flags import add_common_flags, common_options
 from beam_jobs.options import Budget, ConvertOptions, SplitShares
+from tpudata.console.flags import FlagParser
 from tpudata.errors import SourceError, StorageError, UsageError
-from tpudata.flags import FlagParser
 
 
 def parsed(*argv: str) -> ConvertOptions:

@@ -11,8 +11,8 @@ from PIL import Image
 from beam_jobs.image_records.options import ImageOptions, add_image_flags, image_options
 from tpudata import RecordSource, open_dataset
 from tpudata.cli import main
+from tpudata.console.flags import FlagParser
 from tpudata.errors import UsageError
-from tpudata.flags import FlagParser
 
 
 def parse(*argv: str) -> ImageOptions:

@@ -17,8 +17,8 @@ from beam_jobs.images import run
 from beam_jobs.run.runner import new_pipeline, pipeline_options, run_pipeline
 from tests.beam_jobs.test_images import make_pictures
 from tests.processes import ends_while_it_loads
+from tpudata.console.process import most_workers
 from tpudata.errors import TpudataError
-from tpudata.process import most_workers
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = """

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from beam_jobs.sources import SourceOptions, add_source_flags, source_options
+from tpudata.console.flags import FlagParser
 from tpudata.errors import UsageError
-from tpudata.flags import FlagParser
 
 
 def parsed(*argv: str) -> SourceOptions:

@@ -7,12 +7,12 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.console.tables import counted
 from tpudata.estimator.api.errors import HostFunctionError, ModelFnTypeError, ModelFnValueError
 from tpudata.estimator.api.export_outputs import ExportOutput, check_export_outputs
 from tpudata.estimator.api.hook_lists import check_hooks
 from tpudata.estimator.api.mode_keys import MODES, ModeKeys
 from tpudata.estimator.api.named_tuple import NamedTupleMethods
-from tpudata.tables import counted
 
 RESERVED_METRICS = ("loss", "global_step")
 

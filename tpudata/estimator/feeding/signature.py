@@ -6,9 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.console.tables import counted
 from tpudata.estimator.api.errors import ModelFnTypeError, ModelFnValueError
 from tpudata.estimator.feeding.input_tensors import are_tensors, dataset_of_tensors
-from tpudata.tables import counted
 
 _MODEL_FN_ARGUMENTS = ("features", "labels", "mode", "params", "config")
 

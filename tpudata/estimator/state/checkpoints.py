@@ -17,9 +17,9 @@ from typing import Any
 import tensorflow as tf
 from google.protobuf import text_format
 
+from tpudata.console.nearest import did_you_mean
 from tpudata.errors import StorageError
 from tpudata.estimator.api.errors import CheckpointError, CheckpointNotFoundError, reason
-from tpudata.nearest import did_you_mean
 
 _log = logging.getLogger("tpudata")
 _GLOBAL_STEP = "global_step"

@@ -9,11 +9,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.console.nearest import did_you_mean
 from tpudata.estimator.api.errors import CheckpointError, CheckpointNotFoundError
 from tpudata.estimator.api.named_tuple import NamedTupleMethods
 from tpudata.estimator.state.checkpoints import Checkpoint, latest, read_tensor
 from tpudata.estimator.state.variables import VariableInfo
-from tpudata.nearest import did_you_mean
 
 _log = logging.getLogger("tpudata")
 _SAVED_MODEL_VARIABLES = ("variables", "variables")

@@ -12,6 +12,7 @@ import math
 
 import numpy as np
 
+from tpudata.console.tables import counted
 from tpudata.errors import CorruptionError, FeatureError
 from tpudata.format import decode_example, read_records
 from tpudata.format.example import Value
@@ -19,7 +20,6 @@ from tpudata.format.tfrecord import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, mas
 from tpudata.input.dataset.fields import Field, Fields
 from tpudata.input.dataset.plain_dataset import SPLIT, PlainDataset
 from tpudata.storage import storage_for
-from tpudata.tables import counted
 
 # Features of the record that a message names.
 _NAMED = 20

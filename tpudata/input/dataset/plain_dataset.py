@@ -8,13 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from tpudata._version import __version__
+from tpudata.console.tables import counted
 from tpudata.errors import DatasetError
 from tpudata.format import Dataset, Manifest, Shard, ShardIndex, Source, Split, shard_name
 from tpudata.format.index import BLOCK_RECORDS
 from tpudata.input.dataset.record_files import RecordFiles, TextLineFiles, TFRecordFiles, find_files
 from tpudata.input.dataset.scan import Offsets, fixed_offsets, frame_offsets, line_offsets
 from tpudata.storage import Entry
-from tpudata.tables import counted
 
 SPLIT = "records"
 # Files that are scanned at the same time.

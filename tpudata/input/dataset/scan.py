@@ -12,10 +12,10 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from tpudata.console.tables import counted
 from tpudata.errors import CorruptionError
 from tpudata.format.tfrecord import FRAME_BYTES, HEADER_BYTES, masked_crc32c
 from tpudata.storage import Entry, LocalStorage, storage_for
-from tpudata.tables import counted
 
 Offsets: TypeAlias = "npt.NDArray[np.int64]"
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.console.tables import counted
 from tpudata.errors import FeatureError, UsageError
 from tpudata.input.dataset.fields import Fields
 from tpudata.input.decode.parse import to_int32
@@ -18,7 +19,6 @@ from tpudata.input.options.images import label_classes
 from tpudata.input.options.options import Options, check_arguments, takes_seed
 from tpudata.input.order.seeds import MIX_SEED
 from tpudata.input.text.sequence import split_token_weights, with_row_weights
-from tpudata.tables import counted
 
 
 class Elements:

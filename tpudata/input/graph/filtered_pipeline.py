@@ -10,13 +10,13 @@ from typing import Any
 
 import tensorflow as tf
 
+from tpudata.console.tables import counted
 from tpudata.errors import UsageError
 from tpudata.input.dataset.fields import Fields
 from tpudata.input.graph.pipeline import Pipeline
 from tpudata.input.options.hosts import Rows
 from tpudata.input.options.options import Options
 from tpudata.input.order.chunks import Integers
-from tpudata.tables import counted
 
 _log = logging.getLogger("tpudata")
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
+from tpudata.console.tables import counted
 from tpudata.errors import UsageError
 from tpudata.format import Dataset
 from tpudata.input.dataset.fields import Fields
@@ -24,7 +25,6 @@ from tpudata.input.options.hosts import Rows
 from tpudata.input.options.options import Options
 from tpudata.input.order.chunks import Integers
 from tpudata.input.order.evaluation import EvaluationOrder
-from tpudata.tables import counted
 
 # What waits to be asked for. TensorFlow's own choice (AUTOTUNE) doubles after every pause of the consumer, as at a checkpoint:
 # batches of 6 MB had taken 200 MB after four of them. And a batch that waits in the processor's cache is a fifth cheaper to make.

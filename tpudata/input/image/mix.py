@@ -15,8 +15,8 @@ import math
 
 import tensorflow as tf
 
+from tpudata.console.tables import counted
 from tpudata.errors import UsageError
-from tpudata.tables import counted
 
 
 @dataclasses.dataclass(frozen=True)

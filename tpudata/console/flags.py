@@ -11,8 +11,8 @@ import argparse
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NoReturn
 
+from tpudata.console.nearest import suggestion
 from tpudata.errors import UsageError
-from tpudata.nearest import suggestion
 
 _TRUE = ("true", "yes", "1")
 _FALSE = ("false", "no", "0")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tpudata.nearest import nearest_name, suggestion
+from tpudata.console.nearest import nearest_name, suggestion
 
 FLAGS = ["--shard-size", "--num-shards", "--resume", "--resize-shorter", "--quality", "--workers", "--seed", "--split"]
 

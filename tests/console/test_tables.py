@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpudata.tables import bytes_text, count_text, counted, table
+from tpudata.console.tables import bytes_text, count_text, counted, table
 
 
 def test_columns_line_up() -> None:
@@ -62,7 +62,7 @@ def test_count() -> None:
 _COUNTED = re.compile(
     r" (records|shards|files|inputs|documents|classes|images|labels|rows|cells|columns|processes)\b(?!/s)"
 )
-_ROOT = Path(__file__).parents[1]
+_ROOT = Path(__file__).parents[2]
 
 
 def test_one_function_makes_plurals() -> None:
@@ -76,7 +76,7 @@ def test_one_function_makes_plurals() -> None:
                 is_argument = isinstance(before, ast.Constant) and str(before.value).endswith("=")
                 if not is_argument and _COUNTED.match(str(after.value)):
                     found.append(f"{path.relative_to(_ROOT)}:{value.lineno}: {ast.unparse(value)}{after.value!s}")
-    assert found == [], "pass the count to tpudata.tables.counted"
+    assert found == [], "pass the count to tpudata.console.tables.counted"
 
 
 def test_counted() -> None:

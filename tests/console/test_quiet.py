@@ -17,7 +17,7 @@ LINES = [
 ]
 PROGRAM = """
 import os, sys
-from tpudata._quiet import quiet_loading
+from tpudata.console.quiet import quiet_loading
 with quiet_loading():
     os.write(2, sys.argv[1].encode())
     print("from Python", file=sys.stderr)

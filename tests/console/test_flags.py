@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tpudata.console.flags import FlagParser, flag_type, positive_int, sentence
 from tpudata.errors import UsageError
-from tpudata.flags import FlagParser, flag_type, positive_int, sentence
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tpudata.console.process import Terminated, interruptible, run_command
 from tpudata.errors import DatasetError, UsageError
-from tpudata.process import Terminated, interruptible, run_command
 
 
 def _raises(error: BaseException) -> int:
@@ -53,7 +53,7 @@ def test_exits(code: int | str | None, expected: int) -> None:
 
 def test_a_closed_pipe_is_quiet() -> None:
     program = (
-        "import sys; from tpudata.process import run_command\n"
+        "import sys; from tpudata.console.process import run_command\n"
         "def command(argv):\n    for n in range(10**6): print(n)\n    return 0\n"
         "sys.exit(run_command(command))"
     )
@@ -72,7 +72,7 @@ def test_a_closed_pipe_is_quiet() -> None:
 @pytest.mark.parametrize(("lines", "unbuffered"), [(1, ""), (1, "1"), (10**5, "")])
 def test_a_full_disk_is_a_line(lines: int, unbuffered: str, end: str) -> None:
     program = (
-        "import sys; from tpudata.errors import TpudataError; from tpudata.process import run_command\n"
+        "import sys; from tpudata.errors import TpudataError; from tpudata.console.process import run_command\n"
         f"def command(argv):\n    for n in range({lines}): print(n)\n    {end}\n"
         "sys.exit(run_command(command))"
     )
@@ -94,7 +94,7 @@ def test_a_full_disk_is_a_line(lines: int, unbuffered: str, end: str) -> None:
 
 def test_a_closed_stdout_is_a_line(tmp_path: Path) -> None:
     program = (
-        "import sys; from tpudata.process import run_command\n"
+        "import sys; from tpudata.console.process import run_command\n"
         "def command(argv):\n    open(argv[0], 'w').close(); print(1); return 0\n"
         "sys.exit(run_command(command))"
     )
@@ -117,7 +117,10 @@ def test_an_os_error_of_another_file_keeps_its_traceback() -> None:
 
 
 def test_names_beyond_the_terminals_encoding_are_escaped() -> None:
-    program = "import sys; from tpudata.process import run_command; sys.exit(run_command(lambda argv: print('na\\xefve') or 0))"
+    program = (
+        "import sys; from tpudata.console.process import run_command; "
+        "sys.exit(run_command(lambda argv: print('na\\xefve') or 0))"
+    )
     done = subprocess.run(
         [sys.executable, "-c", program], env={"PYTHONIOENCODING": "ascii"}, capture_output=True, text=True
     )
@@ -126,7 +129,7 @@ def test_names_beyond_the_terminals_encoding_are_escaped() -> None:
 
 STUBBORN = """
 import os, signal, sys, threading, time
-from tpudata import process
+from tpudata.console import process
 
 def command(argv):
     {sleeper}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tpudata.flags import FlagParser, height_width, positive_int
+from tpudata.console.flags import FlagParser, height_width, positive_int
 
 
 def add_input_flags(parser: FlagParser) -> None:
