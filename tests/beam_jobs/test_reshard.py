@@ -178,11 +178,9 @@ def test_every_reader_reads_it(images: Path, tmp_path: Path) -> None:
     out = tmp_path / "images" / "1.0.0"
     assert reshard(images, "--output", out, "--shard-size=20kB", "--shards-multiple-of=2") == 0
     assert len(manifest(out).splits["train"].shards) % 2 == 0
-    wanted = [decode_example(record)["image/filename"][0] for record in records_of(images)]
-    assert [record["image/filename"] for record in RecordSource(str(out), "train", features=["image/filename"])] == [
-        name.decode()
-        for name in wanted  # type: ignore[union-attr]
-    ]
+    wanted = [bytes(decode_example(record)["image/filename"][0]) for record in records_of(images)]  # type: ignore[arg-type]
+    source = RecordSource(str(out), "train", features=["image/filename"])
+    assert [record["image/filename"] for record in source] == [name.decode() for name in wanted]
     found = tfds.builder_from_directory(str(out)).as_dataset(split="train")
     assert sorted(example["image/filename"] for example in tfds.as_numpy(found)) == sorted(wanted)
     input_fn = make_input_fn(str(out), "train", training=False, images=Images(size=(8, 8)))
@@ -393,7 +391,11 @@ def test_what_does_not_merge_names_the_difference(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
 def test_files_of_other_programs_become_a_dataset(compression: str, images: Path, tmp_path: Path) -> None:
-    parts = {"train-00000-of-00002": [], "train-00001-of-00002": [], "validation-00000-of-00001": []}
+    parts: dict[str, list[dict[str, Any]]] = {
+        "train-00000-of-00002": [],
+        "train-00001-of-00002": [],
+        "validation-00000-of-00001": [],
+    }
     for number, record in enumerate(records_of(images)):
         example = {name: list(values) for name, values in decode_example(record).items()}
         list(parts.values())[number % 3].append(example)
