@@ -13,9 +13,9 @@ from http import HTTPStatus
 from typing import TypeAlias
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from tests.fake_gcs import _uploads as uploads
-from tests.fake_gcs._objects import Object, Objects, RefusedError
-from tests.fake_gcs._requests import Answer, Request, error_answer, json_answer
+from scripts.fake_gcs import uploads
+from scripts.fake_gcs.objects import Object, Objects, RefusedError
+from scripts.fake_gcs.requests import Answer, Request, error_answer, json_answer
 
 Action: TypeAlias = "Callable[[Objects, Request], Answer]"
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
@@ -171,10 +171,12 @@ def _buckets(store: Objects, request: Request) -> Answer:
 
 
 def _token(store: Objects, request: Request) -> Answer:
+    del request
     return json_answer({"access_token": store.new_token(), "expires_in": 3600, "token_type": "Bearer"})
 
 
 def _impersonated_token(store: Objects, request: Request) -> Answer:
+    del request
     return json_answer({"accessToken": store.new_token(), "expireTime": "2099-01-01T00:00:00Z"})
 
 

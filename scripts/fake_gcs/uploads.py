@@ -12,8 +12,8 @@ from urllib.parse import quote, urlencode
 
 import google_crc32c
 
-from tests.fake_gcs._objects import PART_BYTES, Objects, RefusedError, Upload
-from tests.fake_gcs._requests import Answer, Request, json_answer
+from scripts.fake_gcs.objects import PART_BYTES, Objects, RefusedError, Upload
+from scripts.fake_gcs.requests import Answer, Request, json_answer
 
 _CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)")
 _HASH = re.compile(r"crc32c=([A-Za-z0-9+/=]+)")

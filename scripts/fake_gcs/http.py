@@ -12,14 +12,14 @@ from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
-from tests.fake_gcs._api import route
-from tests.fake_gcs._certificates import HOSTS
-from tests.fake_gcs._faults import Fault
-from tests.fake_gcs._objects import RefusedError
-from tests.fake_gcs._requests import Answer, Request, error_answer, spoiled
+from scripts.fake_gcs.api import route
+from scripts.fake_gcs.certificates import HOSTS
+from scripts.fake_gcs.faults import Fault
+from scripts.fake_gcs.objects import RefusedError
+from scripts.fake_gcs.requests import Answer, Request, error_answer, spoiled
 
 if TYPE_CHECKING:
-    from tests.fake_gcs._server import FakeGcs
+    from scripts.fake_gcs.server import FakeGcs
 
 _RESET = struct.pack("ii", 1, 0)
 _PIECES, _PIECE_SECONDS = 20, 0.01

@@ -9,7 +9,7 @@ from typing import Any
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from tests.fake_gcs._server import FakeGcs
+from scripts.fake_gcs.server import FakeGcs
 
 # TensorFlow's client for gs:// asks Google's hosts alone, by HTTPS: the store is its proxy.
 _TENSORFLOW = {

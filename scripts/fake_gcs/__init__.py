@@ -9,12 +9,12 @@ Objects are in memory. Requests can be delayed, and made to fail.
         store.faults.add(Fault("503", "read", count=2))
         subprocess.run(command, env=os.environ | environment(store, folder))
 
-`python -m tests.fake_gcs` serves until it is interrupted.
+`python -m scripts.fake_gcs` serves until it is interrupted.
 """
 
-from tests.fake_gcs._environment import environment, proxied_environment, service_account
-from tests.fake_gcs._faults import Fault, Faults
-from tests.fake_gcs._objects import Object
-from tests.fake_gcs._server import FakeGcs
+from scripts.fake_gcs.environment import environment, proxied_environment, service_account
+from scripts.fake_gcs.faults import Fault, Faults
+from scripts.fake_gcs.objects import Object
+from scripts.fake_gcs.server import FakeGcs
 
 __all__ = ["FakeGcs", "Fault", "Faults", "Object", "environment", "proxied_environment", "service_account"]

@@ -10,10 +10,10 @@ from collections import Counter
 from http.server import ThreadingHTTPServer
 from typing import Any
 
-from tests.fake_gcs._certificates import server_context
-from tests.fake_gcs._faults import Faults
-from tests.fake_gcs._http import Handler
-from tests.fake_gcs._objects import Objects
+from scripts.fake_gcs.certificates import server_context
+from scripts.fake_gcs.faults import Faults
+from scripts.fake_gcs.http import Handler
+from scripts.fake_gcs.objects import Objects
 
 PAGE = 5
 

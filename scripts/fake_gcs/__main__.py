@@ -12,8 +12,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.fake_gcs import FakeGcs, environment
-from tests.fake_gcs._api import MOST_LISTED
+from scripts.fake_gcs import FakeGcs, environment
+from scripts.fake_gcs.api import MOST_LISTED
 
 
 def main() -> int:
