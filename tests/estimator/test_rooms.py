@@ -7,6 +7,7 @@ from tests.rooms import imports, modules_of
 # Each room imports, with its modules, from itself and from those before it.
 ROOMS = (
     "api",
+    "config",
     "graph",
     "devices",
     "state",
