@@ -9,8 +9,8 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.errors import UsageError
-from tpudata.estimator.api.run_config import RunConfig
-from tpudata.estimator.api.tpu_config import InputPipelineConfig, TPUConfig
+from tpudata.estimator.config.run_config import RunConfig
+from tpudata.estimator.config.tpu_config import InputPipelineConfig, TPUConfig
 
 _log = logging.getLogger("tpudata")
 _RESERVED_PARAMS = ("batch_size", "context")
