@@ -13,7 +13,7 @@ from tests.estimator.feeding.test_deployment import tpu_estimator
 from tests.estimator.programs import X, Y, make_estimator, make_model_fn, train_input_fn, v1
 from tpudata.estimator import CrossShardOptimizer, ModeKeys, NonFiniteError, RunConfig, TPUConfig, TPUEstimatorSpec
 from tpudata.estimator.loops.pace import LoopSize
-from tpudata.estimator.tracing.train_program import TrainProgram
+from tpudata.estimator.steps.train_step import TrainStep
 
 OPTIMIZERS: dict[str, Callable[[], Any]] = {
     "sgd": lambda: v1.train.GradientDescentOptimizer(
@@ -99,13 +99,13 @@ def test_everything_comes_at_the_step_that_was_asked_for(
 
 def test_every_loss_is_written_without_shorter_loops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = []
-    run = TrainProgram.run
+    run = TrainStep.run
 
-    def noted(program: TrainProgram, iteration: Any, limit: int, record: bool = False, **options: Any) -> Any:
+    def noted(step: TrainStep, iteration: Any, limit: int, record: bool = False, **options: Any) -> Any:
         sizes.append(limit)
-        return run(program, iteration, limit, record, **options)
+        return run(step, iteration, limit, record, **options)
 
-    monkeypatch.setattr(TrainProgram, "run", noted)
+    monkeypatch.setattr(TrainStep, "run", noted)
     estimator = make_estimator(tmp_path, iterations=20, save_summary_steps=1, log_step_count_steps=None)
     estimator.train(train_input_fn, steps=50)
     expected, _ = session_loop(lambda: v1.train.GradientDescentOptimizer(0.1), 50, 8)

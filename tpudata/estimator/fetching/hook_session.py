@@ -118,7 +118,8 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         Args:
             fetches: a tensor, an operation, a variable, a name, or a nested structure of them.
             feed_dict: values by tensor.
-            options, run_metadata: not there without a session; None.
+            options: None, as no session runs here.
+            run_metadata: None.
 
         Returns:
             NumPy values in the structure of `fetches`; None for an operation.

@@ -5,8 +5,7 @@ from typing import Any
 from tpudata.estimator.api.mode_keys import MODES, ModeKeys
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.loops.training import first_checkpoint
-from tpudata.estimator.tracing.metrics import EvalProgram
-from tpudata.estimator.tracing.program import Program
+from tpudata.estimator.steps.eval_step import EvalStep
 
 
 def check_model(runtime: Runtime, input_fn: Any, mode: str) -> tuple[str, ...]:
@@ -20,6 +19,6 @@ def check_model(runtime: Runtime, input_fn: Any, mode: str) -> tuple[str, ...]:
         spec = runtime.feed(input_fn, mode).element_spec
         if mode == ModeKeys.PREDICT:
             spec = (spec[0], None)
-        program: Program = runtime.program(mode, spec)
-        runtime.store.load(program.blueprint, program.saved, first_checkpoint(runtime))
-    return (*program.metric_names, "loss", "global_step") if isinstance(program, EvalProgram) else ()
+        step = runtime.step(mode, spec)
+        runtime.store.load(step.blueprint, step.saved, first_checkpoint(runtime))
+    return (*step.metric_names, "loss", "global_step") if isinstance(step, EvalStep) else ()

@@ -19,20 +19,21 @@ from tpudata.estimator.feeding.feed import Feed, make_feed
 from tpudata.estimator.feeding.signature import call_input_fn, call_model_fn, split_element
 from tpudata.estimator.state.store import VariableStore
 from tpudata.estimator.state.warm_start import WarmStartSettings
-from tpudata.estimator.tracing.metrics import EvalProgram
-from tpudata.estimator.tracing.program import PredictProgram, Program
-from tpudata.estimator.tracing.train_program import TrainProgram
+from tpudata.estimator.steps.eval_step import EvalStep
+from tpudata.estimator.steps.predict_step import PredictStep
+from tpudata.estimator.steps.train_step import TrainStep
+from tpudata.estimator.tracing.traced_model import trace_model
 
-_PROGRAMS: Mapping[str, type[Program]] = {
-    ModeKeys.TRAIN: TrainProgram,
-    ModeKeys.EVAL: EvalProgram,
-    ModeKeys.PREDICT: PredictProgram,
+_STEPS: Mapping[str, type[TrainStep] | type[EvalStep] | type[PredictStep]] = {
+    ModeKeys.TRAIN: TrainStep,
+    ModeKeys.EVAL: EvalStep,
+    ModeKeys.PREDICT: PredictStep,
 }
 
 
 @dataclasses.dataclass
 class Runtime:
-    """The model, its variables and the programs built so far.
+    """The model, its variables and the steps compiled so far.
 
     Attributes:
         model_fn: the user's.
@@ -45,9 +46,9 @@ class Runtime:
         peers: the processes that train together.
         is_plain: whether model_fn and input_fn get the user's params alone, and input_fn need not take any: of an Estimator.
         batch_axis: of each tensor of (features, labels), the axis along which its rows lie; None: 0.
-        in_use: held while training or an evaluation has the programs and the variables.
+        in_use: held while training or an evaluation uses the steps and the variables.
         trains: whether that is training, which keeps predictions under way from the variables.
-        lock: held while a program is built, and while the variables are loaded for a batch and the batch is run.
+        lock: held while a step is compiled, and while the variables are loaded for a batch and the batch is run.
     """
 
     model_fn: Callable[..., Any]
@@ -62,7 +63,7 @@ class Runtime:
     peers: Peers = dataclasses.field(default_factory=Peers)
 
     def __post_init__(self) -> None:
-        self._programs: list[tuple[str, Any, Program]] = []
+        self._steps: list[tuple[str, Any, Any]] = []
         self.in_use = threading.Lock()
         self.trains = False
         self.lock = threading.RLock()
@@ -77,7 +78,7 @@ class Runtime:
         return dataclasses.replace(self, find_topology=find_topology, peers=Peers())
 
     def clone(self) -> "Runtime":
-        """Return a runtime on the same devices, with separate programs and variables."""
+        """Return a runtime on the same devices, with separate steps and variables."""
         return dataclasses.replace(self, find_topology=lambda: self.topology)
 
     @functools.cached_property
@@ -115,29 +116,23 @@ class Runtime:
             needs_params=not self.is_plain,
         )
 
-    def program(self, mode: str, element_spec: Any) -> Any:
-        """Return the program of `mode` for such elements; it is built at the first call."""
+    def step(self, mode: str, element_spec: Any) -> Any:
+        """Return the compiled step of `mode` for such elements; model_fn is traced at the first call."""
+        specs = split_element(element_spec)
         with self.lock:
-            return self._program(mode, split_element(element_spec))
+            for known_mode, known_specs, step in self._steps:
+                if known_mode == mode and known_specs == specs:
+                    return step
+            step = self._made_step(mode, specs)
+            self._steps.append((mode, specs, step))
+            return step
 
-    def _program(self, mode: str, specs: tuple[Any, Any]) -> Any:
-        for known_mode, known_specs, program in self._programs:
-            if known_mode == mode and known_specs == specs:
-                return program
+    def _made_step(self, mode: str, specs: tuple[Any, Any]) -> Any:
         writes = mode == ModeKeys.TRAIN and self.peers.is_chief
-        own = {"summaries_dir": self.model_dir} if writes else {}
-        program = _PROGRAMS[mode](
-            call_model=self.call_model,
-            mode=mode,
-            specs=specs,
-            topology=self.topology,
-            broadcast=self.deployment(mode).pipeline is InputPipelineConfig.BROADCAST,
-            store=self.store,
-            seed=self.config.tf_random_seed,
-            **own,
-        )
-        self._programs.append((mode, specs, program))
-        return program
+        seed = self.config.tf_random_seed
+        traced = trace_model(self.call_model, mode, specs, seed, self.model_dir if writes else None)
+        broadcast = self.deployment(mode).pipeline is InputPipelineConfig.BROADCAST
+        return _STEPS[mode](traced, self.topology, self.store, broadcast=broadcast)
 
     def deployment(self, mode: str) -> Deployment:
         """Return how `mode` is fed."""

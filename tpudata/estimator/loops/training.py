@@ -26,7 +26,7 @@ from tpudata.estimator.loops.progress import Progress
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.loops.termination import Termination, ended_by_sigterm
 from tpudata.estimator.state import checkpoints
-from tpudata.estimator.tracing.train_program import TrainProgram
+from tpudata.estimator.steps.train_step import TrainStep
 
 _log = logging.getLogger("tpudata")
 
@@ -61,16 +61,16 @@ def train(
         # Processes of a cluster end together, after the first loop.
         with termination.nothing_to_lose() if peers.count == 1 else contextlib.nullcontext():
             feed = runtime.feed(input_fn, ModeKeys.TRAIN, 0 if start is None else start.step())
-            program: TrainProgram = runtime.program(ModeKeys.TRAIN, feed.element_spec)
+            train_step: TrainStep = runtime.step(ModeKeys.TRAIN, feed.element_spec)
         examples = _examples_per_step(runtime, feed.element_spec)
-        run = _Run(runtime, program, examples, start, hooks, listeners, after_save, termination)
+        run = _Run(runtime, train_step, examples, start, hooks, listeners, after_save, termination)
         try:
             with contextlib.closing(feed.iterate()) as iteration:
                 return run.train(iteration, steps, max_steps)
         finally:
             run.profiler.close(run.step)
             run.events.close()
-            program.flush()
+            train_step.flush()
 
 
 def first_checkpoint(runtime: Runtime) -> checkpoints.Checkpoint | None:
@@ -115,7 +115,7 @@ class _Run:
     def __init__(
         self,
         runtime: Runtime,
-        program: TrainProgram,
+        train_step: TrainStep,
         examples: int | None,
         start: checkpoints.Checkpoint | None,
         hooks: Sequence[Any],
@@ -123,11 +123,11 @@ class _Run:
         after_save: AfterSave | None,
         termination: Termination,
     ) -> None:
-        spec, config = program.spec, runtime.config
+        spec, config = train_step.spec, runtime.config
         chief = getattr(spec, "training_chief_hooks", ())
         has_hooks = bool(chief or hooks or spec.training_hooks)
-        session = program.session(is_added_to=has_hooks or bool(listeners) or has_scaffold(spec))
-        spec = program.spec  # Its hooks may be new.
+        session = train_step.session(is_added_to=has_hooks or bool(listeners) or has_scaffold(spec))
+        spec = train_step.spec  # Its hooks may be new.
         hooks = (*getattr(spec, "training_chief_hooks", ()), *hooks, *spec.training_hooks)
         # Without a TPU, hooks see every step, and loops end at all steps that anything is due at. In a cluster they do so in all
         # processes, whatever hooks these leave to the chief.
@@ -145,15 +145,15 @@ class _Run:
         self.events = EventWriter(runtime.model_dir if peers.is_chief else None)
         self.profiler = Profiler(runtime.model_dir, config.profile_steps if peers.is_chief else None)
         self._runtime = runtime
-        self._program = program
+        self._train_step = train_step
         self._examples = examples
         self._start = start
         self._after_save = after_save
         self._termination = termination
         feeds_model = runtime.topology.num_replicas == 1
         self._monitor = Monitor(session, hooks, [spec.train_op, spec.loss], feeds_model=feeds_model)
-        self._loader = ScaffoldLoader(program, runtime.store, session, scaffold)
-        self._model_summaries = ModelSummaries(program, session, scaffold, wants_summaries)
+        self._loader = ScaffoldLoader(train_step, runtime.store, session, scaffold)
+        self._model_summaries = ModelSummaries(train_step, session, scaffold, wants_summaries)
         start_step = None if start is None else start.step()
         retention = checkpoints.Retention(config.keep_checkpoint_max, config.keep_checkpoint_every_n_hours)
         self._saving: Saving | None = None
@@ -169,7 +169,14 @@ class _Run:
                 )
         elif not has_saver:
             self._saving = Saving(
-                runtime.model_dir, program.variables, retention, session, listeners, scaffold.saver, start_step, peers
+                runtime.model_dir,
+                train_step.variables,
+                retention,
+                session,
+                listeners,
+                scaffold.saver,
+                start_step,
+                peers,
             )
         self._loop = LoopSize(TPUConfig(1) if self._is_step else config.tpu_config)
 
@@ -234,8 +241,8 @@ class _Run:
             self._saving.begin()
         self._monitor.begin()
         self._loader.load(self._start)
-        self._program.local.reset()
-        self.step = self._program.global_step
+        self._train_step.local.reset()
+        self.step = self._train_step.global_step
         seconds = config.save_checkpoints_secs
         self._save_cadence = Cadence(
             self.step, config.save_checkpoints_steps, seconds if isinstance(seconds, int | float) else None
@@ -262,15 +269,15 @@ class _Run:
         summaries, wanted = self._model_summaries, tensor_names(asked)
         is_due = self._progress.summarises(self.step + size)
         # The step gives the rest in any case, so that it is built once.
-        of_summaries = [item for item in summaries.step if is_due or not self._program.has_effect(item)]
-        self._program.fetch((*asked, *of_summaries))
+        of_summaries = [item for item in summaries.step if is_due or not self._train_step.fetches.has_effect(item)]
+        self._train_step.fetches.ask((*asked, *of_summaries))
         if is_due:
             summaries.begin()
             wanted |= {item.name for item in summaries.step}
-        self._runtime.store.mark(list(self._program.variables), None)
+        self._runtime.store.mark(list(self._train_step.variables), None)
         before = self.step
         record = is_due and summaries.uses_tf_summary
-        *results, fetched = self._program.run(
+        *results, fetched = self._train_step.run(
             iteration, size, record, is_step=self._is_step, feeds=self._monitor.model_feeds
         )
         step, done, has_data, losses, finite = (item.numpy() for item in results)
@@ -287,7 +294,7 @@ class _Run:
         loss_is_finite = loss - loss == 0.0
         if loss_is_finite and finite.all():
             return
-        bad = [name for name, is_finite in zip(self._program.checked, finite, strict=True) if not is_finite]
+        bad = [name for name, is_finite in zip(self._train_step.checked, finite, strict=True) if not is_finite]
         what = [] if loss_is_finite else [f"the loss is {loss}"]
         if bad:
             more = f" and {len(bad) - 1} more variables" if len(bad) > 1 else ""
@@ -306,9 +313,9 @@ class _Run:
             return False
         checkpoint, stop = self._saving.save(self.step, at_start=at_start)
         if checkpoint is not None:
-            self._runtime.store.mark(list(self._program.variables), checkpoint)
+            self._runtime.store.mark(list(self._train_step.variables), checkpoint)
             self.events.flush()
-            self._program.flush()
+            self._train_step.flush()
             _log.info("Saved %s.", checkpoint.prefix)
             if not at_start:
                 self._tell(checkpoint)

@@ -34,7 +34,7 @@ from tpudata.estimator.tpu_check.variables import look_at_variables
 from tpudata.estimator.tracing.effects import SUMMARY_SCOPE, effects_of_training, summary_writes
 from tpudata.estimator.tracing.metrics import metric_updates
 from tpudata.estimator.tracing.optimizer import DENSE_GRADIENTS, require_cross_shard
-from tpudata.estimator.tracing.program import joined_shape
+from tpudata.estimator.tracing.replica_values import joined_shape
 from tpudata.estimator.tracing.traced_model import build_spec
 
 CORES = 8
