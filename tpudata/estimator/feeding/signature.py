@@ -107,10 +107,13 @@ def call_input_fn(
         )
     for path, spec in leaves(split_element(dataset.element_spec)):
         if not isinstance(spec, tf.TensorSpec):
-            raise TypeError(f"input_fn: {path} is a {type(spec).__name__}; only dense tensors are taken: densify it.")
+            raise TypeError(
+                f"input_fn: the estimator takes dense tensors alone (got {path} as a {type(spec).__name__}, expected a tensor). Use "
+                "tf.sparse.to_dense or RaggedTensor.to_tensor in the dataset's map."
+            )
         if spec.shape.rank is None:
             raise ValueError(
-                f"input_fn: {path} has an unknown shape. Give it one in the dataset's map with set_shape or reshape."
+                f"input_fn: {path} has an unknown shape (expected a known rank). Use set_shape or reshape in the dataset's map."
             )
     return dataset
 
