@@ -35,7 +35,7 @@ _FINE, _NONE, _BAD = "ok", "none", "FAILED"
 
 
 def run(argv: Sequence[str]) -> int:
-    """Prints what is there and what is not, and returns 1 where something that was asked for is missing.
+    """Print what is there and what is not; return 1 if something that was asked for is missing.
 
     Args:
         argv: the flags.
@@ -117,7 +117,7 @@ def _versions() -> tuple[str, str]:
 
 
 def _answer(limit: int, otherwise: str, *words: str) -> tuple[str, str]:
-    """The answer of a process of its own to a question: ok, or how it `otherwise` counts, and a text."""
+    """Ask a separate process; return its verdict ("ok", or `otherwise`) and a text."""
     # It ends with this process.
     reader, writer = os.pipe()
     command = [sys.executable, "-m", "tpudata.cli._doctor_probe", str(reader), *words]
@@ -146,7 +146,11 @@ def _brief(state: str, text: str) -> tuple[str, str]:
 
 
 def _rehearse(model: str, data: str, words: Sequence[str]) -> None:
-    """Lists what a TPU would refuse; RehearsalError where that is anything."""
+    """Rehearse a model for a TPU.
+
+    Raises:
+        RehearsalError: a TPU would reject something.
+    """
     from tpudata.train.command import run as train
 
     splits = open_dataset(data).manifest.splits

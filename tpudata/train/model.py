@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def model_params(options: TrainOptions, dataset: Dataset, label: Feature | None) -> dict[str, Any]:
-    """What model_fn gets in `params`, beside what the estimator adds.
+    """Return the `params` of model_fn, without those that the estimator adds.
 
     A parameter that is asked for stands; the dataset, the seed and the number of steps fill in what is not, where the model has
     such a parameter. A model of one's own gets all that the dataset knows.
@@ -107,7 +107,7 @@ def _refuse_textless(options: TrainOptions, dataset: Dataset) -> None:
 
 
 def make_estimator(options: TrainOptions, model_fn: Callable[..., Any], params: dict[str, Any]) -> TPUEstimator:
-    """The estimator of a run.
+    """Return the estimator of a run.
 
     Raises:
         ModelFnError: model_fn cannot be used.
@@ -166,7 +166,7 @@ def _check_task(options: TrainOptions, config: RunConfig) -> None:
 
 
 def training_input_fn(options: TrainOptions, dataset: Dataset) -> Callable[..., Any]:
-    """What training is fed with.
+    """Return the input_fn of training.
 
     Raises:
         UsageError: an option does not fit what the dataset holds.
@@ -194,7 +194,7 @@ def training_input_fn(options: TrainOptions, dataset: Dataset) -> Callable[..., 
 
 
 def evaluation_input_fn(options: TrainOptions, dataset: Dataset) -> Callable[..., Any]:
-    """What evaluation and prediction are fed with; raises as training_input_fn."""
+    """Return the input_fn of evaluation and prediction; it raises as training_input_fn."""
     from tpudata.input import CentreCrop, make_input_fn
 
     return make_input_fn(
@@ -210,7 +210,7 @@ def evaluation_input_fn(options: TrainOptions, dataset: Dataset) -> Callable[...
 
 
 def label_of(options: TrainOptions, dataset: Dataset) -> Feature | None:
-    """The feature that is the dataset's label, or None; raises as training_input_fn."""
+    """Return the feature that is the dataset's label, or None; raises as training_input_fn."""
     from tpudata.input.dataset.fields import select_fields
 
     fields = select_fields(

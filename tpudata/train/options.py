@@ -196,7 +196,7 @@ class TrainOptions:
         return int(first), int(last)
 
     def _check_mode(self) -> None:
-        """Checks that no option is given that the mode does not look at."""
+        """Check that no option is given that the mode ignores."""
         for name, modes in MODES_OF.items():
             value = getattr(self, name)
             if value is not None and value is not False and self.mode not in modes:

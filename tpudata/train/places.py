@@ -14,7 +14,11 @@ _SCHEMES = ("file", "gs")
 
 
 def check_splits(options: TrainOptions, dataset: Dataset) -> None:
-    """Checks that the splits that the mode reads are there; DatasetError says what to do."""
+    """Check that the dataset has the splits that the mode reads.
+
+    Raises:
+        DatasetError: it lacks one.
+    """
     splits = dataset.manifest.splits
     wanted = {"--train-split": options.train_split} if options.trains else {}
     if options.mode != "train" and options.prompt is None:
@@ -68,7 +72,7 @@ def check_places(options: TrainOptions) -> None:
 
 
 def chosen_checkpoint(options: TrainOptions) -> str | None:
-    """The checkpoint that is asked for, as a path without its ending; None for the newest.
+    """Return the checkpoint that is asked for, as a path without its ending, or None for the newest.
 
     Raises:
         UsageError: there is none.
@@ -97,12 +101,12 @@ def chosen_checkpoint(options: TrainOptions) -> str | None:
 
 
 def best_folder(options: TrainOptions) -> str:
-    """Where early stopping keeps the best checkpoint."""
+    """Return the folder in which early stopping keeps the best checkpoint."""
     return storage_for(options.model_dir).join(options.model_dir, BEST)
 
 
 def keep_best(options: TrainOptions, checkpoint: str) -> None:
-    """Copies a checkpoint to `best_folder`, in place of the one that is there.
+    """Copy a checkpoint to `best_folder`, in place of the one that is there.
 
     Raises:
         StorageError: it could not be written.
