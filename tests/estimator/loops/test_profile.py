@@ -22,7 +22,7 @@ def test_profiles_some_steps(
 ) -> None:
     estimator = make_estimator(tmp_path, iterations=iterations, profile_steps=steps)
     seen: list[int] = []
-    step_of = estimator._runtime.step
+    step_of = estimator._runtimes.training.step
 
     def noted(mode: str, spec: Any) -> Any:
         step = step_of(mode, spec)
@@ -36,7 +36,7 @@ def test_profiles_some_steps(
         step.run = counted
         return step
 
-    estimator._runtime.step = noted
+    estimator._runtimes.training.step = noted
     with caplog.at_level(logging.INFO, logger="tpudata"):
         estimator.train(train_input_fn, max_steps=8)
     assert seen == ends

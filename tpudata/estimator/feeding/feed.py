@@ -43,7 +43,9 @@ class Feed:
 
     def iterate(self) -> Iteration:
         """Begin with the steps' elements, which are per-replica values where there are several replicas."""
-        return Iteration(self._dataset, self._end, self._strategy, can_fill=self._can_fill)
+        iteration = Iteration(self._dataset, self._end, self._strategy, can_fill=self._can_fill)
+        iteration.is_endless = self.endless
+        return iteration
 
 
 def make_feed(call_input_fn: CallInputFn, deployment: Deployment, batch_axis: Sequence[int] | None) -> Feed:

@@ -108,8 +108,8 @@ def call_input_fn(
     for path, spec in leaves(split_element(dataset.element_spec)):
         if not isinstance(spec, tf.TensorSpec):
             raise TypeError(
-                f"input_fn: the estimator takes dense tensors alone (got {path} as a {type(spec).__name__}, expected a tensor). Use "
-                "tf.sparse.to_dense or RaggedTensor.to_tensor in the dataset's map."
+                f"input_fn: the estimator takes dense tensors alone (got {path} as a {type(spec).__name__}, expected a tensor). "
+                "Use tf.sparse.to_dense or RaggedTensor.to_tensor in the dataset's map."
             )
         if spec.shape.rank is None:
             raise ValueError(

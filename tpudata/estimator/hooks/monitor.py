@@ -73,6 +73,7 @@ class Monitor:
         self._original = _train.SessionRunArgs(original)
         self._context: Any = None
         self._fetches: dict[int, Fetches] = {}
+        self._single: dict[int, tuple[Any, Fetches]] = {}
         self._plans: dict[tuple[tuple[str, ...], frozenset[str]], FetchPlan] = {}
         self._request: Request | None = None
 
@@ -119,7 +120,7 @@ class Monitor:
             )
         refuse_options(arguments.options)
         if arguments.fetches is not None:
-            self._fetches[number] = Fetches(self._session.element, arguments.fetches)
+            self._fetches[number] = self._fetches_of(arguments.fetches)
         for key, value in (arguments.feed_dict or {}).items():
             tensor = self._session.element(key)
             is_models = self._session.timing.is_models(tensor.op)
@@ -135,6 +136,14 @@ class Monitor:
             feeds |= [fed]
             if is_models:
                 self.model_feeds |= [fed]
+
+    def _fetches_of(self, structure: Any) -> Fetches:
+        if not isinstance(structure, tf.Tensor):
+            return Fetches(self._session.element, structure)
+        # Most hooks ask for the same tensor at each step.
+        if id(structure) not in self._single:
+            self._single[id(structure)] = structure, Fetches(self._session.element, structure)
+        return self._single[id(structure)][1]
 
     def after_run(self, step: Mapping[str, Any]) -> None:
         """Give the hooks what they wanted.

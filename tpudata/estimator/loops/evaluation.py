@@ -13,8 +13,9 @@ from tpudata.estimator.feeding.signature import split_element
 from tpudata.estimator.hooks.events import EventWriter
 from tpudata.estimator.hooks.monitor import Monitor, tensor_names
 from tpudata.estimator.hooks.scaffold import ScaffoldLoader, has_scaffold, make_scaffold
+from tpudata.estimator.loops.first_checkpoint import given_or_newest
 from tpudata.estimator.loops.runtime import Runtime
-from tpudata.estimator.state import checkpoints
+from tpudata.estimator.state.checkpoints import Checkpoint
 from tpudata.estimator.steps.eval_step import EvalStep
 
 _log = logging.getLogger("tpudata")
@@ -26,7 +27,7 @@ def evaluate(
     """Evaluate as `TPUEstimator.evaluate` says."""
     require_steps("evaluate", "steps", steps)
     hooks = check_hooks(hooks, "evaluate(hooks=...)")
-    checkpoint = find_checkpoint(runtime, checkpoint_path)
+    checkpoint = given_or_newest(runtime, checkpoint_path)
     feed = runtime.feed(input_fn, ModeKeys.EVAL)
     if steps is None and feed.endless:
         raise ValueError("evaluate(steps=None) needs a dataset that ends: give steps, or leave out repeat().")
@@ -89,21 +90,7 @@ def _warn_of_padding(step: EvalStep, weights: Any) -> None:
     step.ignores_weights = False  # Said once.
 
 
-def find_checkpoint(runtime: Runtime, checkpoint_path: str | None) -> checkpoints.Checkpoint | None:
-    """Return the checkpoint at `checkpoint_path`, or the newest of model_dir, or None where there is none yet.
-
-    Raises:
-        CheckpointError: there is none at the given path.
-    """
-    if checkpoint_path is not None:
-        return checkpoints.Checkpoint.open(str(checkpoint_path))
-    newest = checkpoints.latest(runtime.model_dir)
-    if newest is None:
-        _log.warning("There is no checkpoint in %s: using initial values.", runtime.model_dir)
-    return newest
-
-
-def _write(folder: str, result: dict[str, Any], checkpoint: checkpoints.Checkpoint | None) -> None:
+def _write(folder: str, result: dict[str, Any], checkpoint: Checkpoint | None) -> None:
     scalars = {}
     for name, value in result.items():
         if name == "global_step":

@@ -15,7 +15,7 @@ from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.feeding.signature import leaves
 from tpudata.estimator.hooks.monitor import Monitor, tensor_names
 from tpudata.estimator.hooks.scaffold import ScaffoldLoader, has_scaffold, make_scaffold
-from tpudata.estimator.loops.evaluation import find_checkpoint
+from tpudata.estimator.loops.first_checkpoint import given_or_newest
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.steps.predict_step import PredictStep
 
@@ -30,7 +30,7 @@ def predict(
 ) -> Iterator[Any]:
     """Predict as `TPUEstimator.predict` says."""
     hooks = check_hooks(hooks, "predict(hooks=...)")
-    checkpoint = find_checkpoint(runtime, checkpoint_path)
+    checkpoint = given_or_newest(runtime, checkpoint_path)
     feed = runtime.feed(input_fn, ModeKeys.PREDICT)
     step: PredictStep = runtime.step(ModeKeys.PREDICT, (feed.element_spec[0], None))
     keys = _selected_keys(step.spec.predictions, predict_keys)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tpudata.estimator.devices.topology import Topology
@@ -13,13 +14,14 @@ from tpudata.estimator.fetching.replay import Replay, handles_on_replica
 from tpudata.estimator.state.store import VariableStore
 from tpudata.estimator.steps.replica_step import ReplicaStep, RetracedStep, copied_step
 from tpudata.estimator.steps.step import Step
-from tpudata.estimator.steps.train_loop import TrainLoop
+from tpudata.estimator.steps.train_loop import LoopResult, TrainLoop, are_finite, raises_at_end
 from tpudata.estimator.tracing.effects import CREATE_WRITER, effects_of_training, unused_updates
 from tpudata.estimator.tracing.host_call import make_host_call
 from tpudata.estimator.tracing.optimizer import reject_other_cross_shard, require_cross_shard
 from tpudata.estimator.tracing.traced_model import TracedModel
 
 _log = logging.getLogger("tpudata")
+_MOST_CONSTANTS = 16
 
 
 def _run_by_every_step(traced: TracedModel) -> list[Any]:
@@ -60,6 +62,8 @@ class TrainStep(Step):
         self._loops: dict[Any, Callable[..., Any]] = {}
         self._loops_give: tuple[str, ...] = ()
         self._kept: list[Any] = []
+        self._constants: dict[Any, Any] = {}
+        self._are_finite: Any = None
         self._newest: tuple[Any, Callable[..., Any]] | None = None
 
     def _open_writer(self) -> None:
@@ -105,7 +109,7 @@ class TrainStep(Step):
         *,
         is_step: bool = False,
         feeds: Mapping[str, Any] = MappingProxyType({}),
-    ) -> tuple[Any, ...]:
+    ) -> LoopResult:
         """Run up to `limit` steps; stop before the end of the data and after a loss that is not finite.
 
         Args:
@@ -115,15 +119,34 @@ class TrainStep(Step):
             is_step: whether all calls of a run are of one step: without a loop around it, a call takes 0.29 ms instead of 0.31.
             feeds: values for placeholders with a default, by name; for one replica.
 
-        Returns:
-            The global step (int64), the number of steps done (int32), whether there was data for all of them (bool), the losses
-            of the steps done (float32 [steps]), a bool [len(checked)]: whether all values of each trainable variable are finite,
-            and by name the tensors to fetch, of the last step.
         """
         loop = self._compiled(iteration, is_step, tuple(sorted(feeds)))
         values = [tf.constant(feeds[name]) for name in sorted(feeds)]
-        *results, fetched = loop(*iteration.tensors, tf.constant(limit), tf.constant(record), *values)
-        return *results, dict(zip(self.fetches.names, fetched, strict=True))
+        try:
+            step, has_data, losses, finite, fetched = loop(
+                *iteration.tensors, self._constant(limit), self._constant(record), *values
+            )
+        except tf.errors.OutOfRangeError:  # Such as repeat() of nothing.
+            if not (is_step and raises_at_end(iteration)):
+                raise
+            return LoopResult(self.global_step, False, np.zeros(0, np.float32), np.ones(0, bool), {})
+        return LoopResult(step, has_data, losses, finite, dict(zip(self.fetches.names, fetched, strict=True)))
+
+    def _constant(self, value: int | bool) -> Any:
+        """Return a value as a tensor; most loops are like the one before."""
+        key = type(value), value
+        if key not in self._constants:
+            if len(self._constants) > _MOST_CONSTANTS:
+                self._constants.clear()
+            self._constants[key] = tf.constant(value)
+        return self._constants[key]
+
+    def finite(self) -> Any:
+        """Return whether all values of each variable of `checked` are finite (NumPy, bool [checked])."""
+        if self._are_finite is None:
+            variables = [self.variables[name] for name in self.checked]
+            self._are_finite = tf.function(lambda: are_finite(variables), autograph=False).get_concrete_function()
+        return self._are_finite().numpy()
 
     def _compiled(self, iteration: Iteration, is_step: bool, fed: tuple[str, ...]) -> Callable[..., Any]:
         """Return the loop over such an iterator, or its single step; it is traced at the first call."""
@@ -135,7 +158,7 @@ class TrainStep(Step):
                 self._loops_give = self.fetches.values
                 self._loops = {}
                 self._kept = []
-            key = iteration.spec, iteration.end, self.fetches.effects, is_step, fed
+            key = iteration.spec, iteration.end, iteration.is_endless, self.fetches.effects, is_step, fed
             if key not in self._loops:
                 placeholders = [self.blueprint.graph.get_tensor_by_name(name) for name in fed]
                 self._loops[key] = self._loop().compile(iteration, self.fetches.tensors, placeholders, is_step=is_step)

@@ -70,16 +70,16 @@ class _Rehearsal:
         self.metrics: list[str] = []
         self._mode = mode
         self._cores = cores
-        size = runtime.batch_sizes[mode]
+        user_model = runtime.user_model
+        size = user_model.batch_sizes[mode]
         topology = Topology(_Cores(cores), is_tpu=True)
         try:
             check_batch_size(mode, topology, runtime.config.tpu_config, size)
         except ValueError as error:
             self._find("batch size", str(error))
             size = -(-(size or 1) // cores) * cores
-        self._runtime = dataclasses.replace(
-            runtime, find_topology=lambda: topology, batch_sizes={**runtime.batch_sizes, mode: size}
-        )
+        sizes = {**user_model.batch_sizes, mode: size}
+        self._runtime = Runtime(dataclasses.replace(user_model, batch_sizes=sizes), lambda: topology)
 
     def _find(self, where: str, what: str, mend: str = "", *, is_refused: bool = True) -> None:
         self.findings.append(Finding(self._mode, where, what, mend, is_refused))
@@ -88,13 +88,13 @@ class _Rehearsal:
         """Look at everything."""
         try:
             deployment = self._runtime.deployment(self._mode)
-            dataset = self._runtime.first_dataset(input_fn, self._mode)
+            dataset = self._runtime.user_model.call_input(input_fn, deployment, deployment.calls()[0])
         except (TypeError, ValueError) as error:
             self._find("input_fn", str(error))
             return
         if has_remote_hosts(self._runtime.config):
             look_at_python(dataset, self._find)
-        specs = look_at_input(dataset.element_spec, deployment, self._runtime.batch_axis, self._find)
+        specs = look_at_input(dataset.element_spec, deployment, self._runtime.user_model.batch_axis, self._find)
         blueprint = self._trace(specs)
         if blueprint is None:
             return
@@ -118,12 +118,15 @@ class _Rehearsal:
     def _trace(self, specs: tuple[Any, Any]) -> Blueprint | None:
         mode, seed = self._mode, self._runtime.config.tf_random_seed
 
+        def call_model(features: Any, labels: Any, mode: str) -> Any:
+            return self._runtime.user_model.call_model(features, labels, self._runtime.deployment(mode))
+
         def build(features: Any, labels: Any) -> Any:
             graph = tf.compat.v1.get_default_graph()
             graph.add_to_collection(DENSE_GRADIENTS, True)
             _mark_for_xla(graph)
             with self._summaries():
-                return build_spec(self._runtime.call_model, mode, seed, features, labels)
+                return build_spec(call_model, mode, seed, features, labels)
 
         try:
             return discover(build, specs, seed)
