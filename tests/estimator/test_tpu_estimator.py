@@ -116,7 +116,7 @@ def test_what_may_go_by_position_means_what_it_meant_in_the_original(function: C
         ({"model_fn": lambda features, other: (features, other)}, ValueError, r"unknown arguments \['other'\]"),
     ],
 )
-def test_the_constructor_refuses(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_the_constructor_rejects(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         TPUEstimator(**{"model_fn": make_model_fn(), "use_tpu": False, **arguments})
 

@@ -1,4 +1,4 @@
-"""`tpudata doctor`: whether all is there that a run needs, and what a TPU would refuse of a model."""
+"""`tpudata doctor`: whether all is there that a run needs, and what a TPU would reject of a model."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def run(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--gcp-project", default="", metavar="PROJECT", help="where the name is looked up")
     parser.add_argument("--data", metavar="DIR", help="a dataset to look for, local or gs://")
-    parser.add_argument("--model", metavar="NAME", help="list what a TPU would refuse of this model; needs --data")
+    parser.add_argument("--model", metavar="NAME", help="list what a TPU would reject of this model; needs --data")
     parser.add_argument("--config", metavar="FILE", help="for the rehearsal, as of tpudata train")
     parser.add_argument("--param", action="append", default=[], metavar="NAME=VALUE", help="for the rehearsal")
     for name, value in _REHEARSED.items():
@@ -93,7 +93,7 @@ def run(argv: Sequence[str]) -> int:
     bad = any(state == _BAD for _, state, _ in rows)
     if flags.model is not None and not bad:
         _rehearse(flags.model, flags.data, rehearsal)
-        _show(("rehearsal", _FINE, f"{flags.model}: nothing that a TPU would refuse"))
+        _show(("rehearsal", _FINE, f"{flags.model}: nothing that a TPU would reject"))
     return TpudataError.exit_code if bad else 0
 
 

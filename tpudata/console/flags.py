@@ -63,7 +63,7 @@ class FlagParser(argparse.ArgumentParser):
 
         Args:
             argv: the words after the command.
-            also_known: names of flags that the other parser takes; with it, flags that neither knows are refused.
+            also_known: names of flags that the other parser takes; with it, flags that neither knows are rejected.
         """
         # After "--" words are no flags.
         end = list(argv).index("--") if "--" in argv else len(argv)

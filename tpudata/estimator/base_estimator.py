@@ -167,7 +167,7 @@ class BaseEstimator(ModelDir):
         """Rehearse in the place of a call; returns what stands for the metrics.
 
         Raises:
-            RehearsalError: a TPU would refuse something.
+            RehearsalError: a TPU would reject something.
         """
         with tf.__internal__.eager_context.eager_mode():
             found = rehearse(self._runtimes.training, self._modes_on_tpu(input_fns))

@@ -71,7 +71,7 @@ class TPUEstimator(BaseEstimator):
             a path for all trainable variables.
         embedding_config_spec: None.
         export_saved_model_api_version: 1 (V1).
-        rehearse: True looks for what a TPU would refuse, in place of using one: `train`, `evaluate` and `predict` (and
+        rehearse: True looks for what a TPU would reject, in place of using one: `train`, `evaluate` and `predict` (and
             train_and_evaluate) call `rehearse` and run nothing. Where it finds nothing, they return as on empty data, with metrics
             of NaN; model_dir is not written to.
 

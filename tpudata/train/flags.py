@@ -175,7 +175,7 @@ def _add_devices(parser: FlagParser) -> None:
     parser.add_switch(
         "--rehearse",
         default=TrainOptions.rehearse,
-        help="list what a TPU would refuse, without one, and do nothing else",
+        help="list what a TPU would reject, without one, and do nothing else",
     )
 
 

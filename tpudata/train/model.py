@@ -45,7 +45,7 @@ def model_params(options: TrainOptions, dataset: Dataset, label: Feature | None)
     known = {name: value for name, value in known.items() if name in defaults}
     _check_sizes(options, dataset, label, known, asked)
     if "vocab_size" in defaults and not {"vocab_size"} & {*known, *asked}:
-        _refuse_textless(options, dataset)
+        _reject_textless(options, dataset)
     if "decay_steps" in defaults and asked.get("schedule", defaults.get("schedule")) == "cosine":
         # A run that ends within warm-up, such as a trial of a few steps, has the rates of warm-up.
         warmup = asked.get("warmup_steps", defaults.get("warmup_steps"))
@@ -93,7 +93,7 @@ def _check_sizes(
             )
 
 
-def _refuse_textless(options: TrainOptions, dataset: Dataset) -> None:
+def _reject_textless(options: TrainOptions, dataset: Dataset) -> None:
     """Says why a model of tokens does not know how many there are."""
     names = [feature.name for feature in dataset.manifest.features]
     if "input_ids" in names:
@@ -111,7 +111,7 @@ def make_estimator(options: TrainOptions, model_fn: Callable[..., Any], params: 
 
     Raises:
         ModelFnError: model_fn cannot be used.
-        UsageError: what TPUEstimator refuses.
+        UsageError: what TPUEstimator rejects.
     """
     from tpudata.estimator import RunConfig, TPUConfig, TPUEstimator, cluster_from_slurm
 

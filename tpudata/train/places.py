@@ -26,11 +26,11 @@ def check_splits(options: TrainOptions, dataset: Dataset) -> None:
     for flag, name in wanted.items():
         if name in splits:
             continue
-        mends = [f"pass {flag} {' or '.join(splits)}", "convert again with --split train=0.9,validation=0.1"]
+        fixes = [f"pass {flag} {' or '.join(splits)}", "convert again with --split train=0.9,validation=0.1"]
         if flag == "--eval-split" and options.mode == "train_and_eval":
-            mends.insert(1, "train without evaluation: --mode train")
+            fixes.insert(1, "train without evaluation: --mode train")
         raise DatasetError(
-            f"No split {name!r}; the dataset has {', '.join(splits)}. What helps: {'; '.join(mends[:-1])}; or {mends[-1]}."
+            f"No split {name!r}; the dataset has {', '.join(splits)}. What helps: {'; '.join(fixes[:-1])}; or {fixes[-1]}."
         )
 
 

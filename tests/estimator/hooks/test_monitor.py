@@ -439,7 +439,7 @@ def test_what_is_no_hook(call: str, hooks: Any, error: type[Exception], message:
         list(getattr(build(tmp_path), call)(train_input_fn, hooks=hooks))
 
 
-def test_what_is_refused(tmp_path: Path) -> None:
+def test_what_is_rejected(tmp_path: Path) -> None:
     class Traced(v1.train.SessionRunHook):  # type: ignore[misc]
         def before_run(self, run_context: Any) -> Any:
             options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)

@@ -252,9 +252,11 @@ def test_nan_in_the_input_stops_at_its_step(replicas: int, with_hooks: bool, tmp
 @pytest.mark.parametrize("hooks", [None, [v1.train.SessionRunHook()]])
 def test_data_that_repeat_nothing(hooks: Any, tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path)
-    dataset = tf.data.Dataset.from_tensor_slices(({"x": X}, Y)).filter(lambda features, label: label > 99)
+    dataset = tf.data.Dataset.from_tensor_slices(({"x": X}, Y)).filter(lambda _, label: label > 99)
     assert dataset.repeat().cardinality() == tf.data.INFINITE_CARDINALITY
-    estimator.train(lambda params: dataset.repeat().batch(8, drop_remainder=True), hooks=hooks, steps=5)
+    estimator.train(
+        lambda params: dataset.repeat().batch(params["batch_size"], drop_remainder=True), hooks=hooks, steps=5
+    )
     assert programs.saved_steps(tmp_path) == [0]
     estimator.train(train_input_fn, hooks=hooks, steps=2)
     assert programs.saved_steps(tmp_path) == [0, 2]

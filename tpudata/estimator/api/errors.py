@@ -68,7 +68,7 @@ class BatchSizeError(UsageError, ValueError):
 
 
 class RehearsalError(TpudataError):
-    """A rehearsal found what a TPU would refuse; the message lists all of it.
+    """A rehearsal found what a TPU would reject; the message lists all of it.
 
     Attributes:
         findings: those, and what a TPU would be slow at.

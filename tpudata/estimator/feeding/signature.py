@@ -101,9 +101,9 @@ def call_input_fn(
     if not datasets_alone and (dataset is None or are_tensors(dataset)):
         dataset = dataset_of_tensors(call, config.tf_random_seed)
     if not isinstance(dataset, tf.data.Dataset):
-        mend = " PER_HOST_V2 takes no tensors: return the dataset itself." if datasets_alone else ""
+        fix = " PER_HOST_V2 takes no tensors: return the dataset itself." if datasets_alone else ""
         raise TypeError(
-            f"input_fn must return a tf.data.Dataset of features or of (features, labels), got {type(dataset).__name__}.{mend}"
+            f"input_fn must return a tf.data.Dataset of features or of (features, labels), got {type(dataset).__name__}.{fix}"
         )
     for path, spec in leaves(split_element(dataset.element_spec)):
         if not isinstance(spec, tf.TensorSpec):

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tpudata.estimator.fetching.fetch_plan import FetchPlan, When, plan
 from tpudata.estimator.fetching.fetches import Fetches
-from tpudata.estimator.fetching.hook_session import HookSession, refuse_options
+from tpudata.estimator.fetching.hook_session import HookSession, reject_options
 from tpudata.estimator.hooks.profiler import ProfilerHook
 
 _train = tf.compat.v1.train
@@ -118,7 +118,7 @@ class Monitor:
             raise TypeError(
                 f"{type(hook).__name__}.before_run must return SessionRunArgs or None, got {type(arguments).__name__}."
             )
-        refuse_options(arguments.options)
+        reject_options(arguments.options)
         if arguments.fetches is not None:
             self._fetches[number] = self._fetches_of(arguments.fetches)
         for key, value in (arguments.feed_dict or {}).items():

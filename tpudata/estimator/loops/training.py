@@ -112,7 +112,9 @@ class _Training:
         self._stops = False
         self._unchecked = 0
         # A hook saves when it likes.
-        loop_steps = config.tpu_config.iterations_per_loop if config.tpu_config.loop_seconds is None else _STEPS_OF_A_CHECK
+        loop_steps = (
+            config.tpu_config.iterations_per_loop if config.tpu_config.loop_seconds is None else _STEPS_OF_A_CHECK
+        )
         self._check_every = 1 if parts.checkpointing.by_hook else int(loop_steps)
         self._loop = LoopSize(TPUConfig(1) if self._is_step else config.tpu_config)
         self._profiler = Profiler(runtime.model_dir, config.profile_steps if self._peers.is_chief else None)

@@ -1,4 +1,4 @@
-"""A rehearsal for a TPU: a mode's step is traced and compiled by XLA on this machine, and all that a TPU would refuse is listed.
+"""A rehearsal for a TPU: a mode's step is traced and compiled by XLA on this machine, and all that a TPU would reject is listed.
 
     input_fn -> what its elements are -> the scratch graph of model_fn -> its operations, one by one -> XLA
 
@@ -81,8 +81,8 @@ class _Rehearsal:
         sizes = {**user_model.batch_sizes, mode: size}
         self._runtime = Runtime(dataclasses.replace(user_model, batch_sizes=sizes), lambda: topology)
 
-    def _find(self, where: str, what: str, mend: str = "", *, is_refused: bool = True) -> None:
-        self.findings.append(Finding(self._mode, where, what, mend, is_refused))
+    def _find(self, where: str, what: str, fix: str = "", *, is_rejected: bool = True) -> None:
+        self.findings.append(Finding(self._mode, where, what, fix, is_rejected))
 
     def rehearse(self, input_fn: Any) -> None:
         """Look at everything."""
@@ -220,5 +220,5 @@ def _explained(error: Exception) -> tuple[str, str]:
             "of a TPU has it",
             "make variables and layers inside of model_fn, at every call",
         )
-    mend = "" if isinstance(error, ModelFnError) else "see the error's own text; it stops training on every device"
-    return f"{type(error).__name__}: {text.splitlines()[0] if text else 'no message'}", mend
+    fix = "" if isinstance(error, ModelFnError) else "see the error's own text; it stops training on every device"
+    return f"{type(error).__name__}: {text.splitlines()[0] if text else 'no message'}", fix
