@@ -41,14 +41,14 @@ class GroupByShard(beam.PTransform):  # type: ignore[misc]
         """Applies the transform."""
         return (
             packs
-            | "ByRun" >> beam.ParDo(_ByRun(), self._plan)
+            | "ByRun" >> beam.ParDo(ByRun(), self._plan)
             | "Group" >> beam.GroupByKey()
-            | "ByShard" >> beam.FlatMap(_by_shard, self._plan)
+            | "ByShard" >> beam.FlatMap(by_shard, self._plan)
             | "Spread" >> beam.Reshuffle()
         )
 
 
-class _ByRun(beam.DoFn):  # type: ignore[misc]
+class ByRun(beam.DoFn):  # type: ignore[misc]
     """Yields ((split, run of shards), pack), holding references back until there are enough for full packs."""
 
     def start_bundle(self) -> None:
@@ -75,7 +75,7 @@ class _ByRun(beam.DoFn):  # type: ignore[misc]
             yield key, Pack.joined(packs).to_bytes()
 
 
-def _by_shard(element: tuple[_RunKey, Iterable[bytes]], plan: Plan) -> Iterator[tuple[ShardKey, list[bytes]]]:
+def by_shard(element: tuple[_RunKey, Iterable[bytes]], plan: Plan) -> Iterator[tuple[ShardKey, list[bytes]]]:
     """Sorts the references of a run of shards, and yields those of each shard."""
     (split, _), packs = element
     references = _in_order(Pack.joined([Pack.from_bytes(data) for data in packs]))
