@@ -175,7 +175,9 @@ def by_shards(folder: Path, records: int) -> dict[str, Passed]:
                     passed.write(file, pickle.dumps(shard, protocol=5))
                 longest, count = max(longest, inside), count + inside
     assert (count, sum(sizes)) == (records, made.bytes), f"{count} references came out of {records}"
-    passed.note = f"shards of {min(sizes) / 1e6:.1f} to {max(sizes) / 1e6:.1f} MB; {longest:,} references sorted at once"
+    passed.note = (
+        f"shards of {min(sizes) / 1e6:.1f} to {max(sizes) / 1e6:.1f} MB; {longest:,} references sorted at once"
+    )
     return {"shards": passed}
 
 
