@@ -7,8 +7,8 @@ Its layout, integers little-endian:
     8 (B+1)    number of the first entry of each bucket, and of all entries, uint64
     16 N       the entries of tpudata.format.keys, in ascending order as bytes
 
-A bucket has the entries whose keys begin with the same bits: 65,536 at most on average. Keys are hashes, so the inputs of any folder
-are in all buckets. They are therefore looked up some ten thousand at a time, bucket by bucket, and a process holds one bucket.
+A bucket has the entries whose keys begin with the same bits: 65,536 at most on average. Keys are hashes, so the inputs of any
+folder are in all buckets. They are therefore looked up some ten thousand at a time, bucket by bucket, and a process holds one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import IO, Any
+from pathlib import Path
+from typing import IO
 
 import numpy as np
 import numpy.typing as npt
@@ -163,7 +164,7 @@ def known_in(path: str) -> KnownFile:
 def _nameless_file(owner: KnownFile) -> int:
     """Return the descriptor of a temporary file that goes with its owner: one is kept for as long as the process runs."""
     descriptor, path = tempfile.mkstemp(prefix="tpudata-known-")
-    os.unlink(path)
+    Path(path).unlink()
     weakref.finalize(owner, os.close, descriptor)
     return descriptor
 

@@ -52,10 +52,12 @@ class ByRun(beam.DoFn):  # type: ignore[misc]
     """Yields ((split, run of shards), pack), holding references back until there are enough for full packs."""
 
     def start_bundle(self) -> None:
+        """Hold nothing back."""
         self._held: dict[_RunKey, list[Pack]] = defaultdict(list)
         self._count = 0
 
     def process(self, references: bytes, plan: Plan) -> Iterator[tuple[_RunKey, bytes]]:
+        """Take a pack apart, and yield what is held back if that is enough."""
         for split, part in Pack.from_bytes(references).by_split():
             split_plan = plan.splits[split]
             for run, inside in part.grouped(split_plan.shards_of(part.positions) // split_plan.group_width):
@@ -65,6 +67,7 @@ class ByRun(beam.DoFn):  # type: ignore[misc]
             yield from self._release()
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
+        """Yield what is still held back."""
         window = GlobalWindow()
         for item in self._release():
             yield WindowedValue(item, window.max_timestamp(), [window])
