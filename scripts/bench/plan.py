@@ -7,8 +7,8 @@ The references are made up: class folders of 10,000 images of about 110 kB, with
 conversion but the last, in which shards are written: listing, adding up, cutting, and grouping by shard; and the manifest is made.
 
 Each step runs in a separate process, as on one worker of an engine, and what it passes on is kept on disk: 100 bytes a
-reference in DIR, a temporary folder by default. `--pipeline` runs the steps on the local runner, which keeps all references in memory. What comes
-out is checked to be every reference once, in order. Nothing here passes or fails on time.
+reference in DIR, a temporary folder by default. `--pipeline` runs the steps on the local runner, which keeps all references in
+memory. What comes out is checked to be every reference once, in order. Nothing here passes or fails on time.
 """
 
 from __future__ import annotations

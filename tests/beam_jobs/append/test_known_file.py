@@ -17,7 +17,7 @@ from beam_jobs.append.known_file import KnownFile, write_entries
 from beam_jobs.append.known_keys import Standing, entry, line_entry
 from beam_jobs.output.rejects import reject_line
 from beam_jobs.references.reference import Reference
-from tests.fake_gcs import FakeGcs
+from scripts.fake_gcs import FakeGcs
 from tpudata.errors import BadRecordError
 from tpudata.format.keys import ENTRY
 from tpudata.storage.select import _storage
