@@ -31,7 +31,7 @@ _MODULES = {
         "beam_jobs.reshard",
         "tests.beam_jobs.test_images",
     ),
-    "subprocess": ("subprocess", "tests.processes", "tests.fake_gcs", "moto"),
+    "subprocess": ("subprocess", "tests.processes", "scripts.fake_gcs", "moto"),
 }
 # By names that a test calls without importing the module that loads TensorFlow.
 _TEXTS = {
