@@ -26,8 +26,13 @@ PARTS = {
     "docs/train/tpu.md": (0, 1),
     "docs/train/command.md": (0,),
 }
-# Run by tests/beam_jobs/examples/test_write_examples.py and tests/beam_jobs/test_extending.py.
-ELSEWHERE = ("docs/convert/write_tfrecord_shards.md", "docs/convert/extending.md")
+# Run by tests/beam_jobs/examples/test_write_examples.py, tests/beam_jobs/test_extending.py and tests/test_tutorials.py.
+ELSEWHERE = (
+    "docs/convert/write_tfrecord_shards.md",
+    "docs/convert/extending.md",
+    "docs/tutorials/language_model.md",
+    "docs/tutorials/porting.md",
+)
 
 
 def _gzip(folder: Path) -> dict[str, str]:
