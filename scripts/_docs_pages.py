@@ -102,7 +102,9 @@ def _escaped(text: str) -> str:
 
 def _as_prose(text: str) -> str:
     """Return a help text with flags and patterns as code, so that Markdown reads no emphasis into them."""
-    return re.sub(r"(?<![\w`])(--[\w-]+(?:=\w+)?|\S*\*\S*)", lambda found: f"`{found[0]}`", text).replace("<", "&lt;")
+    return re.sub(r"(?<![\w`])(--[\w-]+(?:=\w+)?|[^\s,;]*\*[^\s,;]*)", lambda found: f"`{found[0]}`", text).replace(
+        "<", "&lt;"
+    )
 
 
 def _links_from(page: str, text: str) -> str:
