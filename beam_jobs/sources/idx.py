@@ -28,7 +28,7 @@ from beam_jobs.references.reference import Reference
 from beam_jobs.sources.classes import Classes
 from beam_jobs.sources.options import SourceOptions, refuse_split_flag
 from beam_jobs.sources.source import Refuse, make_reference, raise_refusal, with_key
-from beam_jobs.sources.tars.file import file_size, first_bytes, is_gzip, open_gzip
+from beam_jobs.sources.tars.file import file_size, first_bytes, open_packed, packing
 from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError, CorruptionError, SourceError
 from tpudata.format import Feature
@@ -130,7 +130,7 @@ class IdxPairs:
         size = math.prod(unit.shape)
         form = "idx:" + "x".join(map(str, unit.shape))
         labels = _label_bytes(unit)
-        with open_gzip(unit.images) if is_gzip(unit.images) else contextlib.nullcontext() as images:
+        with open_packed(unit.images) if packing(unit.images) else contextlib.nullcontext() as images:
             if images is not None:
                 images.seek(unit.header)
             for number, label in enumerate(labels, unit.first):
@@ -184,7 +184,7 @@ def _runs(images: str, labels: str, name: str, split: str) -> Iterator[IdxUnit]:
         raise SourceError(
             f"{images} has {counted(sizes[0], 'image')}, and {labels} has {counted(counts[0], 'label')}. They are no pair."
         )
-    step = sizes[0] if is_gzip(images) or is_gzip(labels) else UNIT_IMAGES
+    step = sizes[0] if packing(images) or packing(labels) else UNIT_IMAGES
     for first in range(0, sizes[0], step or 1):
         yield IdxUnit(images, labels, name, split, sizes[1:], first, min(step, sizes[0] - first), header)
 
@@ -202,7 +202,7 @@ def _header(path: str, dimensions: tuple[int, ...]) -> tuple[tuple[int, ...], in
     if len(head) < length:
         raise CorruptionError(path, 0, f"the file ends inside its header ({len(head)} of {length} bytes)")
     sizes = struct.unpack(f">{head[3]}I", head[_MAGIC:length])
-    if not is_gzip(path) and file_size(path) != length + math.prod(sizes):
+    if not packing(path) and file_size(path) != length + math.prod(sizes):
         shape = " x ".join(map(str, sizes))
         raise CorruptionError(
             path,
@@ -215,10 +215,10 @@ def _header(path: str, dimensions: tuple[int, ...]) -> tuple[tuple[int, ...], in
 def _label_bytes(unit: IdxUnit) -> bytes:
     """The labels of a run, a byte each."""
     start = _MAGIC + 4
-    if not is_gzip(unit.labels):
+    if not packing(unit.labels):
         return storage_for(unit.labels).read_range(unit.labels, start + unit.first, unit.length)
     # A compressed pair is one run.
-    with open_gzip(unit.labels) as file:
+    with open_packed(unit.labels) as file:
         file.seek(start)
         labels = _exactly(file, unit.length, unit.labels)
         _refuse_more(file, unit.labels)

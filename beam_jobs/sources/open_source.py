@@ -1,14 +1,14 @@
 """Which source an input is: a folder or a file by what is there and what it holds, a pattern by the names that it matches.
 
-folder    ImageNet's raw files, IDX pairs, tar files, or class folders; with --unlabelled, all files below it
-file      a tar, one of an IDX pair, or a list
+folder    ImageNet's raw files, IDX pairs, tar, zip or Parquet files, or class folders; with --unlabelled, all files below it
+file      a tar, a zip, a Parquet file, one of an IDX pair, or a list
 pattern   files of one of these forms, or images: whatever has not the name of another form
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from beam_jobs.image_records.header import BMP, PPM, image_format
 from beam_jobs.options import ConvertOptions
@@ -20,36 +20,41 @@ from beam_jobs.sources.lists.rows import UTF16_BOMS
 from beam_jobs.sources.matched_images import MatchedImages
 from beam_jobs.sources.names import is_left_behind
 from beam_jobs.sources.options import SourceOptions
+from beam_jobs.sources.parquet_images import PARQUET_MAGIC, ParquetImages
 from beam_jobs.sources.source import Source
 from beam_jobs.sources.table import SOURCES, source_opener
-from beam_jobs.sources.tars.file import first_bytes, is_gzip, is_tar
+from beam_jobs.sources.tars.file import first_bytes, is_tar, packing, unpacked_name
 from beam_jobs.sources.tars.members import is_tar_header
 from beam_jobs.sources.tars.samples import IMAGE_FIELDS
 from beam_jobs.sources.tars.tars import Tars
+from beam_jobs.sources.zips import ZIP_MAGIC, Zips
 from tpudata.errors import SourceError, UsageError
 from tpudata.storage import Entry, expand, is_pattern, split_pattern, storage_for
 
 _TAR, _IDX, _LIST, _IMAGE, _PACKED = "a tar", "an IDX file", "a list", "an image", "of a form that is not read"
-# By the end of a name, with a .gz behind it left aside.
+_ZIP, _PARQUET = "a zip archive", "a Parquet file"
+# By the end of a name, without a .gz or the like after it.
 _FORM_OF_ENDING = {
-    **dict.fromkeys(("tar", "tgz"), _TAR),
+    **dict.fromkeys(("tar", "tgz", "tbz2", "txz", "tzst"), _TAR),
+    "zip": _ZIP,
+    "parquet": _PARQUET,
     **dict.fromkeys(("csv", "tsv", "json", "jsonl"), _LIST),
-    **dict.fromkeys(("zip", "bz2", "xz", "zst", "7z", "parquet"), _PACKED),
+    "7z": _PACKED,
     **dict.fromkeys(IMAGE_FIELDS, _IMAGE),
 }
+_MAGIC = {_ZIP: ZIP_MAGIC, _PARQUET: PARQUET_MAGIC}
 _WILDCARD_END = re.compile(r"[*?\]]")
 # A first column of a list may well be called BMI or P3.
 _PPM_START = re.compile(rb"P[1-6]\s*[\d#]")
 # Forms that people do have, with what to do about them.
 _OTHER = {
-    b"PK\x03\x04": "a zip archive. Unpack it, and name the folder",
-    b"BZh": "compressed with bzip2. Unpack it, or pack it with gzip",
-    b"\xfd7zXZ\0": "compressed with xz. Unpack it, or pack it with gzip",
-    b"\x28\xb5\x2f\xfd": "compressed with zstd. Unpack it, or pack it with gzip",
+    b"BZh": "compressed with bzip2, and damaged. Restore it, or pack it again",
     b"7z\xbc\xaf": "a 7z archive. Unpack it, and name the folder",
-    b"PAR1": "a Parquet file, which is not read for images. Write paths and labels as a CSV list",
 }
-_FORMS = "a folder whose subfolders are classes, a CSV or JSONL list, tar files, IDX files, or a pattern such as 'DIR/*/*.jpg'"
+_FORMS = (
+    "a folder whose subfolders are classes, a CSV or JSONL list, tar, zip, Parquet or IDX files, or a pattern such as"
+    " 'DIR/*/*.jpg'"
+)
 
 
 def open_source(options: ConvertOptions, source_options: SourceOptions | None = None) -> Source:
@@ -79,7 +84,7 @@ def open_source(options: ConvertOptions, source_options: SourceOptions | None = 
 
 def _named(options: ConvertOptions, said: SourceOptions, name: str) -> Source:
     if name in SOURCES:
-        if name != "list":
+        if name not in ("list", "parquet"):
             said.refuse_list_flags(f"--source is {name}")
         if said.unlabelled and name in ("folders", "imagenet"):
             raise UsageError(
@@ -96,7 +101,6 @@ def _open(options: ConvertOptions, said: SourceOptions) -> Source:
             return _open_pattern(options, said)
         raise SourceError(f"{options.input} is not there. Name {_FORMS}.")
     if found.is_folder:
-        said.refuse_list_flags(f"{options.input} is a folder")
         return _open_folder(options, said)
     return _open_files(options, said, _form(options.input), [(options.input, found.name)])
 
@@ -104,6 +108,10 @@ def _open(options: ConvertOptions, said: SourceOptions) -> Source:
 def _open_folder(options: ConvertOptions, said: SourceOptions) -> Source:
     entries = [entry for entry in storage_for(options.input).list(options.input) if not is_left_behind(entry.name)]
     files = [entry for entry in entries if not entry.is_folder]
+    source = _open_parquet_or_zips(options, said, entries)
+    if source is not None:
+        return source
+    said.refuse_list_flags(f"{options.input} is a folder")
     imagenet = ImageNet.find(options, said) if not said.unlabelled else None
     if imagenet is not None:
         return imagenet
@@ -115,6 +123,17 @@ def _open_folder(options: ConvertOptions, said: SourceOptions) -> Source:
     if said.unlabelled:
         return MatchedImages.find(options, said, options.input, ("**", "*"))
     return ClassFolders.find(options, said)
+
+
+def _open_parquet_or_zips(options: ConvertOptions, said: SourceOptions, entries: Sequence[Entry]) -> Source | None:
+    """Return the source of a folder with nothing but Parquet files or zips, and perhaps a README; None for other folders."""
+    rest = [entry for entry in entries if not entry.name.lower().endswith(".md")]
+    if not rest or any(entry.is_folder for entry in rest):
+        return None
+    form = next((form for form, magic in _MAGIC.items() if first_bytes(rest[0].path).startswith(magic)), None)
+    if form is None or any(_form_of_ending(entry.name) != form for entry in rest):
+        return None
+    return _open_files(options, said, form, [(entry.path, entry.name) for entry in rest])
 
 
 def _open_pattern(options: ConvertOptions, said: SourceOptions) -> Source:
@@ -150,7 +169,8 @@ def _matched_form(pattern: str) -> str:
         )
     if _IMAGE in found:
         # Such a file among images is a bad record.
-        found.pop(_PACKED, None)
+        for form in (_PACKED, _ZIP, _PARQUET):
+            found.pop(form, None)
     if len(found) > 1:
         (one, path), (other, other_path) = sorted(found.items())[:2]
         raise SourceError(
@@ -161,9 +181,12 @@ def _matched_form(pattern: str) -> str:
 
 
 def _form_of_ending(name: str) -> str | None:
-    """What the end of a name says; None where it says nothing."""
-    _, dot, ending = name.lower().removesuffix(".gz").rpartition(".")
-    return _FORM_OF_ENDING.get(ending) if dot else None
+    """Return what the end of a name says; None if it says nothing."""
+    lower = name.lower()
+    plain = unpacked_name(lower)
+    _, dot, ending = plain.rpartition(".")
+    form = _FORM_OF_ENDING.get(ending) if dot else None
+    return _PACKED if form is None and plain != lower and not lower.endswith(".gz") else form
 
 
 def _open_files(options: ConvertOptions, said: SourceOptions, form: str, files: list[tuple[str, str]]) -> Source:
@@ -171,9 +194,13 @@ def _open_files(options: ConvertOptions, said: SourceOptions, form: str, files: 
         raise SourceError(f"{files[0][0]} is one image. Name {_FORMS}.")
     if form == _LIST:
         return Lists.find(options, said, [path for path, _ in files])
+    if form == _PARQUET:
+        return ParquetImages.find(options, said, files)
     said.refuse_list_flags(f"{files[0][0]} is {form}")
     if form == _IDX:
         return IdxPairs.find(options, said, [path for path, _ in files])
+    if form == _ZIP:
+        return Zips.find(options, said, files)
     return Tars.find(options, said, files)
 
 
@@ -184,13 +211,18 @@ def _form(path: str) -> str:
         return _TAR
     if head[:3] == b"\0\0\x08":
         return _IDX
+    for form, magic in _MAGIC.items():
+        if head.startswith(magic):
+            return form
     for magic, what in _OTHER.items():
         if head.startswith(magic):
             raise SourceError(f"{path} is {what}.")
     if _is_image(head):
         return _IMAGE
-    if is_gzip(path):
-        raise SourceError(f"{path} is compressed with gzip, and neither a tar nor an IDX file inside. Unpack it.")
+    if packing(path):
+        raise SourceError(
+            f"{path} is compressed with {packing(path)}, and neither a tar nor an IDX file inside. Unpack it."
+        )
     if not head:
         raise SourceError(f"{path} is empty.")
     if b"\0" in head and not head.startswith(UTF16_BOMS):

@@ -100,7 +100,9 @@ def add_source_flags(parser: FlagParser) -> None:
     add("--labels", metavar="FILE", help="class names, a line each: fixes the classes and their order")
     parser.add_switch("--unlabelled", default=False, help="the images have no classes")
     add(
-        "--path-column", metavar="NAME", help="column of a list with the paths (default: path, file, filename or image)"
+        "--path-column",
+        metavar="NAME",
+        help="column of a list with the paths (default: path, file, filename or image), or of a Parquet file with the images",
     )
     add(
         "--label-column",

@@ -17,8 +17,10 @@ from beam_jobs.sources.lists.lists import Lists
 from beam_jobs.sources.matched_images import MatchedImages
 from beam_jobs.sources.names import is_left_behind
 from beam_jobs.sources.options import SourceOptions
+from beam_jobs.sources.parquet_images import ParquetImages
 from beam_jobs.sources.source import Source
 from beam_jobs.sources.tars.tars import Tars
+from beam_jobs.sources.zips import Zips
 from tpudata.console.nearest import suggestion
 from tpudata.errors import SourceError, UsageError
 from tpudata.storage import Entry, expand, is_pattern, split_pattern, storage_for
@@ -67,6 +69,14 @@ def _tars(options: ConvertOptions, said: SourceOptions) -> Source:
     return Tars.find(options, said, [(entry.path, below) for entry, below in _inputs(options.input)])
 
 
+def _zips(options: ConvertOptions, said: SourceOptions) -> Source:
+    return Zips.find(options, said, [(entry.path, below) for entry, below in _inputs(options.input)])
+
+
+def _parquet(options: ConvertOptions, said: SourceOptions) -> Source:
+    return ParquetImages.find(options, said, [(entry.path, below) for entry, below in _inputs(options.input)])
+
+
 def _idx(options: ConvertOptions, said: SourceOptions) -> Source:
     found = [entry for entry, _ in _inputs(options.input)]
     named = [entry.path for entry in found if is_idx_name(entry.name)]
@@ -100,6 +110,8 @@ SOURCES: Mapping[str, OpenSource] = MappingProxyType(
         "files": _files,
         "list": _lists,
         "tar": _tars,
+        "zip": _zips,
+        "parquet": _parquet,
         "idx": _idx,
         "imagenet": _imagenet,
     }

@@ -1,7 +1,8 @@
 """What a file of text is: how it is compressed, and what a document in it is.
 
-Compression and Parquet are found by content. Rows of JSONL, CSV and TSV are found by the file's name (`.jsonl`, `.ndjson`, `.json`,
-`.csv`, `.tsv`, with or without `.gz`, `.bz2` or `.zst` behind), because a text may begin like any of them; `--form` says otherwise.
+Compression and Parquet are found by content. Rows of JSONL, CSV and TSV are found by the file's name (`.jsonl`, `.ndjson`,
+`.json`, `.csv`, `.tsv`, with or without `.gz`, `.bz2`, `.zst` or `.xz` after it), because a text may begin like any of them;
+`--form` says otherwise.
 JSON whose first character is a bracket is one array of rows.
 """
 
@@ -14,18 +15,16 @@ from beam_jobs.text_files.formats import TEXT_FORMATS
 from beam_jobs.text_files.json_arrays import is_json_array
 from beam_jobs.text_files.lines import line_spans, lines
 from beam_jobs.text_files.options import AUTO, CSV, JSON_ARRAY, JSONL, LINES, PARQUET, TSV, TextOptions
-from beam_jobs.text_files.streams import compression, unpacked_chunks
+from beam_jobs.text_files.streams import PACKED_SUFFIXES, compression, unpacked_chunks
 from tpudata.console.nearest import suggestion
 from tpudata.errors import SourceError, UsageError
 from tpudata.storage import storage_for
 
 _HEAD_BYTES = 1 << 16
-_PACKED_SUFFIXES = (".gz", ".bz2", ".zst")
 _PARQUET_MAGIC = b"PAR1"
 # Forms that people do have, with what to do about them.
 _OTHER = {
     b"PK\x03\x04": "a zip archive. Unpack it, and name the folder",
-    b"\xfd7zXZ\0": "compressed with xz. Unpack it, or pack it with gzip, bzip2 or zstd",
     b"7z\xbc\xaf": "a 7z archive. Unpack it, and name the folder",
 }
 # Those of UTF-32 before those of UTF-16 that they begin with.
@@ -42,7 +41,7 @@ class TextForm(NamedTuple):
 
     Attributes:
         kind: `"lines"`, `"paragraphs"`, `"files"`, `"jsonl"`, `"json array"`, `"csv"`, `"tsv"` or `"parquet"`.
-        packed: `"gzip"`, `"bzip2"`, `"zstd"` or nothing.
+        packed: `"gzip"`, `"bzip2"`, `"zstd"`, `"xz"` or nothing.
         columns: names of the cells of a row of CSV or TSV.
         delimiter: between two cells.
     """
@@ -60,7 +59,7 @@ class TextForm(NamedTuple):
 
 def document_key(name: str) -> str:
     """A file's part of its documents' keys: its path below the input without `.gz` and the like, so that packing moves nothing."""
-    for suffix in _PACKED_SUFFIXES:
+    for suffix in PACKED_SUFFIXES:
         if name.endswith(suffix):
             return name.removesuffix(suffix)
     return name

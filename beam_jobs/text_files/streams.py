@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import bz2
+import io
+import lzma
 import zlib
 from collections.abc import Iterator
 from typing import Any, BinaryIO
@@ -17,16 +19,20 @@ CHUNK_BYTES = 1 << 22
 _BEHIND_BYTES = 1 << 16
 # Few enough that what they unpack to stays small: a zstd block of 4 bytes may stand for 128 kB.
 _PACKED_BYTES = 1 << 11
-GZIP, BZIP2, ZSTD = "gzip", "bzip2", "zstd"
+GZIP, BZIP2, ZSTD, XZ = "gzip", "bzip2", "zstd", "xz"
+# How compressed files are called, after the name of what is in them.
+PACKED_SUFFIXES = (".gz", ".bz2", ".zst", ".xz")
 
 
 def compression(head: bytes) -> str:
-    """How a file is compressed, by its first 16 bytes: `"gzip"`, `"bzip2"`, `"zstd"` or nothing."""
+    """Return how a file is compressed, by its first 16 bytes: `"gzip"`, `"bzip2"`, `"zstd"`, `"xz"` or nothing."""
     if head.startswith(b"\x1f\x8b"):
         return GZIP
     # Text may begin with BZh; the magic of the first block, or of the end of an empty stream, stands behind.
     if head.startswith(b"BZh") and head[4:10] in (b"1AY&SY", b"\x17\x72\x45\x38\x50\x90"):
         return BZIP2
+    if head.startswith(b"\xfd7zXZ\0"):
+        return XZ
     # A frame, or one that is to be skipped.
     if head.startswith(b"\x28\xb5\x2f\xfd") or (head[1:4] == b"\x2a\x4d\x18" and head[0] >> 4 == 5):
         return ZSTD
@@ -51,7 +57,7 @@ def unpacked_chunks(path: str, packed: str) -> Iterator[bytes]:
 
     Args:
         path: the file.
-        packed: `"gzip"`, `"bzip2"` or `"zstd"`.
+        packed: `"gzip"`, `"bzip2"`, `"zstd"` or `"xz"`.
 
     Raises:
         CorruptionError: the file is cut or damaged; its offset counts unpacked bytes.
@@ -62,7 +68,7 @@ def unpacked_chunks(path: str, packed: str) -> Iterator[bytes]:
             for chunk in _unpacked(file, packed):
                 offset += len(chunk)
                 yield chunk
-        except (zlib.error, zstandard.ZstdError, OSError, EOFError) as error:
+        except (zlib.error, zstandard.ZstdError, lzma.LZMAError, OSError, EOFError) as error:
             raise CorruptionError(
                 path, offset, f"the {packed} stream is cut or damaged: {error} (the offset counts unpacked bytes)"
             ) from None
@@ -73,8 +79,8 @@ def _unpacked(file: BinaryIO, packed: str) -> Iterator[bytes]:
     held: list[bytes] = []
     size = 0
     while data := file.read(_PACKED_BYTES):
-        # gzip may be filled up with zeros behind a stream, as on tapes.
-        while data := data.lstrip(b"\0") if unpacker is None and packed == GZIP else data:
+        # gzip may be filled up with zeros after a stream, as on tapes, and xz with multiples of four.
+        while data := data.lstrip(b"\0") if unpacker is None and packed in (GZIP, XZ) else data:
             unpacker = unpacker or _unpacker(packed)
             piece = unpacker.decompress(data)
             held.append(piece)
@@ -92,4 +98,64 @@ def _unpacked(file: BinaryIO, packed: str) -> Iterator[bytes]:
 def _unpacker(packed: str) -> Any:
     if packed == GZIP:
         return zlib.decompressobj(zlib.MAX_WBITS | 16)
+    if packed == XZ:
+        return lzma.LZMADecompressor(lzma.FORMAT_XZ)
     return bz2.BZ2Decompressor() if packed == BZIP2 else zstandard.ZstdDecompressor().decompressobj()
+
+
+class UnpackedFile(io.RawIOBase):
+    """What a compressed file holds, as a file that is read from start to end and seeks forward.
+
+    Args:
+        path: the file.
+        packed: how it is compressed, as of `unpacked_chunks`; reading raises what that raises.
+    """
+
+    def __init__(self, path: str, packed: str) -> None:
+        super().__init__()
+        self._chunks = unpacked_chunks(path, packed)
+        self._held = b""
+        self._place = self._offset = 0
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True; `seek` takes no place before the one that was reached."""
+        return True
+
+    def tell(self) -> int:
+        """Return the offset in what was unpacked."""
+        return self._offset
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Skip to an offset from the start."""
+        if whence != io.SEEK_SET or offset < self._offset:
+            raise io.UnsupportedOperation(f"seek({offset}, {whence}) in a compressed file at {self._offset}")
+        while self._offset < offset and self._take(offset - self._offset):
+            pass
+        return self._offset
+
+    def readinto(self, buffer: Any) -> int:
+        """Read what is at hand, at most as many bytes as the buffer has; 0 at the end."""
+        data = self._take(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def _take(self, length: int) -> bytes:
+        """Return some bytes, one at least unless the end is reached."""
+        while self._place == len(self._held):
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                return b""
+            self._held, self._place = chunk, 0
+        data = self._held[self._place : self._place + length]
+        self._place += len(data)
+        self._offset += len(data)
+        return data
+
+    def close(self) -> None:
+        """Close the file."""
+        self._chunks.close()  # type: ignore[attr-defined]
+        super().close()

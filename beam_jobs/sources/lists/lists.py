@@ -1,4 +1,6 @@
-"""CSV and JSONL lists: a row an image, with its path, its class or classes, its split, and further columns that become features.
+"""CSV and JSONL lists and JSON arrays: a row an image, with its path, its class or classes, its split, and further columns.
+
+Further columns become features.
 
     path,label,age                                  {"path": "cats/1.jpg", "label": "cat", "age": 3}
     cats/1.jpg,cat,3                                {"path": "dogs/7.jpg", "label": ["dog", "puppy"], "age": 1}
@@ -10,7 +12,6 @@ folder. A key is the path as it is written.
 from __future__ import annotations
 
 import dataclasses
-import io
 from collections.abc import Iterator, Mapping, Sequence
 
 from beam_jobs.options import ConvertOptions
@@ -127,7 +128,7 @@ class Lists:
         kinds = dict(self.kinds)
         folder = path.rpartition("/")[0] or ("/" if path.startswith("/") else ".")
         data = storage_for(path).read_range(path, unit.start, unit.end - unit.start)
-        rows = unit.file.rows(io.BytesIO(data), unit.start, unit.line)
+        rows = unit.file.block_rows(data, unit.start, unit.line)
         for found in with_sizes(self._listed(row, f"{path} line {row.line}", folder, kinds) for row in rows):
             if isinstance(found, BadRecordError):
                 refuse(found)

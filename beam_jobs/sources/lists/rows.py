@@ -1,4 +1,4 @@
-"""The rows of CSV and JSONL lists, with the line and the byte at which each ends.
+"""The rows of CSV and JSONL lists and of JSON arrays, with the line and the byte at which each ends.
 
 A list is read twice: once from start to end where the job begins, which finds the kinds of its columns and cuts it into blocks, and
 once block by block on the workers. Cuts are made where a row ended, so a block never begins inside quotes, whatever they hold.
@@ -7,9 +7,11 @@ once block by block on the workers. Cuts are made where a row ended, so a block 
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
+from beam_jobs.text_files.json_arrays import array_spans
 from beam_jobs.values.json_values import parse_json
 from tpudata.console.tables import counted
 from tpudata.errors import SourceError
@@ -17,6 +19,7 @@ from tpudata.errors import SourceError
 _BOM = b"\xef\xbb\xbf"
 UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
 DELIMITERS = (",", "\t", ";")
+_MOST_ROW_BYTES = 1 << 26
 
 
 class Row(NamedTuple):
@@ -111,6 +114,57 @@ def json_rows(lines: Iterable[bytes], path: str, *, offset: int, line: int) -> I
                 f'a JSON {type(value).__name__}; each line is an object, such as {{"path": ..., "label": ...}}'
             )
         yield Row(reader.line, reader.offset, value)
+
+
+def array_rows(lines: Iterable[bytes], path: str, *, offset: int, line: int) -> Iterator[Row]:
+    """Yield the rows of a JSON array of objects.
+
+    Args:
+        lines: with their ends, those of a whole array.
+        path: names the list in messages.
+        offset: of the first line in the file.
+        line: number of the line before the first one.
+
+    Raises:
+        SourceError: an element is no JSON object, or the array has no end; names file and line, or byte.
+    """
+    reached = line
+
+    def counted_lines() -> Iterator[bytes]:
+        nonlocal reached
+        for data in lines:
+            reached += 1
+            yield data
+
+    for span in array_spans(counted_lines(), _MOST_ROW_BYTES, path):
+        where = f"{path} line {reached}"
+        if not span.data:
+            raise SourceError(f"{where}: an element of {span.size:,} bytes (expected at most {_MOST_ROW_BYTES:,}).")
+        try:
+            value = parse_json(span.data.decode())
+        except ValueError as error:
+            raise SourceError(f"{where}: not JSON: {error}.") from None
+        if not isinstance(value, dict):
+            raise SourceError(
+                f'{where}: a JSON {type(value).__name__}; each element is an object, such as {{"path": ..., "label": ...}}.'
+            )
+        yield Row(reached, offset + span.offset + span.size, value)
+
+
+def block_array_rows(data: bytes, path: str, *, offset: int, line: int) -> Iterator[Row]:
+    """Yield the rows in a block of a JSON array.
+
+    Args:
+        data: from the beginning of the file, or the end of an element, to the end of another one.
+        path: names the list in messages.
+        offset: of the block in the file.
+        line: number of the line in which it begins, or 0 for the first block.
+    """
+    if offset:
+        # The comma before the first element becomes the bracket that an array begins with.
+        comma = data.index(b",")
+        data = data[:comma] + b"[" + data[comma + 1 :]
+    yield from array_rows(io.BytesIO(data + b"]"), path, offset=offset, line=max(0, line - 1))
 
 
 def _csv_cells(reader: _Lines, delimiter: str) -> Iterator[list[str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import contextlib
 import hashlib
+import io
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -15,7 +16,15 @@ from beam_jobs.references.labels import Labels, check_classes, integer_labels
 from beam_jobs.references.reference import key_bytes
 from beam_jobs.sources.classes import MAX_INTEGER_LABEL, is_integer_label, is_number_label, json_labels
 from beam_jobs.sources.lists.columns import ColumnKinds, Roles, is_path_column
-from beam_jobs.sources.lists.rows import DELIMITERS, Row, csv_header, csv_rows, json_rows
+from beam_jobs.sources.lists.rows import (
+    DELIMITERS,
+    Row,
+    array_rows,
+    block_array_rows,
+    csv_header,
+    csv_rows,
+    json_rows,
+)
 from beam_jobs.sources.names import listed_split
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.values.column_kinds import INT
@@ -36,17 +45,27 @@ class ListFile(NamedTuple):
         path: the file.
         columns: those of a CSV list; nothing for a JSONL list.
         delimiter: between two cells of a CSV list.
+        is_array: whether it is one JSON array.
     """
 
     path: str
     columns: tuple[str, ...]
     delimiter: str
+    is_array: bool = False
 
     def rows(self, lines: Iterable[bytes], offset: int, line: int) -> Iterator[Row]:
-        """The rows in some lines of the file; see `csv_rows`."""
+        """Yield the rows in some lines of the file, of an array in all of them; see `csv_rows`."""
+        if self.is_array:
+            return array_rows(lines, self.path, offset=offset, line=line)
         if self.columns:
             return csv_rows(lines, self.path, self.columns, self.delimiter, offset=offset, line=line)
         return json_rows(lines, self.path, offset=offset, line=line)
+
+    def block_rows(self, data: bytes, offset: int, line: int) -> Iterator[Row]:
+        """Yield the rows in the bytes of a block; see `csv_rows`."""
+        if self.is_array:
+            return block_array_rows(data, self.path, offset=offset, line=line)
+        return self.rows(io.BytesIO(data), offset, line)
 
 
 class Block(NamedTuple):
@@ -167,16 +186,17 @@ def _fits(name: str) -> bool:
 
 
 def list_file(path: str, options: SourceOptions) -> ListFile:
-    """Return how a list is read: JSONL if it begins with a brace, else CSV with the delimiter that finds the path's column."""
+    """Return how a list is read, by its first character: a brace for JSONL, a bracket for a JSON array, and else CSV.
+
+    The delimiter of CSV is the one that finds the path's column.
+    """
     storage = storage_for(path)
     with storage.open(path) as file:
         head = file.readline(1 << 16).removeprefix(b"\xef\xbb\xbf").lstrip()
         while head == b"" and (line := file.readline(1 << 16)):
             head = line.lstrip()
     if _ARRAY.match(head):
-        raise SourceError(
-            f"{path} is a JSON array, and a list has one object a line. Convert it: jq -c '.[]' {path} > {path}l"
-        )
+        return ListFile(path, (), "", is_array=True)
     if head.startswith(b"{"):
         return ListFile(path, (), "")
     first: tuple[str, ...] = ()

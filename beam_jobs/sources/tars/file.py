@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import io
 import zlib
 from collections.abc import Iterator
 from typing import BinaryIO, cast
 
 from beam_jobs.references.ranged_file import open_ranged
 from beam_jobs.sources.tars.members import BLOCK, is_tar_header
+from beam_jobs.text_files.streams import GZIP, PACKED_SUFFIXES, UnpackedFile, compression
 from tpudata.errors import CorruptionError, SourceError
 from tpudata.storage import storage_for
 
-GZIP_MAGIC = b"\x1f\x8b"
+_MAGIC_BYTES = 16
 
 
 def file_size(path: str) -> int:
@@ -24,26 +26,49 @@ def file_size(path: str) -> int:
     return found.size
 
 
-def is_gzip(path: str) -> bool:
-    """Whether a file is compressed with gzip, by its first bytes."""
-    return storage_for(path).read_range(path, 0, len(GZIP_MAGIC)) == GZIP_MAGIC
+def packing(path: str) -> str:
+    """Return how a file is compressed, by its first bytes: `"gzip"`, `"bzip2"`, `"zstd"`, `"xz"` or nothing."""
+    return compression(storage_for(path).read_range(path, 0, _MAGIC_BYTES))
+
+
+def unpacked_name(name: str) -> str:
+    """Return the name of what is in a compressed file: `a.tar` of `a.tar.gz`."""
+    for suffix in PACKED_SUFFIXES:
+        name = name.removesuffix(suffix)
+    return name
 
 
 def first_bytes(path: str, length: int = BLOCK) -> bytes:
-    """The first bytes of a file, unpacked where it is compressed with gzip."""
-    if not is_gzip(path):
+    """Return the first bytes of a file, unpacked if it is compressed."""
+    if not packing(path):
         return storage_for(path).read_range(path, 0, length)
-    with open_gzip(path) as file:
+    with open_packed(path) as file:
         return file.read(length)
 
 
 def is_tar(path: str) -> bool:
-    """Whether a file is a tar, compressed with gzip or not, by its first bytes."""
+    """Whether a file is a tar, compressed or not, by its first bytes."""
     return is_tar_header(first_bytes(path))
 
 
 @contextlib.contextmanager
-def open_gzip(path: str) -> Iterator[BinaryIO]:
+def open_packed(path: str) -> Iterator[BinaryIO]:
+    """Yield a compressed file, unpacked as it is read from start to end; it seeks forward.
+
+    Raises:
+        CorruptionError: from any read inside the context: the file is cut or damaged. Its offset counts unpacked bytes.
+    """
+    packed = packing(path)
+    if packed != GZIP:
+        with contextlib.closing(UnpackedFile(path, packed)) as raw:
+            yield cast(BinaryIO, io.BufferedReader(raw, 1 << 20))
+        return
+    with _open_gzip(path) as file:
+        yield file
+
+
+@contextlib.contextmanager
+def _open_gzip(path: str) -> Iterator[BinaryIO]:
     """A gzip file, unpacked as it is read from start to end; it seeks forward.
 
     Raises:
@@ -66,7 +91,7 @@ def open_gzip(path: str) -> Iterator[BinaryIO]:
 def open_tar(path: str, compressed: bool) -> Iterator[tuple[BinaryIO, int | None]]:
     """A tar's bytes as a file that seeks forward, and where they end, if that is known before reading."""
     if compressed:
-        with open_gzip(path) as file:
+        with open_packed(path) as file:
             yield file, None
     else:
         size = file_size(path)

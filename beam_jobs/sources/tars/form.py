@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple, cast
 
 from beam_jobs.references.reading import MOST_INPUT_BYTES
-from beam_jobs.sources.tars.file import GZIP_MAGIC, is_gzip, open_tar
+from beam_jobs.sources.tars.file import open_tar, packing
 from beam_jobs.sources.tars.members import BLOCK, Member, is_tar_header, tar_members
 from beam_jobs.sources.tars.samples import IMAGE_FIELDS, LABEL_FIELDS, field_labels, samples
 from beam_jobs.sources.tars.unit import TarUnit, is_record
+from beam_jobs.text_files.streams import compression
 from tpudata.errors import SourceError
 
 CLASSES, TARS, PAIRS = "classes", "tars", "pairs"
@@ -34,16 +35,14 @@ class TarForm(NamedTuple):
 
 def tar_form(unit: TarUnit) -> TarForm:
     """The form of a tar; SourceError where it is a compressed tar of tars, or its first members are too large to say."""
-    compressed = is_gzip(unit.path)
+    compressed = bool(packing(unit.path))
     with _opened(unit.path, compressed) as (file, size):
         first = next((member for member in tar_members(file, unit.path, 0, size) if is_record(member)), None)
         if first is None:
             return TarForm(CLASSES)
         if is_tar_header(_head(file, first)):
             if compressed:
-                raise SourceError(
-                    f"{unit.path} is a compressed tar of tars, in which nothing can be found. Unpack it with gunzip."
-                )
+                raise SourceError(f"{unit.path} is a compressed tar of tars, in which nothing can be found. Unpack it.")
             return TarForm(TARS)
     # Again from the start, since a compressed file does not seek back.
     with _opened(unit.path, compressed) as (file, size):
@@ -70,7 +69,7 @@ def inner_tars(outer: TarUnit) -> Iterator[TarUnit]:
                 continue
             head = _head(file, member)
             if not is_tar_header(head):
-                packed = " It is compressed; unpack it." if head.startswith(GZIP_MAGIC) else ""
+                packed = " It is compressed; unpack it." if compression(head) else ""
                 raise SourceError(
                     f"{outer.path}: member {member.name} is not a tar, and the first member is one.{packed}"
                 )
@@ -96,8 +95,8 @@ class _FirstBytes:
     def _check(self, end: int) -> None:
         if end > _MOST_LOOKED_AT:
             raise SourceError(
-                f"{self._path} is compressed, and its first {_MOST_LOOKED_AT >> 20} MiB do not say what it holds. Unpack it with"
-                " gunzip, or leave the large file at its beginning out."
+                f"{self._path} is compressed, and its first {_MOST_LOOKED_AT >> 20} MiB do not say what it holds. Unpack"
+                " it, or leave the large file at its beginning out."
             )
 
 

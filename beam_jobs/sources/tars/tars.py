@@ -22,7 +22,7 @@ from beam_jobs.sources.classes import Classes, is_integer_label
 from beam_jobs.sources.names import class_and_split, folder_split
 from beam_jobs.sources.options import SourceOptions, refuse_split_flag
 from beam_jobs.sources.source import Refuse, make_reference, raise_refusal, with_key
-from beam_jobs.sources.tars.file import is_gzip, open_tar
+from beam_jobs.sources.tars.file import open_tar, packing, unpacked_name
 from beam_jobs.sources.tars.form import PAIRS, TARS, inner_tars, tar_form
 from beam_jobs.sources.tars.members import Member
 from beam_jobs.sources.tars.samples import IMAGE_FIELDS, LABEL_FIELDS, Content, field_labels, read_content, samples
@@ -67,7 +67,7 @@ class Tars:
                 large to say what it is.
             CorruptionError: a header is damaged or a tar is cut.
         """
-        units = [TarUnit(path, name.removesuffix(".gz")) for path, name in tars]
+        units = [TarUnit(path, unpacked_name(name)) for path, name in tars]
         form, labels, several = tar_form(units[0])
         if form == TARS:
             units = [inner for unit in units for inner in inner_tars(unit)]
@@ -100,7 +100,7 @@ class Tars:
 
     def references(self, unit: TarUnit, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
         """Yields a reference to every image of a tar."""
-        compressed = is_gzip(unit.path)
+        compressed = bool(packing(unit.path))
         with open_tar(unit.path, compressed) as (file, size):
             members = tar_files(file, unit, size, ignored, refuse)
             if self.form == PAIRS:

@@ -63,7 +63,6 @@ def test_what_is_read_in_ranges(form: TextForm, ranges: bool) -> None:
         ("a.txt", "text".encode("utf-32"), TextOptions(), SourceError, "UTF-32"),
         ("a.txt", b"MZ\0\0", TextOptions(), SourceError, "no text: byte 2 is zero"),
         ("a.zip", b"PK\x03\x04", TextOptions(), SourceError, "a zip archive. Unpack it"),
-        ("a.xz", b"\xfd7zXZ\0", TextOptions(), SourceError, "compressed with xz"),
         ("a.parquet", b"text", TextOptions(), SourceError, "no Parquet file: it begins with 74 65 78 74"),
         ("a", b"PAR1", TextOptions(form="lines"), UsageError, "--form is lines, and .* is a Parquet file"),
         ("a", gzip.compress(b"PAR1", mtime=0), TextOptions(), SourceError, "compressed with gzip. Unpack it"),

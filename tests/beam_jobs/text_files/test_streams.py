@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import lzma
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +16,12 @@ from beam_jobs.text_files.streams import compression, plain_chunks, unpacked_chu
 from tpudata.errors import CorruptionError
 
 Pack = Callable[[bytes], bytes]
-PACKERS: dict[str, Pack] = {"gzip": gzip.compress, "bzip2": bz2.compress, "zstd": zstandard.ZstdCompressor().compress}
+PACKERS: dict[str, Pack] = {
+    "gzip": gzip.compress,
+    "bzip2": bz2.compress,
+    "zstd": zstandard.ZstdCompressor().compress,
+    "xz": lzma.compress,
+}
 
 
 def text(size: int = 100_000) -> bytes:
@@ -42,7 +48,7 @@ def test_a_cut_file_is_an_error(packed: str, keep: float, tmp_path: Path) -> Non
         list(unpacked_chunks(str(path), packed))
 
 
-@pytest.mark.parametrize("packed", ["gzip", "bzip2"])
+@pytest.mark.parametrize("packed", ["gzip", "bzip2", "xz"])
 def test_a_damaged_file_is_an_error(packed: str, tmp_path: Path) -> None:
     pack = PACKERS[packed]
     data = bytearray(pack(text()))

@@ -1,0 +1,242 @@
+"""Parquet files with the bytes of images, as Hugging Face's datasets are stored.
+
+The column of images holds bytes, or structs of `bytes` and `path`. The names of classes are in the schema's metadata under
+`huggingface` (a feature of the type ClassLabel); without it, whole numbers are labels themselves and strings are names. A key is
+FILE:ROW.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow  # type: ignore[import-untyped]
+from pyarrow import parquet
+
+from beam_jobs.options import ConvertOptions
+from beam_jobs.references.labels import Labels
+from beam_jobs.references.ranged_file import open_ranged
+from beam_jobs.references.reference import Reference
+from beam_jobs.sources.classes import Classes
+from beam_jobs.sources.names import folder_split
+from beam_jobs.sources.options import SourceOptions, refuse_split_flag
+from beam_jobs.sources.source import Refuse, make_reference, raise_refusal, with_key
+from beam_jobs.sources.tars.file import file_size
+from tpudata.errors import BadRecordError, CorruptionError, SourceError, UsageError
+from tpudata.format import Feature
+
+PARQUET_MAGIC = b"PAR1"
+_IMAGES = ("image", "img", "bytes", "jpg", "png", "image_bytes", "image/encoded")
+_LABELS = ("label", "labels", "class", "fine_label")
+_METADATA = b"huggingface"
+# Rows whose images are in memory at once.
+_BATCH_ROWS = 32
+
+
+class ParquetUnit(NamedTuple):
+    """A row group.
+
+    Attributes:
+        path: the file.
+        size: its bytes.
+        name: that keys begin with.
+        split: that its name stands for, or nothing.
+        group: number of the row group.
+        first: number of its first row.
+    """
+
+    path: str
+    size: int
+    name: str
+    split: str
+    group: int
+    first: int
+
+
+@dataclasses.dataclass(frozen=True)
+class ParquetImages:
+    """Rows of Parquet files: a Source whose units are row groups.
+
+    Attributes:
+        options: deal out splits and seed the order.
+        groups: to be listed.
+        image: column of the images.
+        label: column of the labels, or None.
+        names: class names that the schema's metadata give, or None.
+        classes: how labels become names.
+    """
+
+    options: ConvertOptions
+    groups: tuple[ParquetUnit, ...]
+    image: str
+    label: str | None
+    names: tuple[str, ...] | None
+    classes: Classes
+    several_labels: bool = False
+    extra: tuple[Feature, ...] = ()
+
+    @classmethod
+    def find(
+        cls, options: ConvertOptions, source_options: SourceOptions, files: Sequence[tuple[str, str]]
+    ) -> ParquetImages:
+        """Read the footers of some files.
+
+        Args:
+            options: of the conversion.
+            source_options: columns and labels.
+            files: path of each, and its name in keys.
+
+        Raises:
+            SourceError: there is no column of images or labels, or a file has another one; names the columns that there are.
+            CorruptionError: a file is cut or damaged.
+            UsageError: the options deal out splits, but the names of the files are splits.
+        """
+        for name in ("split_column", "label_separator", "column_types"):
+            if getattr(source_options, name):
+                raise UsageError(
+                    f"--{name.replace('_', '-')} is for lists, and {files[0][0]} is a Parquet file. Omit it."
+                )
+        units: list[ParquetUnit] = []
+        first: tuple[str, str | None, tuple[str, ...] | None, bool] | None = None
+        for path, name in files:
+            size, row = file_size(path), 0
+            with _opened(path, size) as file:
+                found = _columns(file.schema_arrow, source_options, path)
+                if first is not None and found != first:
+                    raise SourceError(
+                        f"{path} and {files[0][0]} have other columns or class names. Convert them one by one."
+                    )
+                first = found
+                for group in range(file.metadata.num_row_groups):
+                    units.append(ParquetUnit(path, size, name, _split(name), group, row))
+                    row += file.metadata.row_group(group).num_rows
+        assert first is not None
+        splits = sorted({unit.split for unit in units} - {""})
+        if len(splits) > 1 or splits not in ([], ["train"]):
+            refuse_split_flag(options, f"{options.input} has splits already ({', '.join(splits)})")
+        elif options.split:
+            units = [unit._replace(split="") for unit in units]
+        image, label, names, integers = first
+        classes = Classes.open(source_options, integers=integers and names is None)
+        return cls(options, tuple(units), image, label, names, classes)
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether there is a column of labels."""
+        return self.label is not None
+
+    @property
+    def labels(self) -> Labels | None:
+        """Those of `--labels FILE`, or of the schema's metadata."""
+        return self.classes.labels or (None if self.names is None else Labels(self.names))
+
+    @property
+    def integer_labels(self) -> bool:
+        """Whether the labels are whole numbers without names."""
+        return self.classes.collects_integers
+
+    def units(self) -> Sequence[ParquetUnit]:
+        """Return the row groups."""
+        return self.groups
+
+    def references(self, unit: ParquetUnit, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
+        """Yield a reference, with its bytes, to the image of each row of a row group."""
+        del ignored
+        columns = [self.image, *([] if self.label is None else [self.label])]
+        number = unit.first
+        with _opened(unit.path, unit.size) as file:
+            for batch in file.iter_batches(_BATCH_ROWS, row_groups=[unit.group], columns=columns, use_threads=False):
+                for values in zip(*(batch.column(name).to_pylist() for name in columns), strict=True):
+                    where, key = f"{unit.path} row {number}", f"{unit.name}:{number}"
+                    try:
+                        data = _image_bytes(values[0], where)
+                        labels = () if self.label is None else (self._name(values[1], where),)
+                        yield make_reference(
+                            self.options,
+                            key,
+                            path=unit.path,
+                            offset=number,
+                            size=len(data),
+                            split=unit.split,
+                            labels=labels,
+                            data=data,
+                        )
+                    except BadRecordError as error:
+                        refuse(with_key(error, key))
+                    number += 1
+
+    def _name(self, value: Any, where: str) -> str:
+        if self.names is None or isinstance(value, str):
+            if not isinstance(value, str | int) or isinstance(value, bool):
+                raise BadRecordError(where, f"its label is no text and no whole number: {value!r}")
+            return self.classes.name(str(value), where)
+        if not isinstance(value, int) or not 0 <= value < len(self.names):
+            raise BadRecordError(where, f"unknown label: {value!r}; labels go from 0 to {len(self.names) - 1}")
+        return self.classes.name(self.names[value], where)
+
+
+def _columns(schema: Any, options: SourceOptions, path: str) -> tuple[str, str | None, tuple[str, ...] | None, bool]:
+    """Return the columns of images and labels, the names of classes, and whether labels are whole numbers."""
+    described = _described(schema)
+    types = {field.name: field.type for field in schema}
+    images = [name for name, feature in described.items() if feature.get("_type") == "Image" and name in types]
+    image = options.path_column or next(iter(images), None)
+    image = image or next((name for name in _IMAGES if name in types and _holds_bytes(types[name])), None)
+    has = f"it has {', '.join(f'{name} ({kind})' for name, kind in types.items())}"
+    if image is None or image not in types or not _holds_bytes(types[image]):
+        wanted = f"{image!r} is no column of bytes" if image is not None else "no column of images"
+        raise SourceError(f"{path}: {wanted}; {has}. Name the column of the images' bytes with --path-column.")
+    if options.unlabelled:
+        return image, None, None, False
+    by_type = [name for name, feature in described.items() if feature.get("_type") == "ClassLabel" and name in types]
+    label = options.label_column or next(iter(by_type), None) or next((n for n in _LABELS if n in types), None)
+    if label is None or label not in types:
+        raise SourceError(f"{path}: no column of labels; {has}. Name it with --label-column, or pass --unlabelled.")
+    names = described.get(label, {}).get("names")
+    known = tuple(map(str, names)) if isinstance(names, list) and names else None
+    return image, label, known, pyarrow.types.is_integer(types[label])
+
+
+def _described(schema: Any) -> dict[str, dict[str, Any]]:
+    """Return what Hugging Face's metadata say of each column."""
+    try:
+        found = json.loads((schema.metadata or {}).get(_METADATA, b"{}"))["info"]["features"]
+    except (ValueError, KeyError, TypeError):
+        return {}
+    return {name: value for name, value in found.items() if isinstance(value, dict)} if isinstance(found, dict) else {}
+
+
+def _holds_bytes(kind: Any) -> bool:
+    if pyarrow.types.is_struct(kind):
+        return any(field.name == "bytes" and _holds_bytes(field.type) for field in kind)
+    return bool(pyarrow.types.is_binary(kind) or pyarrow.types.is_large_binary(kind))
+
+
+def _image_bytes(value: Any, where: str) -> bytes:
+    path = value.get("path") if isinstance(value, dict) else None
+    data = value.get("bytes") if isinstance(value, dict) else value
+    if data is None and path:
+        raise BadRecordError(where, f"no bytes, and only a path: {path}; store the images' bytes in the Parquet file")
+    if not data:
+        raise BadRecordError(where, "the image is empty" if data is not None else "no image: a null")
+    return bytes(data)
+
+
+def _split(name: str) -> str:
+    """Return the split that a file's name stands for: `train-00000-of-00002.parquet`, `data/test.parquet`, `test/0000.parquet`."""
+    *folders, file = name.split("/")
+    split = folder_split(file.partition(".")[0].partition("-")[0])
+    return split or (folder_split(folders[-1]) if folders else "")
+
+
+@contextlib.contextmanager
+def _opened(path: str, size: int) -> Iterator[Any]:
+    with open_ranged(path, size) as raw:
+        try:
+            yield parquet.ParquetFile(raw, pre_buffer=False)
+        except (pyarrow.ArrowException, OSError) as error:
+            reason = " ".join(str(error).split())
+            raise CorruptionError(path, 0, f"the Parquet file is cut or damaged: {reason}") from None

@@ -1,0 +1,159 @@
+"""Zip archives of images: a member's class is the folder it lies in, and its split the folder above, as in tars.
+
+A key is ARCHIVE/MEMBER. Members that are stored as they are, which is usual for images, are referred to where they lie; those that
+are compressed travel themselves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO, NamedTuple
+
+from beam_jobs.options import ConvertOptions
+from beam_jobs.references.labels import Labels
+from beam_jobs.references.ranged_file import open_ranged
+from beam_jobs.references.reading import MOST_INPUT_BYTES, too_large
+from beam_jobs.references.reference import Reference
+from beam_jobs.sources.classes import Classes
+from beam_jobs.sources.names import class_and_split, folder_split, is_left_behind
+from beam_jobs.sources.options import SourceOptions, refuse_split_flag
+from beam_jobs.sources.source import Refuse, make_reference, raise_refusal, with_key
+from beam_jobs.sources.tars.file import file_size
+from tpudata.errors import BadRecordError, CorruptionError
+from tpudata.format import Feature
+
+ZIP_MAGIC = b"PK\x03\x04"
+# Signature, then after 22 bytes the lengths of name and extra field, which the content follows (APPNOTE.TXT, 4.3.7).
+_LOCAL = struct.Struct("<4s22xHH")
+_ENCRYPTED = 1
+
+
+class ZipUnit(NamedTuple):
+    """An archive.
+
+    Attributes:
+        path: the file.
+        name: that keys begin with.
+    """
+
+    path: str
+    name: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Zips:
+    """Zip archives: a Source whose units are archives.
+
+    Attributes:
+        options: deal out splits and seed the order.
+        archives: to be listed.
+        classes: how folder names become class names.
+        has_classes: False if records are unlabelled.
+    """
+
+    options: ConvertOptions
+    archives: tuple[ZipUnit, ...]
+    classes: Classes
+    has_classes: bool = True
+    several_labels: bool = False
+    integer_labels: bool = False
+    extra: tuple[Feature, ...] = ()
+
+    @classmethod
+    def find(cls, options: ConvertOptions, source_options: SourceOptions, archives: Sequence[tuple[str, str]]) -> Zips:
+        """Return the source of some archives, each given as its path and its name in keys."""
+        units = tuple(ZipUnit(*archive) for archive in archives)
+        return cls(options, units, Classes.open(source_options), not source_options.unlabelled)
+
+    @property
+    def labels(self) -> Labels | None:
+        """Those of `--labels FILE`."""
+        return self.classes.labels
+
+    def units(self) -> Sequence[ZipUnit]:
+        """Return the archives."""
+        return self.archives
+
+    def references(self, unit: ZipUnit, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
+        """Yield a reference to every image of an archive.
+
+        Raises:
+            CorruptionError: the archive is cut or damaged.
+        """
+        with _opened(unit.path) as (file, archive):
+            for member in archive.infolist():
+                if member.is_dir():
+                    continue
+                where, key = f"{unit.path}/{member.filename}", f"{unit.name}/{member.filename}"
+                if any(map(is_left_behind, member.filename.split("/"))):
+                    ignored.append(where)
+                    continue
+                try:
+                    yield self._reference(unit, member, key, file, archive)
+                except BadRecordError as error:
+                    refuse(with_key(error, key))
+
+    def _reference(
+        self, unit: ZipUnit, member: zipfile.ZipInfo, key: str, file: BinaryIO, archive: zipfile.ZipFile
+    ) -> Reference:
+        where = f"{unit.path}/{member.filename}"
+        if member.flag_bits & _ENCRYPTED:
+            raise BadRecordError(where, "encrypted; pack the archive again without a password")
+        if member.file_size > MOST_INPUT_BYTES:
+            raise too_large(where, member.file_size)
+        if not member.file_size:
+            raise BadRecordError(where, "the file is empty")
+        folders = member.filename.split("/")[:-1]
+        labels: tuple[str, ...] = ()
+        split = ""
+        if self.has_classes:
+            name, split = class_and_split(folders, f"{unit.path}: member {member.filename}")
+            labels = (self.classes.name(name, where),)
+        elif folders:
+            split = folder_split(folders[0])
+        if split:
+            refuse_split_flag(self.options, f"{unit.path} has split folders already ({split})")
+        offset, data = member.header_offset, b""
+        if member.compress_type == zipfile.ZIP_STORED:
+            file.seek(offset)
+            head = file.read(_LOCAL.size)
+            if len(head) < _LOCAL.size or not head.startswith(ZIP_MAGIC):
+                raise CorruptionError(unit.path, offset, f"no zip header of {member.filename} where one is expected")
+            _, name_bytes, extra_bytes = _LOCAL.unpack(head)
+            offset += _LOCAL.size + name_bytes + extra_bytes
+        else:
+            data = _unpacked(archive, member, where)
+        return make_reference(
+            self.options,
+            key,
+            path=unit.path,
+            offset=offset,
+            size=member.file_size,
+            split=split,
+            labels=labels,
+            data=data,
+        )
+
+
+def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str) -> bytes:
+    try:
+        return archive.read(member)
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        raise BadRecordError(where, f"damaged in the archive: {error}") from None
+    except NotImplementedError as error:
+        raise BadRecordError(where, f"packed by a method that is not read: {error}; pack the archive again") from None
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[tuple[BinaryIO, zipfile.ZipFile]]:
+    with open_ranged(path, file_size(path)) as file:
+        try:
+            with zipfile.ZipFile(file) as archive:
+                yield file, archive
+        except zipfile.BadZipFile as error:
+            raise CorruptionError(path, 0, f"the zip archive is cut or damaged: {error}") from None

@@ -1,0 +1,125 @@
+"""Parquet files with images, as Hugging Face's datasets library writes them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pytest
+from pyarrow import parquet
+
+from beam_jobs.sources import SourceOptions
+from tests.beam_jobs.sources.inputs import converted, jpeg, listed, listed_and_refused, opened, summary
+from tpudata.errors import CorruptionError, SourceError, UsageError
+from tpudata.format import open_dataset
+
+IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+NAMES = ["cat", "dog", "eel"]
+
+
+def hugging_face(path: Path, rows: list[tuple[Any, Any]], names: list[str] | None = NAMES, **options: Any) -> Path:
+    """Write a file with the schema and the metadata of `datasets.Dataset.to_parquet`."""
+    features = {"image": {"_type": "Image"}, "label": {"dtype": "int64", "_type": "Value"}}
+    if names is not None:
+        features["label"] = {"names": names, "_type": "ClassLabel"}  # type: ignore[dict-item]
+    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+    schema = pa.schema([("image", IMAGE), ("label", pa.int64())], metadata)
+    images = [row if row is None or isinstance(row, dict) else {"bytes": row, "path": "x.jpg"} for row, _ in rows]
+    table = pa.table({"image": pa.array(images, IMAGE), "label": [label for _, label in rows]}, schema)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    parquet.write_table(table, path, **options)
+    return path
+
+
+ROWS = [(jpeg(number), number % 3) for number in range(10)]
+
+
+@pytest.mark.parametrize("rows", [3, 100])
+@pytest.mark.parametrize("compression", ["snappy", "zstd", "none"])
+def test_hugging_face_rows(tmp_path: Path, rows: int, compression: str) -> None:
+    path = hugging_face(tmp_path / "a.parquet", ROWS, row_group_size=rows, compression=compression)
+    source = opened(path)
+    assert len(source.units()) == (4 if rows == 3 else 1)
+    assert source.labels is not None
+    assert source.labels.names == tuple(NAMES)
+    assert summary(source) == {
+        f"a.parquet:{number}": ("train", (NAMES[label],), data) for number, (data, label) in enumerate(ROWS)
+    }
+
+
+def test_converted_with_the_names_of_the_metadata(tmp_path: Path) -> None:
+    hugging_face(tmp_path / "in" / "train-00000-of-00001-1a2b.parquet", ROWS[:7])
+    hugging_face(tmp_path / "in" / "test-00000-of-00001-3c4d.parquet", ROWS[7:])
+    (tmp_path / "in" / "README.md").write_text("---\n---\n")
+    found = converted(tmp_path / "in", tmp_path / "out")
+    assert open_dataset(str(tmp_path / "out")).labels() == tuple(NAMES)
+    assert {split: len(records) for split, records in found.items()} == {"train": 7, "test": 3}
+    assert {value for records in found.values() for value in records.values()} == {
+        (label, data) for data, label in ROWS
+    }
+
+
+def test_folders_of_splits_by_a_pattern(tmp_path: Path) -> None:
+    for split in ("train", "validation"):
+        hugging_face(tmp_path / split / "0000.parquet", ROWS[:2])
+    found = summary(opened(f"{tmp_path}/**/*.parquet"))
+    assert {key: split for key, (split, _, _) in found.items()} == {
+        "train/0000.parquet:0": "train",
+        "train/0000.parquet:1": "train",
+        "validation/0000.parquet:0": "validation",
+        "validation/0000.parquet:1": "validation",
+    }
+    with pytest.raises(UsageError, match="has splits already"):
+        opened(f"{tmp_path}/**/*.parquet", split="train=0.5,test=0.5")
+    assert {split for split, _, _ in summary(opened(f"{tmp_path}/train/*", split="a=0.5,b=0.5")).values()} <= {"a", "b"}
+
+
+def test_plain_columns_of_bytes(tmp_path: Path) -> None:
+    table = pa.table({"jpg": [jpeg(0), jpeg(1)], "class": ["dog", "cat"], "id": [7, 8]})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    assert {key: labels for key, (_, labels, _) in summary(opened(tmp_path / "a.parquet")).items()} == {
+        "a.parquet:0": ("dog",),
+        "a.parquet:1": ("cat",),
+    }
+    numbers = opened(tmp_path / "a.parquet", SourceOptions(label_column="id"))
+    assert numbers.integer_labels
+    assert [reference.labels for reference in listed(numbers)] == [("7",), ("8",)]
+    assert not opened(tmp_path / "a.parquet", SourceOptions(unlabelled=True)).has_classes
+
+
+def test_rows_that_are_rejected(tmp_path: Path) -> None:
+    only_path = {"bytes": None, "path": "elsewhere/1.jpg"}
+    path = hugging_face(
+        tmp_path / "a.parquet", [(jpeg(0), 0), (only_path, 0), (None, 0), (jpeg(1), -1), (jpeg(2), None)]
+    )
+    found, refused = listed_and_refused(opened(path))
+    assert [reference.key for reference in found] == ["a.parquet:0"]
+    assert [(error.source, error.reason) for error in refused] == [
+        (f"{path} row 1", "no bytes, and only a path: elsewhere/1.jpg; store the images' bytes in the Parquet file"),
+        (f"{path} row 2", "no image: a null"),
+        (f"{path} row 3", "unknown label: -1; labels go from 0 to 2"),
+        (f"{path} row 4", "unknown label: None; labels go from 0 to 2"),
+    ]
+
+
+def test_files_that_do_not_fit(tmp_path: Path) -> None:
+    parquet.write_table(pa.table({"text": ["a"], "label": [0]}), tmp_path / "text.parquet")
+    with pytest.raises(
+        SourceError, match=r"no column of images; it has text \(string\), label \(int64\).*--path-column"
+    ):
+        opened(tmp_path / "text.parquet")
+    parquet.write_table(pa.table({"image": [jpeg(0)], "what": [0]}), tmp_path / "other.parquet")
+    with pytest.raises(SourceError, match=r"no column of labels.*--label-column, or pass --unlabelled"):
+        opened(tmp_path / "other.parquet")
+    with pytest.raises(UsageError, match="--split-column is for lists"):
+        opened(tmp_path / "other.parquet", SourceOptions(label_column="what", split_column="s"))
+    hugging_face(tmp_path / "in" / "a.parquet", ROWS)
+    hugging_face(tmp_path / "in" / "b.parquet", ROWS, ["cat", "eel", "dog"])
+    with pytest.raises(SourceError, match=r"b\.parquet and .*a\.parquet have other columns or class names"):
+        opened(tmp_path / "in")
+    path = hugging_face(tmp_path / "cut.parquet", ROWS)
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(CorruptionError, match=r"cut\.parquet at byte 0: the Parquet file is cut or damaged"):
+        opened(path)

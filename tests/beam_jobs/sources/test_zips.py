@@ -1,0 +1,114 @@
+"""Zip archives of images, as Python's zipfile writes them."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from beam_jobs.sources import SourceOptions
+from tests.beam_jobs.sources.inputs import (
+    converted,
+    ignored,
+    jpeg,
+    listed,
+    listed_and_refused,
+    opened,
+    summary,
+    write_files,
+)
+from tpudata.errors import CorruptionError, SourceError, UsageError
+
+FILES = {"cat/0.jpg": jpeg(0), "cat/deep/1.jpg": jpeg(1), "dog/2.jpg": jpeg(2)}
+
+
+def zipped(path: Path, files: dict[str, bytes], method: int = zipfile.ZIP_STORED) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.mkdir("cat") if hasattr(archive, "mkdir") else None
+        for name, data in files.items():
+            archive.writestr(name, data)
+    return path
+
+
+METHODS = pytest.mark.parametrize(
+    "method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
+)
+
+
+@METHODS
+def test_members_by_class(tmp_path: Path, method: int) -> None:
+    path = zipped(tmp_path / "a.zip", {**FILES, "__MACOSX/._0.jpg": b"x"}, method)
+    source = opened(path)
+    assert summary(source) == {f"a.zip/{name}": ("train", (name.split("/")[-2],), data) for name, data in FILES.items()}
+    assert ignored(source) == [f"{path}/__MACOSX/._0.jpg"]
+    # What is stored as it is does not travel.
+    assert all(bool(reference.data) == (method != zipfile.ZIP_STORED) for reference in listed(source))
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_converted(tmp_path: Path, method: int) -> None:
+    found = converted(zipped(tmp_path / "a.zip", FILES, method), tmp_path / "out")
+    assert {key: image for key, (_, image) in found["train"].items()} == {
+        f"a.zip/{name}".encode(): data for name, data in FILES.items()
+    }
+
+
+def test_folders_and_patterns_of_archives(tmp_path: Path) -> None:
+    zipped(tmp_path / "in" / "a.zip", {"cat/0.jpg": jpeg(0)})
+    zipped(tmp_path / "in" / "b.zip", {"train/dog/1.jpg": jpeg(1), "val/dog/2.jpg": jpeg(2)})
+    wanted = {
+        "a.zip/cat/0.jpg": ("train", ("cat",), jpeg(0)),
+        "b.zip/train/dog/1.jpg": ("train", ("dog",), jpeg(1)),
+        "b.zip/val/dog/2.jpg": ("validation", ("dog",), jpeg(2)),
+    }
+    assert summary(opened(tmp_path / "in")) == wanted
+    assert summary(opened(f"{tmp_path}/in/*.zip")) == wanted
+    with pytest.raises(UsageError, match="split folders already"):
+        listed(opened(tmp_path / "in", split="train=0.5,test=0.5"))
+
+
+def test_unlabelled(tmp_path: Path) -> None:
+    path = zipped(tmp_path / "a.zip", {"0.jpg": jpeg(0), "test/1.jpg": jpeg(1)})
+    found = summary(opened(path, SourceOptions(unlabelled=True)))
+    assert {key: split for key, (split, _, _) in found.items()} == {"a.zip/0.jpg": "train", "a.zip/test/1.jpg": "test"}
+    with pytest.raises(SourceError, match=r"lies in no folder of its class"):
+        listed(opened(path))
+
+
+def test_members_that_are_rejected(tmp_path: Path) -> None:
+    path = zipped(tmp_path / "a.zip", {"cat/0.jpg": b"", "cat/1.jpg": jpeg(1)}, zipfile.ZIP_DEFLATED)
+    data = bytearray(path.read_bytes())
+    place = data.index(b"cat/1.jpg") + 60
+    data[place] ^= 255
+    path.write_bytes(data)
+    found, refused = listed_and_refused(opened(path))
+    assert not found
+    assert [error.reason.partition(":")[0] for error in refused] == ["the file is empty", "damaged in the archive"]
+
+
+def test_encrypted_members_are_rejected(tmp_path: Path) -> None:
+    path = zipped(tmp_path / "a.zip", {"cat/0.jpg": jpeg(0)})
+    data = bytearray(path.read_bytes())
+    for signature, place in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        data[data.rindex(signature) + place] |= 1
+    path.write_bytes(data)
+    _, (error,) = listed_and_refused(opened(path))
+    assert error.reason.startswith("encrypted")
+
+
+def test_an_archive_that_is_cut(tmp_path: Path) -> None:
+    path = zipped(tmp_path / "a.zip", FILES)
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(CorruptionError, match=r"a\.zip at byte 0: the zip archive is cut or damaged"):
+        listed(opened(path))
+
+
+def test_a_zip_among_images_is_one_bad_record(tmp_path: Path) -> None:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("x", b"x")
+    write_files(tmp_path, {"cat/0.jpg": jpeg(0), "cat/a.zip": buffer.getvalue()})
+    assert set(summary(opened(f"{tmp_path}/*/*"))) == {"cat/0.jpg", "cat/a.zip"}
