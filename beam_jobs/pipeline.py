@@ -250,7 +250,7 @@ class Conversion:
                 raise (not_written(error, self.options.output, again) or error) from error.__cause__
 
     def _build(self, pipeline: beam.Pipeline, progress: ProgressReport) -> None:
-        """Add the steps to a pipeline; docs/architecture.md draws them."""
+        """Add the steps to a pipeline; docs/concepts/architecture.md draws them."""
         options = self.options
         listed = (
             pipeline

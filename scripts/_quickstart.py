@@ -78,7 +78,7 @@ def run_on_gcs(folder: Path, lock: int) -> int:
     print(f"{write_digits(folder / 'digits')} PNG files written")
     file = folder / ".gcs"
     file.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "tests.fake_gcs", f"--environment={file.absolute()}"]
+    command = [sys.executable, "-m", "scripts.fake_gcs", f"--environment={file.absolute()}"]
     command += [f"--bucket=digits={folder.absolute() / 'digits'}", "--bucket=trial"]
     print("\n== A store on this machine: gs://digits holds the pictures; scripts/gcs_emulator starts one for you")
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, pass_fds=[lock]) as process:

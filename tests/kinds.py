@@ -25,7 +25,7 @@ _MODULES = {
         "tests.markdown",
     ),
     "pipeline": ("apache_beam", "beam_jobs.images", "beam_jobs.text", "tests.beam_jobs.test_images"),
-    "subprocess": ("subprocess", "tests.processes", "tests.fake_gcs", "moto"),
+    "subprocess": ("subprocess", "tests.processes", "scripts.fake_gcs", "moto"),
 }
 # By names that a test calls without importing the module that loads TensorFlow.
 _TEXTS = {

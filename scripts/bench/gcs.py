@@ -148,7 +148,7 @@ def store(data: Path, flags: argparse.Namespace) -> Iterator[None]:
     """Runs the store with a folder's files in the bucket data, and leads this process to it."""
     file = data.parent / "environment"
     file.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "tests.fake_gcs", f"--bucket=data={data}", f"--environment={file}"]
+    command = [sys.executable, "-m", "scripts.fake_gcs", f"--bucket=data={data}", f"--environment={file}"]
     command += [f"--latency={flags.latency}", f"--bandwidth={flags.bandwidth}"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL) as process:
         try:

@@ -26,8 +26,8 @@ import tpudata
 from beam_jobs.sources import text as text_source
 from beam_jobs.text import run
 from beam_jobs.tokenizers import SentencePieceTokenizer, dataset_tokenizer
+from scripts.fake_gcs import FakeGcs
 from tests.beam_jobs.test_images import digests
-from tests.fake_gcs import FakeGcs
 from tpudata.cli import main
 from tpudata.errors import BadRecordError, DatasetError, OutputError, SourceError, UsageError
 from tpudata.format import open_dataset, verify

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fake_gcs import FakeGcs, proxied_environment
+from scripts.fake_gcs import FakeGcs, proxied_environment
 from tests.gcs.child import Child
 
 

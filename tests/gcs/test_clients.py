@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fake_gcs import FakeGcs, Fault
+from scripts.fake_gcs import FakeGcs, Fault
 from tests.gcs.child import Child, ChildError, digest, noise
 from tests.gcs.test_every_request import KINDS
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fake_gcs import FakeGcs, Fault
+from scripts.fake_gcs import FakeGcs, Fault
 from tests.gcs.child import ROOT
 from tpudata.cli._doctor_probe import credentials
 from tpudata.errors import StorageError

@@ -21,7 +21,7 @@ def test_the_emulator_prints_what_leads_to_it_and_leaves_nothing(tmp_path: Path)
     (files / "in").mkdir(parents=True)
     scratch.mkdir()
     (files / "in" / "a.txt").write_bytes(b"data")
-    command = [sys.executable, "-m", "tests.fake_gcs", f"--bucket=data={files}", "--bucket=empty"]
+    command = [sys.executable, "-m", "scripts.fake_gcs", f"--bucket=data={files}", "--bucket=empty"]
     environment = {**os.environ, "TMPDIR": str(scratch)}
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -41,7 +41,7 @@ def test_the_emulator_prints_what_leads_to_it_and_leaves_nothing(tmp_path: Path)
 
 
 def test_an_emulator_of_a_folder_that_is_not_there_says_so(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.fake_gcs", f"--bucket=data={tmp_path / 'none'}"]
+    command = [sys.executable, "-m", "scripts.fake_gcs", f"--bucket=data={tmp_path / 'none'}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (1, f"gcs_emulator: {tmp_path / 'none'} is no folder\n")
 
@@ -59,7 +59,7 @@ def test_an_emulator_of_a_folder_that_is_not_there_says_so(tmp_path: Path) -> No
 def test_what_it_cannot_do_it_says_in_a_line(tmp_path: Path, flags: list[str], code: int, words: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         number = str(taken.getsockname()[1])
-        argv = [sys.executable, "-m", "tests.fake_gcs", *(flag.replace("TAKEN", number) for flag in flags)]
+        argv = [sys.executable, "-m", "scripts.fake_gcs", *(flag.replace("TAKEN", number) for flag in flags)]
         environment = {**os.environ, "TMPDIR": str(tmp_path)}
         done = subprocess.run(argv, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
     assert (done.returncode, "Traceback" in done.stderr) == (code, False)
@@ -69,7 +69,7 @@ def test_what_it_cannot_do_it_says_in_a_line(tmp_path: Path, flags: list[str], c
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGHUP"])
 def test_a_terminal_ends_it_and_it_leaves_nothing(tmp_path: Path, name: str) -> None:
-    argv = [sys.executable, "-m", "tests.fake_gcs"]
+    argv = [sys.executable, "-m", "scripts.fake_gcs"]
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     with subprocess.Popen(argv, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

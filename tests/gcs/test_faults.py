@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import tpudata.storage.gcs.upload as upload
-from tests.fake_gcs import FakeGcs, Fault
+from scripts.fake_gcs import FakeGcs, Fault
 from tests.gcs.child import noise
 from tpudata.errors import StorageError, StorageUnavailableError
 from tpudata.storage.gcs import GcsStorage
@@ -174,7 +174,7 @@ def test_no_bit_of_a_listing_or_a_stat_passes_changed(
         at = place % len(data)
         return data[:at] + bytes([data[at] ^ mask]) + data[at + 1 :]
 
-    monkeypatch.setattr("tests.fake_gcs._http.spoiled", spoiled)
+    monkeypatch.setattr("scripts.fake_gcs.http.spoiled", spoiled)
     as_google.faults.add(Fault("corrupt", "list"), Fault("corrupt", "stat"))
     assert (listed(gcs), looked_up(gcs)) == due
     assert as_google.faults.met == 2

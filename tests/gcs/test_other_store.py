@@ -18,7 +18,7 @@ from google.api_core import exceptions as api
 from google.cloud import storage
 
 import tpudata.storage.gcs.upload as upload
-from tests.fake_gcs import FakeGcs
+from scripts.fake_gcs import FakeGcs
 from tests.gcs import test_faults as operations
 from tests.gcs.child import Child, digest, noise
 from tests.gcs.test_clients import CONVERSIONS, done, pictures

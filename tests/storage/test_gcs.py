@@ -17,7 +17,7 @@ import pytest
 import urllib3
 from google.api_core import exceptions as api
 
-from tests.fake_gcs import FakeGcs, Fault
+from scripts.fake_gcs import FakeGcs, Fault
 from tpudata.errors import StorageError, StorageUnavailableError, UsageError
 from tpudata.storage import Storage, expand, storage_for
 from tpudata.storage.gcs import GcsStorage, session

@@ -147,7 +147,7 @@ def _brief(state: str, text: str) -> tuple[str, str]:
 
 def _rehearse(model: str, data: str, words: Sequence[str]) -> None:
     """Lists what a TPU would refuse; RehearsalError where that is anything."""
-    from tpudata.train.job import run as train
+    from tpudata.train.command import run as train
 
     splits = open_dataset(data).manifest.splits
     first = next(iter(splits))

@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from tpudata.errors import UsageError
 from tpudata.estimator.api.mode_keys import ModeKeys
-from tpudata.estimator.api.run_config import RunConfig
 from tpudata.estimator.api.steps import check_steps
+from tpudata.estimator.config.run_config import RunConfig
 from tpudata.estimator.export.saved_model import export_saved_model
 from tpudata.estimator.export.serving_input import ServingInputReceiver
 from tpudata.estimator.hooks.saving import AfterSave

@@ -8,11 +8,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.estimator.api.arguments import check_plain_config, copied_params, found_model_dir, require_eager
 from tpudata.estimator.api.mode_keys import MODES
-from tpudata.estimator.api.run_config import RunConfig
-from tpudata.estimator.api.session_config import apply_session_config
 from tpudata.estimator.base_estimator import BaseEstimator
+from tpudata.estimator.config.arguments import check_plain_config, copied_params, found_model_dir, require_eager
+from tpudata.estimator.config.run_config import RunConfig
+from tpudata.estimator.config.session_config import apply_session_config
 from tpudata.estimator.devices.cluster import cluster_topology, is_in_cluster
 from tpudata.estimator.devices.topology import local_topology
 from tpudata.estimator.feeding.signature import check_model_fn

@@ -4,7 +4,10 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tpudata.estimator.api.arguments import (
+from tpudata.estimator.api.findings import Finding
+from tpudata.estimator.api.mode_keys import ModeKeys
+from tpudata.estimator.base_estimator import BaseEstimator
+from tpudata.estimator.config.arguments import (
     check_export,
     checked_batch_axis,
     checked_batch_size,
@@ -12,12 +15,9 @@ from tpudata.estimator.api.arguments import (
     found_model_dir,
     require_eager,
 )
-from tpudata.estimator.api.findings import Finding
-from tpudata.estimator.api.mode_keys import ModeKeys
-from tpudata.estimator.api.run_config import RunConfig
-from tpudata.estimator.api.session_config import apply_session_config
-from tpudata.estimator.api.tpu_config import TPUConfig
-from tpudata.estimator.base_estimator import BaseEstimator
+from tpudata.estimator.config.run_config import RunConfig
+from tpudata.estimator.config.session_config import apply_session_config
+from tpudata.estimator.config.tpu_config import TPUConfig
 from tpudata.estimator.devices.cluster import cluster_topology, is_in_cluster
 from tpudata.estimator.devices.peers import Peers
 from tpudata.estimator.devices.topology import local_topology

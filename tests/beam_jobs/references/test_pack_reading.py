@@ -14,7 +14,7 @@ from beam_jobs.references import pack_reading
 from beam_jobs.references.pack import Pack
 from beam_jobs.references.pack_reading import read_packs
 from beam_jobs.references.reference import Reference
-from tests.fake_gcs import FakeGcs
+from scripts.fake_gcs import FakeGcs
 from tpudata.errors import BadRecordError
 from tpudata.storage import storage_for
 from tpudata.storage.select import _storage

@@ -25,10 +25,10 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from beam_jobs.images import run
 from beam_jobs.run.failures import failure
+from scripts.fake_gcs import FakeGcs
 from tests.beam_jobs.test_gs import stored
 from tests.beam_jobs.test_images import make_pictures
 from tests.fake_dataflow import JOB_ID, FakeDataflow
-from tests.fake_gcs import FakeGcs
 from tests.processes import ROOT
 from tpudata.cli import main
 from tpudata.errors import OutputError, TpudataError

@@ -14,9 +14,9 @@ from beam_jobs.references.labels import Labels
 from beam_jobs.sources import SourceOptions
 from beam_jobs.sources.imagenet import ImageNet
 from beam_jobs.sources.tars.tars import Tars
+from scripts.fake_gcs import FakeGcs
 from tests.beam_jobs.images import encode, picture
 from tests.beam_jobs.sources.inputs import jpeg, listed, listed_and_refused, opened, tar_bytes, write_files
-from tests.fake_gcs import FakeGcs
 from tpudata.cli import main
 from tpudata.errors import BadRecordError, OutputError, SourceError, UsageError
 from tpudata.format import Feature, open_dataset

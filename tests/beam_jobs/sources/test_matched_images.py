@@ -14,6 +14,7 @@ from beam_jobs.sources.idx import IdxPairs
 from beam_jobs.sources.lists.lists import Lists
 from beam_jobs.sources.matched_images import MatchedImages
 from beam_jobs.sources.tars.tars import Tars
+from scripts.fake_gcs import FakeGcs
 from tests.beam_jobs.sources.inputs import (
     converted,
     ignored,
@@ -25,7 +26,6 @@ from tests.beam_jobs.sources.inputs import (
     tar_bytes,
     write_files,
 )
-from tests.fake_gcs import FakeGcs
 from tpudata.errors import BadRecordError, SourceError, UsageError
 from tpudata.format import open_dataset
 from tpudata.storage.select import _storage

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import tensorflow as tf
 
 from tpudata.estimator.api.errors import TPUConnectionError
-from tpudata.estimator.api.run_config import RunConfig
+from tpudata.estimator.config.run_config import RunConfig
 from tpudata.estimator.devices.topology import Topology, tpu_hosts
 
 _log = logging.getLogger("tpudata")

@@ -15,7 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.estimator.api.mode_keys import ModeKeys
-from tpudata.estimator.api.tpu_config import InputPipelineConfig
+from tpudata.estimator.config.tpu_config import InputPipelineConfig
 from tpudata.estimator.feeding.deployment import Call, Deployment
 from tpudata.estimator.feeding.iteration import ENDS_WITHIN_STEP, End, Iteration
 from tpudata.estimator.feeding.python_operations import PYTHON_FIX, python_operations

@@ -10,8 +10,8 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.estimator.api.mode_keys import ModeKeys
-from tpudata.estimator.api.run_config import RunConfig
-from tpudata.estimator.api.tpu_config import InputPipelineConfig
+from tpudata.estimator.config.run_config import RunConfig
+from tpudata.estimator.config.tpu_config import InputPipelineConfig
 from tpudata.estimator.devices.peers import Peers
 from tpudata.estimator.devices.topology import Topology
 from tpudata.estimator.feeding.deployment import Call, Deployment

@@ -12,7 +12,7 @@ from tpudata.estimator.api.errors import CheckpointError, ClusterError, ModelFnV
 from tpudata.estimator.api.hook_lists import check_hooks, check_listeners
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.api.steps import check_steps
-from tpudata.estimator.api.tpu_config import TPUConfig
+from tpudata.estimator.config.tpu_config import TPUConfig
 from tpudata.estimator.feeding.iteration import Iteration
 from tpudata.estimator.feeding.signature import leaves
 from tpudata.estimator.hooks.events import EventWriter

@@ -18,7 +18,7 @@ from tpudata.estimator.api.errors import ModelFnError
 from tpudata.estimator.api.findings import Finding
 from tpudata.estimator.api.mode_keys import MODES, ModeKeys
 from tpudata.estimator.api.spec import EstimatorSpec, TPUEstimatorSpec
-from tpudata.estimator.api.tpu_config import InputPipelineConfig
+from tpudata.estimator.config.tpu_config import InputPipelineConfig
 from tpudata.estimator.devices.topology import Topology
 from tpudata.estimator.devices.tpu_system import has_remote_hosts
 from tpudata.estimator.feeding.deployment import check_batch_size

@@ -1,0 +1,20 @@
+"""A small Google Cloud Storage on loopback, for tests and for trying things on one machine.
+
+It speaks what google-cloud-storage, Beam's GcsIO and TensorFlow's built-in client for gs:// say to the real one: the JSON API, and
+reads of the XML API, as HTTP on a port of loopback, and as HTTPS of googleapis.com to whoever takes that port for his proxy.
+Objects are in memory. Requests can be delayed, and made to fail.
+
+    with FakeGcs() as store:
+        store.bucket("b")
+        store.faults.add(Fault("503", "read", count=2))
+        subprocess.run(command, env=os.environ | environment(store, folder))
+
+`python -m scripts.fake_gcs` serves until it is interrupted.
+"""
+
+from scripts.fake_gcs.environment import environment, proxied_environment, service_account
+from scripts.fake_gcs.faults import Fault, Faults
+from scripts.fake_gcs.objects import Object
+from scripts.fake_gcs.server import FakeGcs
+
+__all__ = ["FakeGcs", "Fault", "Faults", "Object", "environment", "proxied_environment", "service_account"]

@@ -1,0 +1,120 @@
+"""`scripts/gcs_emulator`: serves until it is interrupted, and prints what leads clients to it."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import math
+import shlex
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from scripts.fake_gcs import FakeGcs, environment
+from scripts.fake_gcs.api import MOST_LISTED
+
+
+def main() -> int:
+    """Reads the arguments and serves; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="scripts/gcs_emulator",
+        description="A small Google Cloud Storage on this machine, in memory; what is stored is gone when it ends. It prints the"
+        " environment variables that lead tpudata, Beam and TensorFlow to it.",
+    )
+    parser.add_argument("--port", type=port, default=0, help="port of loopback (default: any that is free)")
+    parser.add_argument(
+        "--bucket",
+        action="append",
+        metavar="NAME[=FOLDER]",
+        help="a bucket, with the files of a folder (default: data)",
+    )
+    parser.add_argument("--latency", type=amount, default=0.0, metavar="MS", help="milliseconds before each answer")
+    parser.add_argument("--bandwidth", type=amount, metavar="MB", help="MB/s of each request (default: no limit)")
+    parser.add_argument("--environment", type=Path, metavar="FILE", help="write the variables there as well")
+    flags = parser.parse_args()
+    # Whoever started it ends it so, and a terminal that is closed.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix="gcs-emulator-") as folder,
+            opened(flags.port) as store,
+            uninterrupted_at_the_end(),
+        ):
+            for said in flags.bucket or ["data"]:
+                fill(store, *said.partition("=")[::2])
+            store.latency = flags.latency / 1000
+            store.bandwidth = None if flags.bandwidth is None else flags.bandwidth * 1e6
+            variables = environment(store, Path(folder))
+            lines = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
+            names = ", ".join(f"gs://{name}" for name in store.buckets)
+            print(
+                f"# {names} at {store.url}; Ctrl-C ends it. Paste this into the shell that is to use it:\n{lines}",
+                end="",
+            )
+            sys.stdout.flush()
+            if flags.environment:
+                temporary = flags.environment.with_name(f".{flags.environment.name}")
+                temporary.write_text(lines)
+                temporary.replace(flags.environment)
+            signal.pause()
+    except KeyboardInterrupt:
+        return 0
+    except OSError as error:
+        print(f"gcs_emulator: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def port(text: str) -> int:
+    """A port's number."""
+    number = int(text)
+    if not 0 <= number < 1 << 16:
+        raise ValueError(text)
+    return number
+
+
+def amount(text: str) -> float:
+    """A number of 0 or more."""
+    number = float(text)
+    if not 0 <= number < math.inf:
+        raise ValueError(text)
+    return number
+
+
+def opened(number: int) -> FakeGcs:
+    """The store on a port."""
+    try:
+        return FakeGcs(MOST_LISTED, number)
+    except OSError as error:
+        raise OSError(
+            f"port {number} of 127.0.0.1: {error.strerror}. Leave --port out for any that is free."
+        ) from error
+
+
+@contextlib.contextmanager
+def uninterrupted_at_the_end() -> Iterator[None]:
+    """Lets what is put away be put away, however often somebody presses Ctrl-C."""
+    try:
+        yield
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+
+
+def fill(store: FakeGcs, name: str, folder: str) -> None:
+    """Makes a bucket, and stores the files of a folder in it."""
+    if not name or "/" in name:
+        raise OSError(f"--bucket {name!r}: it is NAME or NAME=FOLDER, and no gs:// or / is in a bucket's name")
+    store.bucket(name)
+    if folder and not Path(folder).is_dir():
+        raise NotADirectoryError(f"{folder} is no folder")
+    for path in sorted(Path(folder).rglob("*")) if folder else ():
+        if path.is_file():
+            store.put(name, path.relative_to(folder).as_posix(), path.read_bytes())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
