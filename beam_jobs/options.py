@@ -10,6 +10,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from beam_jobs.references.record_order import Order
 from beam_jobs.references.reference import HASH_BITS, split_position
 from tpudata.errors import UsageError
@@ -72,13 +75,22 @@ class SplitShares:
         return cls(shares)
 
     def split_of(self, digest: int) -> str:
-        """The split of a record: decided by the digest of its key alone, so that it never moves."""
+        """Return the split of a record: decided by the digest of its key alone, so that it never moves."""
+        return list(self.shares)[bisect_right(self._ends(), split_position(digest))]
+
+    def splits_of(self, positions: npt.NDArray[np.uint64]) -> list[str]:
+        """Return the split of each record, given the high halves of the digests of their keys: uint64 [n]."""
         names = list(self.shares)
+        rows = np.searchsorted(np.array(self._ends(), np.uint64), positions, side="right")
+        return [names[row] for row in rows.tolist()]
+
+    def _ends(self) -> list[int]:
+        """Return the position at which each split but the last ends."""
         ends, end = [], Fraction(0)
-        for name in names:
-            end += self.shares[name]
+        for share in list(self.shares.values())[:-1]:
+            end += share
             ends.append(int(end * 2**HASH_BITS))
-        return names[bisect_right(ends, split_position(digest))]
+        return ends
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,7 +19,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsSingleton
 
 from beam_jobs.append.base import Added, Base
-from beam_jobs.append.known_keys import write_known
+from beam_jobs.append.known_file import write_known
 from beam_jobs.append.new_inputs import NewInputs, known_count
 from beam_jobs.converter import Converter, ShardContext
 from beam_jobs.options import ConvertOptions

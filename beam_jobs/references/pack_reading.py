@@ -8,7 +8,8 @@ kept until all its inputs were given out. So memory holds a piece of each run: 3
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -25,6 +26,8 @@ _LEAST_BYTES, _MOST_BYTES = 1 << 14, 1 << 22
 # Of an object store, how many are read at the same time, and how many bytes at most, beside one larger piece.
 _READERS = 32
 _AHEAD_BYTES = 1 << 26
+# Of references that are passed on together, unless one is larger.
+_BLOCK_BYTES = 1 << 23
 
 
 class _Piece(NamedTuple):
@@ -50,34 +53,77 @@ class _Unread(NamedTuple):
 
 
 def read_packs(packs: Sequence[Pack]) -> Iterator[tuple[Reference, bytes | BadRecordError]]:
-    """Yields every reference of packs, in their order, and its bytes, or why they could not be read."""
+    """Yield every reference of packs, in their order, with its bytes or why they could not be read."""
+    for some, data in read_blocks(packs):
+        if isinstance(data, BadRecordError):
+            yield from ((reference, data) for reference in some.references())
+            continue
+        ends = itertools.accumulate(some.sizes.tolist(), initial=0)
+        yield from zip(some.references(), (data[start:end] for start, end in itertools.pairwise(ends)), strict=True)
+
+
+def read_blocks(packs: Sequence[Pack]) -> Iterator[tuple[Pack, bytes | BadRecordError]]:
+    """Yield the references of packs, in their order, some at a time.
+
+    Yields:
+        References, and their bytes one after the other; or a single one, and why it could not be read.
+    """
     pieces, piece_of = _pieces(packs)
     read = _read_ahead(pieces) if is_remote(pieces[0].path) else map(_read, pieces)
     held: dict[int, bytes | _Unread] = {}
     rest = [piece.inputs for piece in pieces]
-    for reference, number in _numbered(packs, piece_of):
-        if number not in held:
-            # Pieces are numbered in the order in which they are needed.
-            held[number] = next(read)
-        data = held[number]
-        rest[number] -= 1
-        if not rest[number]:
-            del held[number]
-        if isinstance(data, _Unread):
-            yield reference, BadRecordError(reference.origin, data.reason)
-        elif reference.offset == WHOLE_FILE:
-            yield reference, data
-        else:
-            start = reference.offset - pieces[number].start
-            yield reference, _checked(reference, data[start : start + reference.size])
-
-
-def _numbered(packs: Sequence[Pack], numbers: npt.NDArray[np.integer[Any]]) -> Iterator[tuple[Reference, int]]:
-    """Every reference and its number; no more Python objects at once than for a pack."""
+    begins = np.array([piece.start for piece in pieces], np.int64)
     done = 0
     for pack in packs:
-        yield from zip(pack.references(), numbers[done : done + len(pack.keys)].tolist(), strict=True)
-        done += len(pack.keys)
+        for rows in _blocks(pack.sizes):
+            some = pack if len(rows) == len(pack.keys) else pack.take(rows)
+            numbers = piece_of[done : done + len(rows)]
+            done += len(rows)
+            needed, counts = np.unique(numbers, return_counts=True)
+            for number in needed.tolist():
+                if number not in held:
+                    # Pieces are numbered in the order in which they are needed.
+                    held[number] = next(read)
+            yield from _cut(some, numbers, some.offsets - begins[numbers], held)
+            for number, count in zip(needed.tolist(), counts.tolist(), strict=True):
+                rest[number] -= count
+                if not rest[number]:
+                    del held[number]
+
+
+def _blocks(sizes: npt.NDArray[np.integer[Any]]) -> Iterator[npt.NDArray[np.intp]]:
+    """Yield the rows of neighbours of 8 MiB together, or of one that is larger."""
+    ends = np.cumsum(sizes, dtype=np.int64)
+    first = 0
+    while first < len(ends):
+        begin = int(ends[first - 1]) if first else 0
+        stop = max(first + 1, int(np.searchsorted(ends, begin + _BLOCK_BYTES, side="right")))
+        yield np.arange(first, stop)
+        first = stop
+
+
+def _cut(
+    pack: Pack, numbers: npt.NDArray[np.int32], starts: npt.NDArray[np.int64], held: Mapping[int, bytes | _Unread]
+) -> Iterator[tuple[Pack, bytes | BadRecordError]]:
+    """Yield references and their bytes, cut out of the pieces that have these numbers from these places on."""
+    places = list(zip(numbers.tolist(), starts.tolist(), pack.sizes.tolist(), strict=True))
+    read = {number: piece for number, piece in held.items() if not isinstance(piece, _Unread)}
+    if all(number in read for number in set(numbers.tolist())):
+        data = b"".join([read[number][start : start + size] for number, start, size in places])
+        if len(data) == int(pack.sizes.sum(dtype=np.int64)):
+            yield pack, data
+            return
+    # Something is missing: one by one.
+    for row, (number, start, size) in enumerate(places):
+        one, piece = pack.take(np.array([row])), held[number]
+        (reference,) = one.references()
+        if isinstance(piece, _Unread):
+            yield one, BadRecordError(reference.origin, piece.reason)
+            continue
+        found = piece[start : start + size]
+        is_cut = len(found) < size
+        reason = f"cut: {len(found)} of {size} bytes"
+        yield one, BadRecordError(reference.origin, reason, reference.offset) if is_cut else found
 
 
 def _pieces(packs: Sequence[Pack]) -> tuple[list[_Piece], npt.NDArray[np.int32]]:
@@ -167,10 +213,4 @@ def _read(piece: _Piece) -> bytes | _Unread:
         return _Unread(f"could not be read: {error}")
     if len(data) != piece.size:
         return _Unread(f"changed during the run: {len(data)} bytes, {piece.size} when it was listed")
-    return data
-
-
-def _checked(reference: Reference, data: bytes) -> bytes | BadRecordError:
-    if len(data) < reference.size:
-        return BadRecordError(reference.origin, f"cut: {len(data)} of {reference.size} bytes", reference.offset)
     return data

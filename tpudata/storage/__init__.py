@@ -7,14 +7,18 @@ from tpudata.storage.for_each import for_each
 from tpudata.storage.glob import expand, expand_below, is_pattern, split_pattern
 from tpudata.storage.interface import Entry, Storage
 from tpudata.storage.local import LocalStorage
+from tpudata.storage.ranges import Range, files_below, folder_ranges
 from tpudata.storage.select import is_remote, storage_for
 
 __all__ = [
     "Entry",
     "LocalStorage",
+    "Range",
     "Storage",
     "expand",
     "expand_below",
+    "files_below",
+    "folder_ranges",
     "for_each",
     "is_pattern",
     "is_remote",
