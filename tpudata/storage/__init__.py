@@ -6,18 +6,22 @@ Every path is a full path in the storage's own notation. `storage_for(path)` pic
 from tpudata.storage.for_each import for_each
 from tpudata.storage.glob import expand, expand_below, is_pattern, split_pattern
 from tpudata.storage.interface import Entry, Storage
+from tpudata.storage.limits import RequestLimits, request_limits, set_request_limits
 from tpudata.storage.local import LocalStorage
 from tpudata.storage.select import is_remote, storage_for
 
 __all__ = [
     "Entry",
     "LocalStorage",
+    "RequestLimits",
     "Storage",
     "expand",
     "expand_below",
     "for_each",
     "is_pattern",
     "is_remote",
+    "request_limits",
+    "set_request_limits",
     "split_pattern",
     "storage_for",
 ]
