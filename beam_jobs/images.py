@@ -25,7 +25,7 @@ from tpudata.console.process import run_command
 
 _FORMS = """
 SRC is a folder whose subfolders are classes (under train, validation and test folders, or not), a CSV or JSONL list of paths and
-labels, tar files (WebDataset and ImageNet's tar of tars too), IDX pairs such as MNIST's, or a pattern: docs/sources.md.
+labels, tar files (WebDataset and ImageNet's tar of tars too), IDX pairs such as MNIST's, or a pattern: docs/convert/sources.md.
 Any flag of Apache Beam is taken too, such as --runner=DataflowRunner --project=... (default: a local runner).
 """
 

@@ -19,7 +19,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsSingleton
 
 from beam_jobs.append.base import Added, Base
-from beam_jobs.append.known_keys import write_known
+from beam_jobs.append.known_file import write_known
 from beam_jobs.append.new_inputs import NewInputs, known_count
 from beam_jobs.converter import Converter, ShardContext
 from beam_jobs.options import ConvertOptions
@@ -250,7 +250,7 @@ class Conversion:
                 raise (not_written(error, self.options.output, again) or error) from error.__cause__
 
     def _build(self, pipeline: beam.Pipeline, progress: ProgressReport) -> None:
-        """Add the steps to a pipeline; docs/architecture.md draws them."""
+        """Add the steps to a pipeline; docs/concepts/architecture.md draws them."""
         options = self.options
         listed = (
             pipeline

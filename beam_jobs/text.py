@@ -35,7 +35,7 @@ from tpudata.storage import storage_for
 
 _FORMS = """
 SRC is a file of text, a folder of such, or a pattern: lines, paragraphs or whole files, JSONL, CSV, TSV or Parquet, also packed as
-.gz, .bz2 or .zst: docs/text.md.
+.gz, .bz2 or .zst: docs/convert/text.md.
 Any flag of Apache Beam is taken too, such as --runner=DataflowRunner --project=... (default: a local runner).
 """
 _VOCABULARY = "vocab.json"

@@ -35,7 +35,7 @@ class Known(NamedTuple):
     Attributes:
         program: pattern of the names of programs.
         field: pattern of the names of fields.
-        reason: why, as docs/migrate-from-tpuestimator.md says it, too.
+        reason: why, as docs/train/porting.md says it, too.
     """
 
     program: str

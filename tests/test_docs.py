@@ -18,16 +18,16 @@ from tpudata.format import encode_example
 
 # Blocks that are parts of programs, with names of the reader's: they are only parsed. By document, their numbers.
 PARTS = {
-    "docs/feed_files.md": (3, 4),
-    "docs/feed_jax.md": (0,),
-    "docs/feed_scale.md": (0, 1, 2),
-    "docs/feed_torch.md": (0, 1),
-    "docs/other_readers.md": (0, 1),
-    "docs/tpu.md": (0, 1),
-    "docs/training.md": (0,),
+    "docs/feed/files.md": (3, 4),
+    "docs/feed/jax.md": (0,),
+    "docs/feed/many_hosts.md": (0, 1, 2),
+    "docs/feed/pytorch.md": (0, 1),
+    "docs/dataset/other_readers.md": (0, 1),
+    "docs/train/tpu.md": (0, 1),
+    "docs/train/command.md": (0,),
 }
 # Run by tests/beam_jobs/examples/test_write_examples.py and tests/beam_jobs/test_extending.py.
-ELSEWHERE = ("docs/write_tfrecord_shards.md", "docs/extending.md")
+ELSEWHERE = ("docs/convert/write_tfrecord_shards.md", "docs/convert/extending.md")
 
 
 def _gzip(folder: Path) -> dict[str, str]:
@@ -90,18 +90,18 @@ def _sound(folder: Path) -> dict[str, str]:
 
 # What a document's programs find, by document; returns what is replaced so that they take less time.
 DATA: dict[str, Callable[[Path], dict[str, str]]] = {
-    "docs/compression.md": _gzip,
-    "docs/feed.md": _quickstart,
-    "docs/feed_files.md": _files,
-    "docs/feed_images.md": _pictures,
-    "docs/feed_text.md": _rows,
-    "docs/models.md": _characters,
-    "docs/verify.md": _sound,
+    "docs/dataset/compression.md": _gzip,
+    "docs/feed/input_fn.md": _quickstart,
+    "docs/feed/files.md": _files,
+    "docs/feed/images.md": _pictures,
+    "docs/feed/text.md": _rows,
+    "docs/train/models.md": _characters,
+    "docs/dataset/verify.md": _sound,
 }
 
 
 def test_every_block_of_python_is_run_or_named_here() -> None:
-    documents = [f"docs/{path.name}" for path in sorted(ROOT.glob("docs/*.md"))]
+    documents = [str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("docs/**/*.md"))]
     found = {document: len(blocks) for document in documents if (blocks := python_blocks(document))}
     assert found.keys() == {*DATA, *PARTS, *ELSEWHERE}
     for document, parts in PARTS.items():
@@ -115,10 +115,10 @@ def test_blocks_run_in_order(document: str, tmp_path: Path) -> None:
     smaller = DATA[document](tmp_path)
     blocks = [block for number, block in enumerate(python_blocks(document)) if number not in PARTS.get(document, ())]
     out = run_python("\n".join(blocks), tmp_path, smaller)
-    if document == "docs/feed.md":
+    if document == "docs/feed/input_fn.md":
         assert out.splitlines()[-1] == "90"
-    if document == "docs/feed_files.md":
+    if document == "docs/feed/files.md":
         assert "damaged.tfrecord at byte 21" in out
         assert [record.numpy() for record in tf.data.TFRecordDataset(str(tmp_path / "whole.tfrecord"))] == [b"whole"]
-    if document == "docs/verify.md":
+    if document == "docs/dataset/verify.md":
         assert out == ""

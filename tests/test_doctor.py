@@ -37,7 +37,7 @@ def test_all_that_is_here(digits_dataset: Path, capsys: pytest.CaptureFixture[st
     assert rows["TPU"] == ["none", "none on this machine, and none is named by --tpu-name or TPU_NAME"]
     assert rows["credentials"][0] == "ok"
     assert rows["dataset"] == ["ok", "train 200 records, validation 90 records"]
-    assert rows["rehearsal"] == ["ok", "mnist_cnn: nothing that a TPU would refuse"]
+    assert rows["rehearsal"] == ["ok", "mnist_cnn: nothing that a TPU would reject"]
 
 
 def test_what_does_not_answer_is_given_up(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from apache_beam.metrics.metric import MetricResults
 from apache_beam.runners.runner import PipelineResult
 
 from beam_jobs.append.base import Base
-from beam_jobs.append.known_keys import Standing, known_in
+from beam_jobs.append.known_file import known_in
+from beam_jobs.append.known_keys import Standing
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.reference import Reference
 from beam_jobs.sources import Refuse, Source, raise_refusal
@@ -20,6 +21,8 @@ from tpudata.format import Feature
 
 # Beam counter: inputs whose records the dataset has.
 _KNOWN = "known"
+# Inputs that are looked up together, and the bytes of their documents at most.
+_HELD_INPUTS, _HELD_BYTES = 1 << 15, 1 << 24
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,30 +69,42 @@ class NewInputs:
         return [(self.base.number, unit) for unit in self.source.units()]
 
     def references(self, unit: Any, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
-        """Yields a reference to each new record of a unit, and passes on the refusals that the dataset does not list.
+        """Yield a reference to each new record of a unit, and pass on the rejections that the dataset does not list.
+
+        Args:
+            unit: one of `units()`.
+            ignored: gets the path of each file that is skipped by its name.
+            refuse: called with a new rejection.
 
         Raises:
             SourceError: an input that the dataset has a record of is not what it was.
         """
-        known = known_in(self.path)
+        # References and rejections in the order in which they are listed.
+        held: list[Reference | BadRecordError] = []
+        size = 0
+        for reference in self.source.references(unit[1], ignored, held.append):
+            held.append(reference)
+            size += len(reference.data)
+            if len(held) >= _HELD_INPUTS or size >= _HELD_BYTES:
+                yield from self._new(held, refuse)
+                held.clear()
+                size = 0
+        yield from self._new(held, refuse)
+
+    def _new(self, inputs: Sequence[Reference | BadRecordError], refuse: Refuse) -> Iterator[Reference]:
         count = 0
-
-        def refuse_new(error: BadRecordError) -> None:
-            if not known.has_refused(error):
-                refuse(error)
-
-        for reference in self.source.references(unit[1], ignored, refuse_new):
-            standing = known.standing(reference)
-            if standing is Standing.NEW:
-                yield reference
-            elif standing is Standing.CHANGED:
+        for one, standing in zip(inputs, known_in(self.path).standings(inputs), strict=True):
+            if standing is Standing.NEW and isinstance(one, BadRecordError):
+                refuse(one)
+            elif standing is Standing.NEW and isinstance(one, Reference):
+                yield one
+            elif standing is Standing.CHANGED and isinstance(one, Reference):
                 raise SourceError(
-                    f"{reference.origin}: {self.base.output} has a record of {reference.key!r} already, and its size, class,"
+                    f"{one.origin}: {self.base.output} has a record of {one.key!r} already, and its size, class,"
                     " split or columns are not what they were then. --append changes no record: put back what was there, give the"
-                    " new one another name, or say --overwrite to convert everything again."
+                    " new one another name, or pass --overwrite to convert everything again."
                 )
-            else:
-                count += standing is Standing.RECORD
+            count += standing is Standing.RECORD
         Metrics.counter("tpudata", _KNOWN).inc(count)
 
 

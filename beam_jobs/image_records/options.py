@@ -19,7 +19,7 @@ DEFAULT_QUALITY = 95
 
 @dataclasses.dataclass(frozen=True)
 class ImageOptions:
-    """How images are checked and stored; docs/image_rules.md says what happens to each kind.
+    """How images are checked and stored; docs/convert/image_rules.md says what happens to each kind.
 
     Attributes:
         layout: `"imagenet"` stores encoded images and what their headers say, `"raw"` uint8 pixels of one size.

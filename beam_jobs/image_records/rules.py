@@ -1,4 +1,4 @@
-"""What becomes of an image, by its content: stored as it is, re-encoded, or refused. docs/image_rules.md has the table."""
+"""What becomes of an image, by its content: stored as it is, re-encoded, or refused. docs/convert/image_rules.md has the table."""
 
 from __future__ import annotations
 

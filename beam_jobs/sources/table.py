@@ -1,6 +1,6 @@
 """The sources of images by name: those of this package, and those that installed packages register.
 
-Each is a function of the conversion's options and of the source's that returns a Source; docs/extending.md has a recipe.
+Each is a function of the conversion's options and of the source's that returns a Source; docs/convert/extending.md has a recipe.
 """
 
 from __future__ import annotations

@@ -41,21 +41,23 @@ class GroupByShard(beam.PTransform):  # type: ignore[misc]
         """Applies the transform."""
         return (
             packs
-            | "ByRun" >> beam.ParDo(_ByRun(), self._plan)
+            | "ByRun" >> beam.ParDo(ByRun(), self._plan)
             | "Group" >> beam.GroupByKey()
-            | "ByShard" >> beam.FlatMap(_by_shard, self._plan)
+            | "ByShard" >> beam.FlatMap(by_shard, self._plan)
             | "Spread" >> beam.Reshuffle()
         )
 
 
-class _ByRun(beam.DoFn):  # type: ignore[misc]
+class ByRun(beam.DoFn):  # type: ignore[misc]
     """Yields ((split, run of shards), pack), holding references back until there are enough for full packs."""
 
     def start_bundle(self) -> None:
+        """Hold nothing back."""
         self._held: dict[_RunKey, list[Pack]] = defaultdict(list)
         self._count = 0
 
     def process(self, references: bytes, plan: Plan) -> Iterator[tuple[_RunKey, bytes]]:
+        """Take a pack apart, and yield what is held back if that is enough."""
         for split, part in Pack.from_bytes(references).by_split():
             split_plan = plan.splits[split]
             for run, inside in part.grouped(split_plan.shards_of(part.positions) // split_plan.group_width):
@@ -65,6 +67,7 @@ class _ByRun(beam.DoFn):  # type: ignore[misc]
             yield from self._release()
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
+        """Yield what is still held back."""
         window = GlobalWindow()
         for item in self._release():
             yield WindowedValue(item, window.max_timestamp(), [window])
@@ -75,7 +78,7 @@ class _ByRun(beam.DoFn):  # type: ignore[misc]
             yield key, Pack.joined(packs).to_bytes()
 
 
-def _by_shard(element: tuple[_RunKey, Iterable[bytes]], plan: Plan) -> Iterator[tuple[ShardKey, list[bytes]]]:
+def by_shard(element: tuple[_RunKey, Iterable[bytes]], plan: Plan) -> Iterator[tuple[ShardKey, list[bytes]]]:
     """Sorts the references of a run of shards, and yields those of each shard."""
     (split, _), packs = element
     references = _in_order(Pack.joined([Pack.from_bytes(data) for data in packs]))

@@ -1,7 +1,7 @@
 """The formats of text: what a document is in each, and how its bytes are found.
 
-A format of lines or rows is one entry of the table; docs/extending.md has a recipe. Whole files and Parquet have readers of their
-own in beam_jobs.text_files.documents.
+A format of lines or rows is one entry of the table; docs/convert/extending.md has a recipe. Whole files
+and Parquet have separate readers in beam_jobs.text_files.documents.
 """
 
 from __future__ import annotations

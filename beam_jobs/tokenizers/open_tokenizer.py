@@ -26,7 +26,7 @@ class FileUse(enum.Enum):
 
 
 class TokenizerKind(NamedTuple):
-    """A kind of tokenizer; docs/extending.md has a recipe for another one.
+    """A kind of tokenizer; docs/convert/extending.md has a recipe for another one.
 
     Attributes:
         file: whether it has a file.

@@ -1,104 +1,116 @@
-"""What planning many inputs takes, on one machine: time and peak memory, without a file.
+"""What planning many inputs takes, step by step: time, what a worker holds, and what goes through the shuffle.
 
-    python scripts/bench/plan.py [--records 10000000] [--workers 1]
+    python scripts/bench/plan.py [--records 10000000] [--folder DIR]
+    python scripts/bench/plan.py --pipeline [--records 10000000] [--workers 1]
 
 The references are made up: class folders of 10,000 images of about 110 kB, with paths like ImageNet's. They take every step of a
-conversion but the last, in which shards are written: listing, adding up, cutting, and grouping by shard on the local runner. What
-comes out is counted, and checked to be every reference once. Nothing here passes or fails on time.
+conversion but the last, in which shards are written: listing, adding up, cutting, and grouping by shard; and the manifest is made.
+
+Each step runs in a separate process, as on one worker of an engine, and what it passes on is kept on disk: 100 bytes a
+reference in DIR, a temporary folder by default. `--pipeline` runs the steps on the local runner, which keeps all references in
+memory. What comes out is checked to be every reference once, in order. Nothing here passes or fails on time.
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
+import multiprocessing
 import resource
+import sys
+import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
 
+import _plan_steps as steps
 import apache_beam as beam
 from apache_beam.pvalue import AsSingleton
 
 from beam_jobs.image_records.converter import ImageConverter
-from beam_jobs.options import ConvertOptions
 from beam_jobs.planning.plan import Plan, SumTallies, make_plan
-from beam_jobs.references.labels import Labels
-from beam_jobs.references.pack import Pack
-from beam_jobs.references.reference import Reference
 from beam_jobs.run.runner import new_pipeline, pipeline_options, run_pipeline
-from beam_jobs.sources import Refuse, make_reference, raise_refusal
 from beam_jobs.steps.group_by_shard import GroupByShard
 from beam_jobs.steps.list_references import COUNTS, NAMES, SAMPLE, TALLY, ListReferences
-from tpudata.format import Feature
 
-_FOLDER_RECORDS = 10_000
-
-
-@dataclasses.dataclass(frozen=True)
-class MadeUpFolders:
-    """A Source whose records are nowhere.
-
-    Attributes:
-        options: of the conversion.
-        records: how many there are.
-    """
-
-    options: ConvertOptions
-    records: int
-    has_classes: bool = True
-    several_labels: bool = False
-    labels: Labels | None = None
-    integer_labels: bool = False
-    extra: tuple[Feature, ...] = ()
-
-    def units(self) -> range:
-        """The first record of each folder."""
-        return range(0, self.records, _FOLDER_RECORDS)
-
-    def references(self, unit: int, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
-        """Yields the references of one folder."""
-        del ignored, refuse
-        name = f"n{unit // _FOLDER_RECORDS:08d}"
-        for number in range(unit, min(unit + _FOLDER_RECORDS, self.records)):
-            key = f"{name}/{name}_{number}.JPEG"
-            path, size = f"{self.options.input}/{key}", 60_000 + number * 7919 % 100_000
-            yield make_reference(self.options, key, path=path, size=size, labels=(name,))
+# Each with whether one worker alone takes it.
+_STEPS = (
+    ("list", steps.list_references, False),
+    ("add up", steps.add_up, True),
+    ("plan", steps.plan, True),
+    ("by run", steps.by_run, False),
+    ("by shard", steps.by_shards, False),
+    ("manifest", steps.manifest, True),
+)
 
 
 def main() -> None:
-    """Runs the steps, and prints what they took."""
+    """Run the steps, and print what they took."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=10_000_000, help="references (default %(default)s)")
+    parser.add_argument("--folder", type=Path, help="a folder on a disk with 100 bytes a reference")
+    parser.add_argument("--pipeline", action="store_true", help="run the steps on the local runner")
     parser.add_argument("--workers", type=int, default=1, help="processes of the local runner (default %(default)s)")
     flags = parser.parse_args()
-    options = ConvertOptions("/data/imagenet/train", "/data/imagenet/shards")
-    beam_options, _ = pipeline_options([], flags.workers)
+    if flags.pipeline:
+        _run_pipeline(flags.records, flags.workers)
+        return
+    with tempfile.TemporaryDirectory(prefix="tpudata-plan-", dir=flags.folder) as folder:
+        _run_steps(Path(folder), flags.records)
+
+
+def _run_steps(folder: Path, records: int) -> None:
+    print(f"{records:,} references\n")
+    print(f"{'step':10} {'workers':8} {'CPU':>9} {'a reference':>12} {'peak':>9} {'grows by':>9}  passes on")
+    for name, step, is_serial in _STEPS:
+        # Spawned, so that a step's memory is not that of the one before.
+        context = multiprocessing.get_context("spawn")
+        results: Any = context.SimpleQueue()
+        process = context.Process(target=_step, args=(step, folder, records, results))
+        process.start()
+        process.join()
+        if process.exitcode:
+            sys.exit(f"{name}: exit code {process.exitcode}")
+        seconds, before, peak, passed = results.get()
+        what = "; ".join(
+            f"{key}: {found.elements:,} of {found.bytes / 1e6:,.1f} MB{found.note and f' ({found.note})'}"
+            for key, found in passed.items()
+        )
+        print(
+            f"{name:10} {'one' if is_serial else 'any':8} {seconds:7.1f} s {seconds / records * 1e6:9.2f} us {peak:6.0f} MB"
+            f" {peak - before:6.0f} MB  {what}",
+            flush=True,
+        )
+
+
+def _step(step: Any, folder: Path, records: int, results: Any) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    passed = step(folder, records)
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    results.put((seconds, before.ru_maxrss / 1e3, after.ru_maxrss / 1e3, passed))
+
+
+def _run_pipeline(records: int, workers: int) -> None:
+    beam_options, _ = pipeline_options([], workers)
     pipeline, started = new_pipeline(beam_options), time.monotonic()
+    source = steps.MadeUpFolders(steps.OPTIONS, records)
     listed = (
         pipeline
-        | beam.Create([[unit] for unit in enumerate(MadeUpFolders(options, flags.records).units())], reshuffle=True)
-        | beam.ParDo(
-            ListReferences(MadeUpFolders(options, flags.records), options, ImageConverter().text_bytes)
-        ).with_outputs(TALLY, NAMES, SAMPLE, COUNTS, main="packs")
+        | beam.Create([[unit] for unit in enumerate(source.units())], reshuffle=True)
+        | beam.ParDo(ListReferences(source, steps.OPTIONS, ImageConverter().text_bytes)).with_outputs(
+            TALLY, NAMES, SAMPLE, COUNTS, main="packs"
+        )
     )
     tally = listed[TALLY] | beam.CombineGlobally(SumTallies())
-    plan = AsSingleton(tally | "Plan" >> beam.Map(make_plan, {}, options, 230))
-    shards = listed.packs | GroupByShard(plan) | "Count" >> beam.Map(_counted)
+    plan = AsSingleton(tally | "Plan" >> beam.Map(make_plan, {}, steps.OPTIONS, steps.OVERHEAD))
+    shards = listed.packs | GroupByShard(plan) | "Count" >> beam.Map(steps.counted)
     _ = shards | "Collect" >> beam.combiners.ToList() | "Report" >> beam.Map(_report, plan, started)
     run_pipeline(pipeline)
     usage = resource.getrusage(resource.RUSAGE_SELF)
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = usage.ru_utime + usage.ru_stime + children.ru_utime + children.ru_stime
-    print(f"{seconds:.0f} CPU seconds, {seconds / flags.records * 1e6:.1f} us a reference")
+    print(f"{seconds:.0f} CPU seconds, {seconds / records * 1e6:.1f} us a reference")
     print(f"peak memory {usage.ru_maxrss / 1e3:.0f} MB, of the largest other process {children.ru_maxrss / 1e3:.0f} MB")
-
-
-def _counted(shard: tuple[tuple[str, int], Iterable[bytes]]) -> tuple[int, int]:
-    """Number and bytes of the references of a shard, whose order is checked."""
-    packs = [Pack.from_bytes(data) for data in shard[1]]
-    positions = [position for pack in packs for position in pack.positions.tolist()]
-    if positions != sorted(set(positions)):
-        raise SystemExit(f"shard {shard[0]} is out of order")
-    return len(positions), sum(int(pack.sizes.sum()) for pack in packs)
 
 
 def _report(shards: list[tuple[int, int]], plan: Plan, started: float) -> None:

@@ -1,4 +1,4 @@
-"""Packages that add a source and a storage: the one of docs/extending.md, as it stands there."""
+"""Packages that add a source and a storage: the one of docs/convert/extending.md, as it stands there."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The package, installed: its module, and the metadata with its entry points."""
-    text = (ROOT / "docs" / "extending.md").read_text()
+    text = (ROOT / "docs" / "convert" / "extending.md").read_text()
     site = tmp_path / "site"
     metadata = site / "pets-1.0.dist-info"
     metadata.mkdir(parents=True)

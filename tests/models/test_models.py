@@ -48,7 +48,7 @@ def test_unknown_names(name: str, message: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["mnist", "no_such_package.module:f", ":f", "tpudata.models:"])
-def test_some_names_are_refused_without_loading_anything(name: str) -> None:
+def test_some_names_are_rejected_without_loading_anything(name: str) -> None:
     with pytest.raises(UsageError):
         models.check_model_name(name)
     for good in ("mnist_cnn", "tpudata.not_looked_for_yet:f"):
@@ -77,7 +77,7 @@ def test_the_names_load_no_tensorflow() -> None:
     ],
 )
 def test_the_documentation_has_every_parameter_with_its_default(name: str, params_class: str) -> None:
-    text = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "train" / "models.md").read_text(encoding="utf-8")
     common, own = _documented(text, "Params of training"), _documented(text, name)
     fields = dataclasses.fields(getattr(importlib.import_module(f"tpudata.models.{name}"), params_class))
     assert {**common, **own} == {field.name: _default_text(field.default) for field in fields}

@@ -15,7 +15,7 @@ import pytest
 from tests.processes import ROOT
 from tpudata.cli import main
 from tpudata.errors import UsageError
-from tpudata.train.job import run
+from tpudata.train.command import run
 
 
 def started(words: list[str], environment: dict[str, str]) -> subprocess.Popen[str]:

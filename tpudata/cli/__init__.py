@@ -33,7 +33,7 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the `tpudata` command and returns its exit code: 0 done, 1 the data or the run failed, 2 wrong usage.
+    """Run the `tpudata` command and return its exit code: 0 done, 1 the data or the run failed, 2 wrong usage.
 
     Args:
         argv: the arguments; those of this process where None.

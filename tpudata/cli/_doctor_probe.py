@@ -29,7 +29,7 @@ _SECONDS = 0.5
 
 
 def devices() -> str:
-    """The CPU and GPUs that TensorFlow sees here, and how fast the first of each multiplies matrices."""
+    """Return a line on the CPU and GPUs that TensorFlow sees here, and how fast the first of each multiplies matrices."""
     tf = _tensorflow()
     words = []
     for kind in ("CPU", "GPU"):
@@ -40,7 +40,7 @@ def devices() -> str:
 
 
 def tpu(name: str, zone: str, project: str, limit: str) -> str:
-    """The TPU of a name (empty: as tpu_system finds it), its cores, and how fast all of them multiply matrices."""
+    """Return a line on a TPU (an empty name: the one tpu_system finds), its cores, and how fast they multiply matrices."""
     tf = _tensorflow()
     from tpudata.estimator import tpu_system
 
@@ -72,7 +72,7 @@ def credentials() -> str:
 
 
 def data(folder: str) -> str:
-    """The records of a dataset."""
+    """Return a line on the records of a dataset."""
     splits = open_dataset(folder).manifest.splits
     return ", ".join(f"{name} {counted(split.records, 'record')}" for name, split in splits.items())
 

@@ -31,7 +31,7 @@ _BUSY_SHARE = 0.75
 
 
 def run(argv: Sequence[str]) -> int:
-    """Runs the command with its flags and returns its exit code."""
+    """Run the command with its flags and return its exit code."""
     parser = FlagParser("tpudata bench", "Measures how fast a dataset is fed, stage by stage, and says what limits it.")
     parser.add_argument("folder", metavar="DIR", help="the dataset's folder")
     parser.add_argument("--split", default="train", metavar="NAME", help="which split (default: %(default)s)")
@@ -147,7 +147,7 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
 
 
 def _input_fns(dataset: Dataset, flags: argparse.Namespace) -> dict[str, InputFn]:
-    """The stages behind parsing: images as they are decoded, where there is more to do, and everything."""
+    """Return the stages after parsing: decoding images, if more follows, and the whole pipeline."""
     from tpudata.input import CentreCrop, RandAugment, TrainCrop, make_input_fn
 
     crop = None
@@ -175,7 +175,7 @@ def _has_pictures(dataset: Dataset) -> bool:
 
 
 def _does(stages: Sequence[Stage], dataset: Dataset, flags: argparse.Namespace) -> dict[str, str]:
-    """What each stage does, in words, by its name."""
+    """Describe what each stage does, by its name."""
     decoded = ["decode"] if _has_pictures(dataset) else []
     decoded += ["crop"] if flags.crop is not None else ["resize"] if flags.image_size is not None else []
     finished = [] if any(stage.name == "decode" for stage in stages) else decoded
@@ -213,7 +213,7 @@ def _step(whole: Stage, flags: argparse.Namespace, *, is_busy: bool) -> dict[str
 
 
 def _advice(limit: str, waits_for: str, dataset: Dataset, flags: argparse.Namespace, *, is_held: bool) -> str:
-    """What to do about the stage that limits."""
+    """Return what to do about the stage that limits."""
     is_encoded = _has_pictures(dataset)
     if waits_for == "storage":
         return (

@@ -18,7 +18,7 @@ _KINDS = {
 
 
 def run(argv: Sequence[str]) -> int:
-    """Runs the Beam job of the kind that `argv` begins with, and returns its exit code."""
+    """Run the Beam job of the kind that `argv` begins with, and return its exit code."""
     if not argv:
         print(_help(), file=sys.stderr)
         return UsageError.exit_code

@@ -1,4 +1,4 @@
-"""`tpudata doctor`: whether all is there that a run needs, and what a TPU would refuse of a model."""
+"""`tpudata doctor`: whether all is there that a run needs, and what a TPU would reject of a model."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _FINE, _NONE, _BAD = "ok", "none", "FAILED"
 
 
 def run(argv: Sequence[str]) -> int:
-    """Prints what is there and what is not, and returns 1 where something that was asked for is missing.
+    """Print what is there and what is not; return 1 if something that was asked for is missing.
 
     Args:
         argv: the flags.
@@ -53,7 +53,7 @@ def run(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--gcp-project", default="", metavar="PROJECT", help="where the name is looked up")
     parser.add_argument("--data", metavar="DIR", help="a dataset to look for, local or gs://")
-    parser.add_argument("--model", metavar="NAME", help="list what a TPU would refuse of this model; needs --data")
+    parser.add_argument("--model", metavar="NAME", help="list what a TPU would reject of this model; needs --data")
     parser.add_argument("--config", metavar="FILE", help="for the rehearsal, as of tpudata train")
     parser.add_argument("--param", action="append", default=[], metavar="NAME=VALUE", help="for the rehearsal")
     for name, value in _REHEARSED.items():
@@ -93,7 +93,7 @@ def run(argv: Sequence[str]) -> int:
     bad = any(state == _BAD for _, state, _ in rows)
     if flags.model is not None and not bad:
         _rehearse(flags.model, flags.data, rehearsal)
-        _show(("rehearsal", _FINE, f"{flags.model}: nothing that a TPU would refuse"))
+        _show(("rehearsal", _FINE, f"{flags.model}: nothing that a TPU would reject"))
     return TpudataError.exit_code if bad else 0
 
 
@@ -117,7 +117,7 @@ def _versions() -> tuple[str, str]:
 
 
 def _answer(limit: int, otherwise: str, *words: str) -> tuple[str, str]:
-    """The answer of a process of its own to a question: ok, or how it `otherwise` counts, and a text."""
+    """Ask a separate process; return its verdict ("ok", or `otherwise`) and a text."""
     # It ends with this process.
     reader, writer = os.pipe()
     command = [sys.executable, "-m", "tpudata.cli._doctor_probe", str(reader), *words]
@@ -146,8 +146,12 @@ def _brief(state: str, text: str) -> tuple[str, str]:
 
 
 def _rehearse(model: str, data: str, words: Sequence[str]) -> None:
-    """Lists what a TPU would refuse; RehearsalError where that is anything."""
-    from tpudata.train.job import run as train
+    """Rehearse a model for a TPU.
+
+    Raises:
+        RehearsalError: a TPU would reject something.
+    """
+    from tpudata.train.command import run as train
 
     splits = open_dataset(data).manifest.splits
     first = next(iter(splits))

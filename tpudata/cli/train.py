@@ -1,5 +1,5 @@
 """`tpudata train`: the training entry point, the same as `python -m tpudata.train`."""
 
-from tpudata.train.job import run
+from tpudata.train.command import run
 
 __all__ = ["run"]

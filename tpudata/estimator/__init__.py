@@ -15,10 +15,10 @@ from tpudata.estimator.api.errors import (  # noqa: E402
 )
 from tpudata.estimator.api.findings import Finding  # noqa: E402
 from tpudata.estimator.api.mode_keys import ModeKeys  # noqa: E402
-from tpudata.estimator.api.run_config import RunConfig  # noqa: E402
-from tpudata.estimator.api.slurm import cluster_from_slurm  # noqa: E402
 from tpudata.estimator.api.spec import EstimatorSpec, TPUEstimatorSpec  # noqa: E402
-from tpudata.estimator.api.tpu_config import InputPipelineConfig, TPUConfig  # noqa: E402
+from tpudata.estimator.config.run_config import RunConfig  # noqa: E402
+from tpudata.estimator.config.slurm import cluster_from_slurm  # noqa: E402
+from tpudata.estimator.config.tpu_config import InputPipelineConfig, TPUConfig  # noqa: E402
 from tpudata.estimator.devices.tpu_system import tpu_system  # noqa: E402
 from tpudata.estimator.estimator import Estimator, load_global_step  # noqa: E402
 from tpudata.estimator.export.exporters import BestExporter, Exporter, FinalExporter, LatestExporter  # noqa: E402

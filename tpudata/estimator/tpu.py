@@ -1,8 +1,8 @@
 """The names of `tf.compat.v1.estimator.tpu` and `tf.contrib.tpu`, for programs that change their imports alone."""
 
-from tpudata.estimator.api.run_config import RunConfig
 from tpudata.estimator.api.spec import TPUEstimatorSpec
-from tpudata.estimator.api.tpu_config import InputPipelineConfig, TPUConfig
+from tpudata.estimator.config.run_config import RunConfig
+from tpudata.estimator.config.tpu_config import InputPipelineConfig, TPUConfig
 from tpudata.estimator.tpu_estimator import TPUEstimator
 from tpudata.estimator.tracing.optimizer import CrossShardOptimizer
 

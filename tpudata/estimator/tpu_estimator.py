@@ -4,7 +4,10 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tpudata.estimator.api.arguments import (
+from tpudata.estimator.api.findings import Finding
+from tpudata.estimator.api.mode_keys import ModeKeys
+from tpudata.estimator.base_estimator import BaseEstimator
+from tpudata.estimator.config.arguments import (
     check_export,
     checked_batch_axis,
     checked_batch_size,
@@ -12,18 +15,16 @@ from tpudata.estimator.api.arguments import (
     found_model_dir,
     require_eager,
 )
-from tpudata.estimator.api.findings import Finding
-from tpudata.estimator.api.mode_keys import ModeKeys
-from tpudata.estimator.api.run_config import RunConfig
-from tpudata.estimator.api.session_config import apply_session_config
-from tpudata.estimator.api.tpu_config import TPUConfig
-from tpudata.estimator.base_estimator import BaseEstimator
+from tpudata.estimator.config.run_config import RunConfig
+from tpudata.estimator.config.session_config import apply_session_config
+from tpudata.estimator.config.tpu_config import TPUConfig
 from tpudata.estimator.devices.cluster import cluster_topology, is_in_cluster
 from tpudata.estimator.devices.peers import Peers
 from tpudata.estimator.devices.topology import local_topology
 from tpudata.estimator.devices.tpu_system import tpu_topology
 from tpudata.estimator.feeding.signature import check_model_fn
-from tpudata.estimator.loops.runtime import Runtime
+from tpudata.estimator.feeding.user_model import UserModel
+from tpudata.estimator.loops.runtime import Runtime, Runtimes
 from tpudata.estimator.state.warm_start import WarmStartSettings, warm_start_settings
 from tpudata.estimator.tpu_compatibility import check_tpu_compatibility
 
@@ -70,7 +71,7 @@ class TPUEstimator(BaseEstimator):
             a path for all trainable variables.
         embedding_config_spec: None.
         export_saved_model_api_version: 1 (V1).
-        rehearse: True looks for what a TPU would refuse, in place of using one: `train`, `evaluate` and `predict` (and
+        rehearse: True looks for what a TPU would reject, in place of using one: `train`, `evaluate` and `predict` (and
             train_and_evaluate) call `rehearse` and run nothing. Where it finds nothing, they return as on empty data, with metrics
             of NaN; model_dir is not written to.
 
@@ -137,24 +138,23 @@ class TPUEstimator(BaseEstimator):
             local = cluster_topology(config)
         else:
             local = local_topology(None if rehearse else config.tpu_config.num_replicas)
-        runtime = Runtime(
+        user_model = UserModel(
             model_fn,
             folder,
             config.replace(model_dir=folder),
             own_params,
             sizes,
-            find_topology=lambda: local or tpu_topology(config),
-            warm_start=warm_start,
-            batch_axis=checked_batch_axis(batch_axis, config.tpu_config),
-            peers=Peers() if local is None else local.peers,
+            checked_batch_axis(batch_axis, config.tpu_config),
         )
+        peers = Peers() if local is None else local.peers
+        runtime = Runtime(user_model, lambda: local or tpu_topology(config), warm_start, peers)
         on_host = functools.partial(local_topology, None)
-        super().__init__(
+        runtimes = Runtimes(
             runtime,
-            None if eval_on_tpu else runtime.alone(on_host),
-            own_runtime=None if runtime.peers.count == 1 else runtime.alone(on_host),
-            rehearses=rehearse,
+            predicting=None if peers.count == 1 else runtime.elsewhere(on_host),
+            evaluating=None if eval_on_tpu else runtime.elsewhere(on_host),
         )
+        super().__init__(runtimes, rehearses=rehearse)
 
     def rehearse(self, input_fns: Mapping[str, Callable[..., Any]]) -> tuple[Finding, ...]:
         """Return what `check_tpu_compatibility` finds."""

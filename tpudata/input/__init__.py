@@ -1,7 +1,8 @@
 """The reader library: datasets on disk become batches that a TPU takes. Needs TensorFlow.
 
-docs/architecture.md draws the way of a record: dataset/ finds files and features, options/ checks what is asked for, order/ says
-which record stands in which row, decode/, image/ and text/ prepare records, and graph/ puts these together as a tf.data graph.
+docs/concepts/architecture.md draws the way of a record: dataset/ finds files and features, options/ checks
+the options, order/ places each record in its row, decode/, image/ and text/ prepare records, and graph/ puts
+these together as a tf.data graph.
 """
 
 from tpudata._tensorflow import require_tensorflow

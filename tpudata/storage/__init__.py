@@ -8,15 +8,19 @@ from tpudata.storage.glob import expand, expand_below, is_pattern, split_pattern
 from tpudata.storage.interface import Entry, Storage
 from tpudata.storage.limits import RequestLimits, request_limits, set_request_limits
 from tpudata.storage.local import LocalStorage
+from tpudata.storage.ranges import Range, files_below, folder_ranges
 from tpudata.storage.select import is_remote, storage_for
 
 __all__ = [
     "Entry",
     "LocalStorage",
+    "Range",
     "RequestLimits",
     "Storage",
     "expand",
     "expand_below",
+    "files_below",
+    "folder_ranges",
     "for_each",
     "is_pattern",
     "is_remote",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import _GeneratorContextManager
 from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
@@ -25,9 +25,15 @@ class FileUrls(LocalStorage):
         """Return what is directly inside a folder, sorted by name."""
         return super().list(local_path(folder))
 
-    def scan(self, folder: str) -> Iterator[Entry]:
+    def scan(
+        self, folder: str, *, start: str = "", stop: str | None = None, limit: int | None = None, deep: bool = False
+    ) -> Iterator[Entry]:
         """Yield what is directly inside a folder, in order."""
-        return super().scan(local_path(folder))
+        return super().scan(local_path(folder), start=start, stop=stop, limit=limit, deep=deep)
+
+    def cuts(self, folder: str, *, deep: bool = False) -> Sequence[str]:
+        """Return names at which a large folder is cut."""
+        return super().cuts(local_path(folder), deep=deep)
 
     def stat(self, path: str) -> Entry | None:
         """Return the file or folder at a URL, or None."""

@@ -8,11 +8,12 @@ package can create a file exclusively (s3fs can).
 from __future__ import annotations
 
 import contextlib
+import itertools
 import operator
 import posixpath
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
 from tpudata.errors import MissingExtraError, StorageError, StorageUnavailableError, TpudataError
@@ -78,9 +79,24 @@ class FsspecStorage:
         entries = [_entry(self.join(folder, item["name"].rstrip("/").rpartition("/")[2]), item) for item in inside]
         return sorted(entries, key=operator.attrgetter("name"))
 
-    def scan(self, folder: str) -> Iterator[Entry]:
+    @property
+    def lists_deep(self) -> bool:
+        """Return False: not every store lists trees."""
+        return False
+
+    def scan(
+        self, folder: str, *, start: str = "", stop: str | None = None, limit: int | None = None, deep: bool = False
+    ) -> Iterator[Entry]:
         """Yield what is directly inside a folder, in order; fsspec lists it all at once."""
-        yield from sorted(self.list(folder), key=lambda entry: f"{entry.name}/" if entry.is_folder else entry.name)
+        assert not deep, "fsspec lists folder by folder"
+        named = sorted((f"{entry.name}/" if entry.is_folder else entry.name, entry) for entry in self.list(folder))
+        found = (entry for name, entry in named if start <= name and (stop is None or name < stop))
+        yield from itertools.islice(found, limit)
+
+    def cuts(self, folder: str, *, deep: bool = False) -> Sequence[str]:
+        """Return nothing: a part of a folder takes as long to list as all of it."""
+        del folder, deep
+        return ()
 
     def stat(self, path: str) -> Entry | None:
         """Return the file or folder at a path, or None."""

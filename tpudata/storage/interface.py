@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import BinaryIO, NamedTuple, Protocol
 
@@ -34,8 +34,43 @@ class Storage(Protocol):
     def list(self, folder: str) -> list[Entry]:
         """What is directly inside a folder, sorted by name; StorageError where there is no such folder."""
 
-    def scan(self, folder: str) -> Iterator[Entry]:
-        """The same as it comes, for folders of millions of files; sorted by name, that of a folder with a `/` after it."""
+    @property
+    def lists_deep(self) -> bool:
+        """Whether `scan` and `cuts` take `deep`: an object store lists whole trees as fast as folders."""
+
+    def scan(
+        self, folder: str, *, start: str = "", stop: str | None = None, limit: int | None = None, deep: bool = False
+    ) -> Iterator[Entry]:
+        """Yield what is directly inside a folder, for folders of millions of files.
+
+        Args:
+            folder: to be listed.
+            start, stop: only names from `start` on and before `stop`, that of a folder with a `/` after it.
+            limit: only so many, the first in order.
+            deep: all files below it instead, and no folders; `start` and `stop` are paths below it.
+
+        Returns:
+            Entries in the order of their names, that of a folder with a `/` after it; if `deep`, of their paths.
+
+        Raises:
+            StorageError: there is no such folder.
+        """
+
+    def cuts(self, folder: str, *, deep: bool = False) -> Sequence[str]:
+        """Return names at which a large folder can be cut into ranges of `scan`, so that many workers list it.
+
+        They depend on the names in it alone: every call and every machine gets the same.
+
+        Args:
+            folder: to be cut.
+            deep: as in `scan`.
+
+        Returns:
+            Names in ascending order, without `""`; none if the folder is small.
+
+        Raises:
+            StorageError: there is no such folder.
+        """
 
     def stat(self, path: str) -> Entry | None:
         """The file or folder at a path, or None."""

@@ -11,13 +11,14 @@ import stat as stat_bits
 import sys
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, cast
 
 from tpudata.errors import StorageError
 from tpudata.storage.interface import Entry
 from tpudata.storage.local_errors import WRITTEN, named, storage_error
+from tpudata.storage.local_listing import cut_names, names_in
 from tpudata.storage.uncached_file import UncachedFile, new_buffer
 
 # Temporary files begin with a dot, so that no glob such as `train-*` sees them.
@@ -41,14 +42,25 @@ class LocalStorage:
         with named("listed", folder), os.scandir(folder) as entries:
             return sorted(map(_entry, entries), key=operator.attrgetter("name"))
 
-    def scan(self, folder: str) -> Iterator[Entry]:
-        """What is directly inside a folder, in order; memory holds its names, and no more."""
-        with named("listed", folder), os.scandir(folder) as entries:
-            names = sorted(f"{entry.name}/" if entry.is_dir() else entry.name for entry in entries)
-        for name in names:
+    @property
+    def lists_deep(self) -> bool:
+        """Return False: a disk lists folder by folder."""
+        return False
+
+    def scan(
+        self, folder: str, *, start: str = "", stop: str | None = None, limit: int | None = None, deep: bool = False
+    ) -> Iterator[Entry]:
+        """Yield what is directly inside a folder, in order; memory holds the names of the range, and no more."""
+        assert not deep, "a disk lists folder by folder"
+        for name in names_in(folder, start, stop, limit):
             plain = name.rstrip("/")
             # Path would take three times as long.
             yield _entry_at(os.path.join(folder, plain), plain)  # noqa: PTH118
+
+    def cuts(self, folder: str, *, deep: bool = False) -> Sequence[str]:
+        """Return names at which a folder of more than 65,536 names is cut; memory holds some thousand of them."""
+        assert not deep, "a disk lists folder by folder"
+        return cut_names(folder)
 
     def stat(self, path: str) -> Entry | None:
         """The file or folder at a path, or None."""

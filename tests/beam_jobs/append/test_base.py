@@ -539,7 +539,7 @@ def test_missing_keys_are_named_and_what_to_do(listed: Path) -> None:
     convert_list(listed)
     (path,) = (listed / "out" / "index").glob("*.keys")
     path.unlink()
-    with pytest.raises(OutputError, match=rf"{path} is missing, .* or say --overwrite"):
+    with pytest.raises(OutputError, match=rf"{path} is missing, .* or pass --overwrite"):
         convert_list(listed, "--append")
 
 

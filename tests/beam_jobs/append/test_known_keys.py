@@ -1,12 +1,11 @@
-"""What a dataset knows of its inputs, compared with a plain dictionary."""
+"""The entries of inputs."""
 
 from __future__ import annotations
 
-import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.append.known_keys import Known, Standing, entry, known_entries, mark_refused
+from beam_jobs.append.known_keys import entry, known_entries, mark_refused
 from beam_jobs.references.pack import packs
 from beam_jobs.references.record_order import Order
 from beam_jobs.references.reference import Reference, key_digest
@@ -18,33 +17,6 @@ def reference(key: str, size: int = 1, label: str = "cat", split: str = "train")
 
 
 INPUTS = st.lists(st.tuples(st.integers(0, 30).map(str), st.integers(0, 3), st.booleans()), max_size=40)
-
-
-@given(INPUTS, INPUTS)
-def test_standing_is_that_of_a_dictionary(old: list[tuple[str, int, bool]], new: list[tuple[str, int, bool]]) -> None:
-    records = {key: size for key, size, refused in old if not refused}
-    # A dataset has one record of a key; of what was refused there may be several states beside it.
-    refusals = {(key, size) for key, size, refused in old if refused and records.get(key) != size}
-    entries = [entry(reference(key, size)) for key, size in records.items()]
-    entries += [entry(reference(key, size), refused=True) for key, size in refusals]
-    known = Known(np.sort(np.array(entries, ENTRY)))
-    for key, size, _ in new:
-        if records.get(key) == size:
-            due = Standing.RECORD
-        elif (key, size) in refusals:
-            due = Standing.REFUSED
-        else:
-            due = Standing.CHANGED if key in records else Standing.NEW
-        assert known.standing(reference(key, size)) is due
-
-
-def test_whatever_is_known_without_reading_counts() -> None:
-    first = reference("cat/1.jpg")
-    known = Known(np.array([entry(first)], ENTRY))
-    assert known.standing(first._replace(path="/elsewhere/cat/1.jpg")) is Standing.RECORD
-    others = ({"size": 2}, {"labels": ("dog",)}, {"labels": ()}, {"split": "test"}, {"form": "raw"}, {"extra": "{}"})
-    for other in others:
-        assert known.standing(first._replace(**other)) is Standing.CHANGED
 
 
 def test_entries_are_of_one_size_and_end_with_what_became_of_the_input() -> None:

@@ -336,7 +336,7 @@ def test_the_result_is_the_manifest(tmp_path: Path) -> None:
 
 
 def test_the_example_of_the_docs_runs(tmp_path: Path) -> None:
-    text = (ROOT / "docs" / "write_tfrecord_shards.md").read_text()
+    text = (ROOT / "docs" / "convert" / "write_tfrecord_shards.md").read_text()
     (program,) = re.findall(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
     assert len([line for line in program.splitlines() if line]) <= 15
     (tmp_path / "program.py").write_text(program)

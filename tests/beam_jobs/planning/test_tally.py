@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 
 import numpy as np
 import pytest
@@ -120,3 +121,21 @@ def shard_bytes(plan: Plan, units: list[list[Reference]], shuffle: bool) -> dict
 def test_an_empty_tally_cannot_be_planned() -> None:
     with pytest.raises(SourceError, match="in has no files to convert"):
         make_plan(Tally(), {}, ConvertOptions("in", "out"), 0)
+
+
+@given(st.lists(SIZES, min_size=1, max_size=4), st.booleans())
+def test_a_pickled_tally_is_the_same(sizes: list[list[int]], shuffle: bool) -> None:
+    starts = itertools.accumulate(map(len, sizes), initial=0)
+    tally = tallied([listed(part, start) for part, start in zip(sizes, starts, strict=False)], shuffle)
+    copy = pickle.loads(pickle.dumps(tally))
+    assert (copy.bytes, copy.splits, copy.fingerprint) == (tally.bytes, tally.splits, tally.fingerprint)
+    for split in tally.splits:
+        for name in ("starts", "bytes", "records", "texts"):
+            one, other = (getattr(each.buckets(split), name) for each in (tally, copy))
+            assert one.dtype == other.dtype
+            np.testing.assert_array_equal(one, other)
+
+
+def test_a_pickled_bucket_takes_a_third() -> None:
+    units = [[Reference(f"{n}", "train", (), f"/in/{n}", WHOLE_FILE, 100_000 + n) for n in range(10_000)]]
+    assert len(pickle.dumps(tallied(units, shuffle=True))) < 10_000 * 32 / 2.5

@@ -15,7 +15,7 @@ from tests.estimator import programs
 from tests.estimator.feeding.test_deployment import pretend as pretend
 from tests.estimator.programs import X, Y, finite_input_fn, make_estimator, make_model_fn, train_input_fn
 from tpudata.estimator import InputPipelineConfig, ModeKeys, TPUEstimatorSpec
-from tpudata.estimator.api.tpu_config import TPUConfig
+from tpudata.estimator.config.tpu_config import TPUConfig
 from tpudata.estimator.devices.topology import Topology, local_topology
 from tpudata.estimator.feeding.deployment import Call, Deployment
 from tpudata.estimator.feeding.feed import make_feed

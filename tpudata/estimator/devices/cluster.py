@@ -16,8 +16,8 @@ import tensorflow as tf
 
 from tpudata.errors import UsageError
 from tpudata.estimator.api.errors import ClusterError, reason
-from tpudata.estimator.api.run_config import RunConfig
-from tpudata.estimator.api.tpu_config import InputPipelineConfig
+from tpudata.estimator.config.run_config import RunConfig
+from tpudata.estimator.config.tpu_config import InputPipelineConfig
 from tpudata.estimator.devices.peers import Peers
 from tpudata.estimator.devices.topology import Topology
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tpudata.errors import UsageError
 from tpudata.estimator.api.errors import BatchSizeError
 from tpudata.estimator.api.mode_keys import ModeKeys
-from tpudata.estimator.api.tpu_config import InputPipelineConfig, TPUConfig
+from tpudata.estimator.config.tpu_config import InputPipelineConfig, TPUConfig
 from tpudata.estimator.devices.topology import Topology
 
 _BATCH_SIZE_NAMES = {

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterable
 
-from tpudata.estimator.api.tpu_config import TPUConfig
+from tpudata.estimator.config.tpu_config import TPUConfig
 
 _MAX_LOOP = 2**31 - 1
 

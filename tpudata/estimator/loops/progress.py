@@ -4,7 +4,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tpudata.estimator.api.run_config import RunConfig
+from tpudata.estimator.config.run_config import RunConfig
 from tpudata.estimator.hooks.events import EventWriter
 from tpudata.estimator.hooks.model_summaries import ModelSummaries
 from tpudata.estimator.loops.pace import Cadence

@@ -16,7 +16,7 @@ class DataService:
     """Cluster of a tf.data service that reads, decodes and batches in place of this process.
 
     The dispatcher needs the list of its workers (`DispatcherConfig(worker_addresses=...)`), and every worker the same paths as
-    this process. docs/feed_scale.md has the commands.
+    this process. docs/feed/many_hosts.md has the commands.
 
     Attributes:
         address: of the dispatcher, "grpc://HOST:PORT".

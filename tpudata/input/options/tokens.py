@@ -32,7 +32,7 @@ class Tokens:
             [B, L], is 1 where there is one; 0 at the end of a row, a packed document or the text, in padding, and in
             evaluation's padded rows. None: for the layouts sequences and packed, unless one feature is asked for.
         names: "maxtext" or "t5x" yields one dict without labels, under the names and conventions of that project's trainer,
-            such as `inputs`, `inputs_segmentation` and `targets`: docs/feed_text.md has them all.
+            such as `inputs`, `inputs_segmentation` and `targets`: docs/feed/text.md has them all.
 
     Raises:
         UsageError: an option is out of range or of another type, or does not fit another one.

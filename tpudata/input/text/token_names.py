@@ -1,4 +1,4 @@
-"""Batches of tokens under the names and conventions of other projects' trainers, see docs/feed_text.md."""
+"""Batches of tokens under the names and conventions of other projects' trainers, see docs/feed/text.md."""
 
 from __future__ import annotations
 

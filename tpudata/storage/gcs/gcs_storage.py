@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import operator
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 from urllib.parse import urlencode
 
@@ -17,6 +17,7 @@ from google.api_core import exceptions as api
 from tpudata.errors import StorageError, StorageUnavailableError
 from tpudata.storage.gcs.answers import checksum_number, list_page, object_url, stat_object
 from tpudata.storage.gcs.errors import ERRORS, named, split_object, split_path
+from tpudata.storage.gcs.listing import cut_names, scan_names
 from tpudata.storage.gcs.read import open_object, read_part, read_whole
 from tpudata.storage.gcs.session import RetryPolicy, Session, UnprovenError
 from tpudata.storage.gcs.upload import ObjectWriter
@@ -45,36 +46,33 @@ class GcsStorage:
         """What is directly inside a folder, sorted by name."""
         return sorted(self.scan(folder), key=operator.attrgetter("name"))
 
-    def scan(self, folder: str) -> Iterator[Entry]:
-        """What is directly inside a folder, in the order of names; memory holds a page of a thousand."""
-        bucket, name = split_path(folder)
-        prefix = f"{name.rstrip('/')}/" if name else ""
-        query = {"prefix": prefix, "delimiter": "/"}
-        # A page may begin with the folder that the one before has ended with.
-        folders: set[str] = set()
-        is_there = not prefix
-        while True:
-            with named("listed", folder):
-                page = list_page(self._session, bucket, urlencode(query))
-            if f"{prefix}/" in page.prefixes:
-                raise StorageError(
-                    f"{folder} could not be listed: an object below it has a name with an empty part, which is no folder:"
-                    f" gs://{bucket}/{prefix}/... Give it another name: `gcloud storage mv 'gs://{bucket}/{prefix}/*'"
-                    f" gs://{bucket}/...`."
-                )
-            found = {name: _entry(bucket, name, size, crc32c) for name, size, crc32c in page.objects}
-            found |= {
-                below: _folder(f"gs://{bucket}/{below.rstrip('/')}") for below in page.prefixes if below not in folders
-            }
-            folders.update(page.prefixes)
-            is_there = is_there or bool(found)
+    @property
+    def lists_deep(self) -> bool:
+        """Return True: folders are in the names alone."""
+        return True
+
+    def scan(
+        self, folder: str, *, start: str = "", stop: str | None = None, limit: int | None = None, deep: bool = False
+    ) -> Iterator[Entry]:
+        """Yield what is inside a folder, in the order of names; memory holds a page of a thousand."""
+        bucket, prefix = split_path(folder)
+        is_there = not prefix or bool(start) or stop is not None
+        count = 0
+        for name, size, crc32c in scan_names(self._session, folder, start, stop, limit, deep=deep):
+            is_there = True
             # Some programs mark a folder by an empty object that is called like it.
-            yield from (found[name] for name in sorted(found) if name != prefix)
-            if page.next_page is None:
-                break
-            query["pageToken"] = page.next_page
+            if size is not None and name.endswith("/"):
+                continue
+            if count == limit:
+                return
+            count += 1
+            yield _folder(f"gs://{bucket}/{name[:-1]}") if size is None else _entry(bucket, name, size, crc32c)
         if not is_there:
             raise StorageError(f"{folder} could not be listed: there is no object below it.")
+
+    def cuts(self, folder: str, *, deep: bool = False) -> Sequence[str]:
+        """Return names at which a folder of more than 16,384 names is cut."""
+        return cut_names(self._session, folder, deep=deep)
 
     def stat(self, path: str) -> Entry | None:
         """Return the object or folder at a path, or None."""

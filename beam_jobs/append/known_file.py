@@ -1,0 +1,216 @@
+"""The inputs of a dataset in one sorted file, in which an append looks its own inputs up.
+
+Its layout, integers little-endian:
+
+    bytes      what
+    8          B, number of buckets, a power of two
+    8 (B+1)    number of the first entry of each bucket, and of all entries, uint64
+    16 N       the entries of tpudata.format.keys, in ascending order as bytes
+
+A bucket has the entries whose keys begin with the same bits: 65,536 at most on average. Keys are hashes, so the inputs of any
+folder are in all buckets. They are therefore looked up some ten thousand at a time, bucket by bucket, and a process holds one.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import tempfile
+import threading
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_jobs.append.known_keys import Standing, line_entry, sought_words, standing
+from beam_jobs.output.rejects import listed_refusals
+from beam_jobs.references.reference import HASH_BITS, Reference
+from tpudata.errors import BadRecordError, OutputError
+from tpudata.format import Dataset, Shard
+from tpudata.format.keys import ENTRY, ENTRY_BYTES, Entries, ShardKeys
+from tpudata.format.layout import keys_name
+from tpudata.storage import is_remote, storage_for
+
+_BUCKET_ENTRIES = 1 << 16
+# Entries that are sorted at a time: 16 MB. At most so many files hold the rest meanwhile.
+_SORTED_ENTRIES, _MOST_FILES = 1 << 20, 256
+# Keys of shards that are read at the same time: object stores are slow one by one.
+_READERS = 16
+_NUMBER = np.dtype("<u8")
+
+
+def write_known(dataset: Dataset, path: str) -> None:
+    """Write the entries of all shards of a dataset, and of what was rejected, into one file; see `write_entries`.
+
+    Args:
+        dataset: complete, with keys.
+        path: of the file.
+
+    Raises:
+        CorruptionError: the keys of a shard are damaged.
+        OutputError: they are missing.
+        StorageError: a file could not be read or written.
+    """
+    manifest = dataset.manifest
+    expected = sum(shard.records for split in manifest.splits.values() for shard in split.shards)
+    write_entries(_entries(dataset), expected + sum(manifest.rejected.values()), path)
+
+
+def write_entries(parts: Iterable[Entries], expected: int, path: str) -> None:
+    """Write entries, which come in any order, into one sorted file.
+
+    Memory holds 16 MB of entries and one of the parts; temporary files of this machine hold the rest, 16 bytes an entry.
+
+    Args:
+        parts: S16 [n] each.
+        expected: about how many entries there are.
+        path: of the file.
+
+    Raises:
+        StorageError: the file could not be written.
+    """
+    bits = max(1, (-(-expected // _BUCKET_ENTRIES) - 1).bit_length())
+    file_bits = min((-(-expected // _SORTED_ENTRIES) - 1).bit_length(), _MOST_FILES.bit_length() - 1) if expected else 0
+    counts = np.zeros(1 << bits, np.int64)
+    with ExitStack() as stack:
+        files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(1 << file_bits)]
+        for entries in parts:
+            keys = _words(entries)[:, 0]
+            counts += np.bincount(_first_bits(keys, bits), minlength=len(counts))
+            _deal_out(entries, _first_bits(keys, file_bits), files)
+        firsts = np.concatenate([[0], np.cumsum(counts)]).astype(_NUMBER)
+        with storage_for(path).create(path) as known:
+            known.write(np.array([len(counts)], _NUMBER).tobytes() + firsts.tobytes())
+            for file in files:
+                file.seek(0)
+                known.write(np.sort(np.frombuffer(file.read(), ENTRY)).tobytes())
+
+
+class KnownFile:
+    """A file of `write_known`, to look inputs up in; safe to share between threads.
+
+    A bucket of a file on this machine is read whenever it is needed. One of a store is fetched once, and kept in a temporary file.
+
+    Args:
+        path: of the file.
+
+    Raises:
+        StorageError: it could not be read.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._storage = storage_for(path)
+        head = _NUMBER.itemsize
+        buckets = int(np.frombuffer(self._storage.read_range(path, 0, head), _NUMBER)[0])
+        size = head * (buckets + 1)
+        self._firsts = np.frombuffer(self._storage.read_range(path, head, size), _NUMBER).astype(np.int64)
+        self._start = head + size
+        self._bits = buckets.bit_length() - 1
+        self._copy = _nameless_file(self) if is_remote(path) else None
+        self._fetched: set[int] = set()
+        self._lock = threading.Lock()
+
+    def standings(self, inputs: Sequence[Reference | BadRecordError]) -> list[Standing]:
+        """Return what the dataset has of each of some inputs.
+
+        Args:
+            inputs: some ten thousand, as each bucket may be read for them. For an input that was rejected before there was a
+                reference to it, the error: it is `REJECTED` if the dataset lists it, else `NEW`.
+        """
+        words = sought_words(inputs)
+        buckets = _first_bits(words[:, 0], self._bits)
+        found = [Standing.NEW] * len(inputs)
+        order = np.argsort(buckets, kind="stable")
+        for rows in np.split(order, np.flatnonzero(np.diff(buckets[order])) + 1):
+            if not len(rows):
+                continue
+            entries = self._bucket(int(buckets[rows[0]]))
+            keys = np.ascontiguousarray(entries[:, 0])
+            begins = keys.searchsorted(words[rows, 0], "left").tolist()
+            ends = keys.searchsorted(words[rows, 0], "right").tolist()
+            for row, begin, end in zip(rows.tolist(), begins, ends, strict=True):
+                if begin < end:
+                    is_error = isinstance(inputs[row], BadRecordError)
+                    found[row] = standing(int(words[row, 1]), entries[begin:end, 1].tolist(), is_error=is_error)
+        return found
+
+    def _bucket(self, number: int) -> npt.NDArray[np.uint64]:
+        first, last = self._firsts[number : number + 2].tolist()
+        offset, length = self._start + first * ENTRY_BYTES, (last - first) * ENTRY_BYTES
+        if self._copy is None:
+            data = self._storage.read_range(self._path, offset, length)
+        else:
+            with self._lock:
+                if number not in self._fetched:
+                    os.pwrite(self._copy, self._storage.read_range(self._path, offset, length), offset)
+                    self._fetched.add(number)
+            data = os.pread(self._copy, length, offset)
+        return _words(np.frombuffer(data, ENTRY))
+
+
+@functools.lru_cache(maxsize=1)
+def known_in(path: str) -> KnownFile:
+    """Return the file of `write_known` at a path, opened once in a process; every run has a path of its own."""
+    return KnownFile(path)
+
+
+def _nameless_file(owner: KnownFile) -> int:
+    """Return the descriptor of a temporary file that goes with its owner: one is kept for as long as the process runs."""
+    descriptor, path = tempfile.mkstemp(prefix="tpudata-known-")
+    Path(path).unlink()
+    weakref.finalize(owner, os.close, descriptor)
+    return descriptor
+
+
+def _words(entries: Entries) -> npt.NDArray[np.uint64]:
+    """Return entries as numbers: uint64 [n, 2], the key and what follows it."""
+    return entries.view(np.dtype(">u8")).reshape(-1, 2).astype(np.uint64)
+
+
+def _first_bits(keys: npt.NDArray[np.uint64], bits: int) -> npt.NDArray[np.int64]:
+    # numpy shifts by fewer bits than there are.
+    return (keys >> np.uint64(HASH_BITS - bits)).astype(np.int64) if bits else np.zeros(len(keys), np.int64)
+
+
+def _deal_out(entries: Entries, numbers: npt.NDArray[np.int64], files: Sequence[IO[bytes]]) -> None:
+    """Write each entry into the file of its number."""
+    order = np.argsort(numbers, kind="stable")
+    ends = np.cumsum(np.bincount(numbers, minlength=len(files)))
+    for file, (begin, end) in zip(files, itertools.pairwise([0, *ends.tolist()]), strict=True):
+        if begin < end:
+            file.write(entries[order[begin:end]].tobytes())
+
+
+def _entries(dataset: Dataset) -> Iterator[Entries]:
+    shards = (shard for split in dataset.manifest.splits.values() for shard in split.shards)
+    with ThreadPoolExecutor(_READERS) as pool:
+        while some := list(itertools.islice(shards, 4 * _READERS)):
+            yield from pool.map(functools.partial(_shard_entries, dataset), some)
+    refused = _refused(dataset)
+    while lines := list(itertools.islice(refused, _BUCKET_ENTRIES)):
+        yield np.array(lines, ENTRY)
+
+
+def _shard_entries(dataset: Dataset, shard: Shard) -> Entries:
+    storage = storage_for(dataset.path)
+    path = storage.join(dataset.path, keys_name(shard.name))
+    if storage.stat(path) is None:
+        raise OutputError(
+            f"--append: {path} is missing, which lists the inputs of the shard. Copy it again from where it is, or pass"
+            " --overwrite to convert everything again."
+        )
+    keys = ShardKeys.from_bytes(storage.read(path), path)
+    keys.check(shard, path, one_to_one=dataset.manifest.is_one_to_one)
+    return keys.entries
+
+
+def _refused(dataset: Dataset) -> Iterable[bytes]:
+    for line, entry in listed_refusals(dataset.path, dataset.manifest.rejects):
+        yield entry or line_entry(line)

@@ -1,0 +1,103 @@
+"""What a dataset has of inputs, compared with a plain dictionary; on disk and in a bucket."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_jobs.append import known_file
+from beam_jobs.append.known_file import KnownFile, write_entries
+from beam_jobs.append.known_keys import Standing, entry, line_entry
+from beam_jobs.output.rejects import reject_line
+from beam_jobs.references.reference import Reference
+from scripts.fake_gcs import FakeGcs
+from tpudata.errors import BadRecordError
+from tpudata.format.keys import ENTRY
+from tpudata.storage.select import _storage
+
+
+def reference(key: str, size: int = 1, label: str = "cat", split: str = "train") -> Reference:
+    return Reference(key, split, (label,), f"/in/{key}", -1, size)
+
+
+def known(*entries: bytes) -> KnownFile:
+    with tempfile.TemporaryDirectory() as folder:
+        write_entries([np.array(entries, ENTRY)], len(entries), f"{folder}/known")
+        file = KnownFile(f"{folder}/known")
+        # Read before the folder goes.
+        file._bucket = {n: file._bucket(n) for n in range(len(file._firsts) - 1)}.__getitem__  # type: ignore[method-assign]
+        return file
+
+
+INPUTS = st.lists(st.tuples(st.integers(0, 30).map(str), st.integers(0, 3), st.booleans()), max_size=40)
+
+
+@given(INPUTS, INPUTS)
+def test_standing_is_that_of_a_dictionary(old: list[tuple[str, int, bool]], new: list[tuple[str, int, bool]]) -> None:
+    records = {key: size for key, size, rejected in old if not rejected}
+    # A dataset has one record of a key; of what was rejected there may be several states beside it.
+    rejects = {(key, size) for key, size, rejected in old if rejected and records.get(key) != size}
+    entries = [entry(reference(key, size)) for key, size in records.items()]
+    entries += [entry(reference(key, size), refused=True) for key, size in rejects]
+    expected = []
+    for key, size, _ in new:
+        if records.get(key) == size:
+            expected.append(Standing.RECORD)
+        elif (key, size) in rejects:
+            expected.append(Standing.REJECTED)
+        else:
+            expected.append(Standing.CHANGED if key in records else Standing.NEW)
+    assert known(*entries).standings([reference(key, size) for key, size, _ in new]) == expected
+
+
+def test_whatever_is_known_without_reading_counts() -> None:
+    first = reference("cat/1.jpg")
+    others = ({"size": 2}, {"labels": ("dog",)}, {"labels": ()}, {"split": "test"}, {"form": "raw"}, {"extra": "{}"})
+    moved = first._replace(path="/elsewhere/cat/1.jpg")
+    found = known(entry(first)).standings([moved, *(first._replace(**other) for other in others)])
+    assert found == [Standing.RECORD, *[Standing.CHANGED] * len(others)]
+
+
+def test_rejections_are_known_by_their_lines() -> None:
+    listed, other = BadRecordError("/in/list", "it is gone", 7, "a.jpg"), BadRecordError("/in/list", "it is gone", 7)
+    moved = BadRecordError("/in/other", "it is gone", 9, "a.jpg")
+    file = known(line_entry(reject_line(listed)), entry(reference("b")))
+    found = file.standings([other, listed, reference("b"), moved])
+    assert found == [Standing.NEW, Standing.REJECTED, Standing.RECORD, Standing.REJECTED]
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
+    with FakeGcs() as server:
+        server.bucket("bucket")
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
+        # The client of the test before knows another server.
+        _storage.cache_clear()
+        yield server
+        _storage.cache_clear()
+
+
+@pytest.mark.parametrize("count", [0, 1, 5_000])
+def test_files_of_many_buckets(count: int, tmp_path: Path, store: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_file, "_BUCKET_ENTRIES", 100)
+    monkeypatch.setattr(known_file, "_SORTED_ENTRIES", 500)
+    references = [reference(f"{number}") for number in range(count)]
+    entries = list(map(entry, references))
+    parts = [np.array(entries[start : start + 70], ENTRY) for start in range(0, count, 70)]
+    for path in (f"{tmp_path}/known", "gs://bucket/known"):
+        write_entries(parts, count, path)
+        file = KnownFile(path)
+        new = [reference(f"new {number}") for number in range(300)]
+        found = file.standings([*itertools.chain(*zip(references, new, strict=False)), *new])
+        assert found == [*[Standing.RECORD, Standing.NEW] * min(count, 300), *[Standing.NEW] * 300]
+        # Again, of buckets that were fetched already.
+        assert file.standings(references) == [Standing.RECORD] * count
+    stored = np.frombuffer((tmp_path / "known").read_bytes()[8 + 8 * (len(file._firsts)) :], ENTRY)
+    assert stored.tobytes() == np.sort(np.array(entries, ENTRY)).tobytes()

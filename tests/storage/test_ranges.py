@@ -1,0 +1,140 @@
+"""Ranges of a folder: together they are its files, in order, on a disk and in a bucket."""
+
+from __future__ import annotations
+
+import itertools
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from scripts.fake_gcs import FakeGcs
+from tpudata.errors import StorageError
+from tpudata.storage import Range, files_below, folder_ranges, local_listing, storage_for
+from tpudata.storage.gcs import listing
+from tpudata.storage.select import _storage
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
+    with FakeGcs(page=8) as server:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
+        # The client of the test before knows another server.
+        _storage.cache_clear()
+        server.bucket("b")
+        yield server
+        _storage.cache_clear()
+
+
+def below(folder: str, skip: str = ".hidden") -> list[list[str]]:
+    """The paths of the files of each range."""
+    return [
+        [f"{name}{'/' * entry.is_folder}" for entry, name in files_below(files, lambda name: name == skip)]
+        for files in folder_ranges(folder, deep=True)
+    ]
+
+
+# Characters around `/`, and outside of the plane in which UTF-16 and UTF-8 order names alike.
+NAMES = st.text("ab-/0.\uffff\U0001f600", min_size=1, max_size=6)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sets(NAMES, max_size=60), st.booleans())
+def test_ranges_of_a_bucket_are_all_its_names(store: FakeGcs, names: set[str], deep: bool) -> None:
+    names = {name for name in names if "" not in name.split("/")}
+    store.bucket("all").clear()
+    for name in names:
+        store.put("all", f"in/{name}", b"")
+    store.put("all", "in/", b"")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(listing, "_SMALL", 3)
+        cuts = storage_for("gs://all").cuts("gs://all/in", deep=deep)
+        found = [
+            list(storage_for("gs://all").scan("gs://all/in", start=start or "", stop=stop, deep=deep))
+            for start, stop in itertools.pairwise(["", *cuts, None])
+        ]
+        assert cuts == storage_for("gs://all").cuts("gs://all/in", deep=deep)
+    paths = [entry.path.removeprefix("gs://all/in/") + "/" * entry.is_folder for part in found for entry in part]
+    tops = {f"{name.split('/')[0]}/" if "/" in name else name for name in names}
+    assert paths == sorted(names if deep else tops)
+    # An object that all others begin with cannot be told apart by a character.
+    assert max(map(len, found), default=0) <= 16 or len(tops) < 16
+
+
+def test_a_large_bucket_is_cut_into_even_ranges_with_few_requests(
+    store: FakeGcs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3000):
+        store.put("b", f"flat/img_{number:08d}.jpg", b"")
+    monkeypatch.setattr(listing, "_SMALL", 64)
+    found = below("gs://b/flat")
+    assert list(itertools.chain(*found)) == [f"img_{number:08d}.jpg" for number in range(3000)]
+    assert len(found) >= 30
+    assert max(map(len, found)) <= 100
+
+
+def test_a_small_folder_is_one_range_for_one_request(store: FakeGcs) -> None:
+    for number in range(5):
+        store.put("b", f"in/{number}", b"")
+    store.requests.clear()
+    assert list(folder_ranges("gs://b/in", deep=True)) == [Range("gs://b/in")]
+    assert store.requests["list"] == 1
+
+
+def test_a_limit_takes_the_first_names(store: FakeGcs, tmp_path: Path) -> None:
+    for name in ("b", "a/x", "c", "a.", "a0"):
+        store.put("b", f"in/{name}", b"")
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    store.put("b", "in/", b"")
+    for folder in ("gs://b/in", str(tmp_path)):
+        for limit in range(6):
+            names = [entry.name for entry in storage_for(folder).scan(folder, limit=limit)]
+            assert names == ["a.", "a", "a0", "b", "c"][:limit]
+        assert [entry.name for entry in storage_for(folder).scan(folder, start="a/", stop="b")] == ["a", "a0"]
+        with pytest.raises(StorageError, match="could not be listed"):
+            list(storage_for(folder).scan(f"{folder}/none", limit=1))
+
+
+FILES = ("a/1", "a/.hidden/2", "a/.hidden/3", "a/b/4", "a.5", "c", ".hidden/6", ".hidden/d/7")
+
+
+def test_skipped_folders_come_once(store: FakeGcs, tmp_path: Path) -> None:
+    for name in FILES:
+        store.put("b", f"in/{name}", b"")
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    for folder in ("gs://b/in", str(tmp_path)):
+        assert below(folder) == [[".hidden/", "a.5", "a/.hidden/", "a/1", "a/b/4", "c"]]
+
+
+def test_a_large_folder_of_a_disk_is_cut_whatever_its_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"{number:04d}.jpg" for number in range(1000)]
+    for name in names:
+        (tmp_path / name).write_bytes(b"")
+    (tmp_path / "0500").mkdir()
+    (tmp_path / "0500" / "x").write_bytes(b"")
+    monkeypatch.setattr(local_listing, "_RANGE_NAMES", 100)
+    monkeypatch.setattr(local_listing, "_SAMPLED", 300)
+    found = below(str(tmp_path))
+    assert list(itertools.chain(*found)) == sorted([*names, "0500/x"])
+    assert len(found) == 11
+    assert max(map(len, found)) < 150
+    listed = list(local_listing._names(str(tmp_path)))
+    cuts = storage_for(str(tmp_path)).cuts(str(tmp_path))
+    monkeypatch.setattr(local_listing, "_names", lambda folder: sorted(listed))
+    assert storage_for(str(tmp_path)).cuts(str(tmp_path)) == cuts
+
+
+def test_cutting_a_folder_holds_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_listing, "_names", lambda folder: (f"{number:012d}.jpg" for number in range(300_000)))
+    tracemalloc.start()
+    cuts = local_listing.cut_names("anywhere")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(cuts) == 4
+    # 300,000 names would take 20 MB.
+    assert peak < 12e6

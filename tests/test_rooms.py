@@ -1,0 +1,89 @@
+"""The rooms of tpudata and beam_jobs: each imports only rooms that come before it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.rooms import circles, import_graph, imports, modules_of
+
+# Folders and modules of tpudata, the lowest first; beam_jobs stands where its imports end.
+ROOMS = (
+    "_version",
+    "errors",
+    "_tensorflow",
+    "_gcs_blocks",
+    "console",
+    "storage",
+    "format",
+    "error_text",
+    "beam_jobs",
+    "source",
+    "input",
+    "estimator",
+    "models",
+    "report",
+    "migrate",
+    "train",
+    "cli",
+    "__main__",
+)
+# Those that use the package by its public names.
+USERS = ("train", "cli", "__main__")
+# Commands that need the tokenizers or the image rules of a conversion; `convert` finds its job by the job's name.
+CONVERTING = {"tpudata.cli.report", "tpudata.cli.verify", "tpudata.train.prompt"}
+WITHOUT_TENSORFLOW = (
+    "_version",
+    "errors",
+    "console",
+    "storage",
+    "format",
+    "error_text",
+    "beam_jobs",
+    "source",
+    "migrate",
+    "report",
+)
+TENSORFLOW = {"tensorflow", "tf_keras", "keras"}
+MODULES = modules_of("tpudata") | modules_of("beam_jobs")
+GRAPH = import_graph(MODULES)
+
+
+def room_of(name: str) -> str:
+    """Return the room of a module, or of a name in it; the empty string for tpudata itself."""
+    package, *rest = name.split(".")
+    return package if package == "beam_jobs" or not rest else rest[0]
+
+
+def modules_in(*rooms: str) -> set[str]:
+    return {module for module in MODULES if room_of(module) in rooms}
+
+
+def test_every_room_is_in_the_order() -> None:
+    assert {room_of(module) for module in MODULES} - {"tpudata"} == set(ROOMS)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_imports_run_downwards(room: str) -> None:
+    allowed = {*ROOMS[: ROOMS.index(room) + 1], *(["tpudata"] if room in USERS else [])}
+    assert modules_in(room)
+    found = {(module, name) for module in modules_in(room) for name in GRAPH[module]}
+    assert {(module, name) for module, name in found if room_of(name) not in allowed} == set()
+
+
+def test_only_commands_that_need_it_import_beam_jobs() -> None:
+    callers = {module for module, below in GRAPH.items() if below & modules_in("beam_jobs")}
+    assert callers - modules_in("beam_jobs") == CONVERTING
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    assert circles(GRAPH) == {}
+
+
+def test_conversion_reaches_no_tensorflow() -> None:
+    """Follow all imports, also those of functions; tests/test_public_names.py loads the modules."""
+    reached, waiting = set(), modules_in(*WITHOUT_TENSORFLOW)
+    while waiting:
+        reached |= waiting
+        waiting = set().union(*(GRAPH[module] for module in waiting)) - reached
+    names = {(module, item.name) for module in reached for item in imports(MODULES[module])}
+    assert {(module, name) for module, name in names if name.partition(".")[0] in TENSORFLOW} == set()

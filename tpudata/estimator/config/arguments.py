@@ -1,0 +1,151 @@
+"""What the constructor of an estimator is given, checked once."""
+
+import copy
+import logging
+import tempfile
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.errors import UsageError
+from tpudata.estimator.config.run_config import RunConfig
+from tpudata.estimator.config.tpu_config import InputPipelineConfig, TPUConfig
+
+_log = logging.getLogger("tpudata")
+_RESERVED_PARAMS = ("batch_size", "context")
+
+
+def checked_batch_size(name: str, value: Any) -> int | None:
+    """Check a batch size: a positive int, or None.
+
+    Raises:
+        TypeError: not an int.
+        ValueError: not positive.
+    """
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"TPUEstimator({name}=...) must be an int or None, got {value!r} ({type(value).__name__}).")
+    if value < 1:
+        raise ValueError(f"TPUEstimator({name}=...) must be positive, got {value}.")
+    return value
+
+
+def checked_batch_axis(batch_axis: Any, config: TPUConfig) -> tuple[int, ...] | None:
+    """Check a batch_axis: ints, or None.
+
+    Raises:
+        TypeError: of another type.
+        ValueError: the input mode splits no batch.
+    """
+    if batch_axis is None:
+        return None
+    if not isinstance(batch_axis, tuple | list) or not all(type(axis) is int for axis in batch_axis):
+        raise TypeError(f"TPUEstimator(batch_axis=...) must be a tuple of ints or None, got {batch_axis!r}.")
+    pipeline = InputPipelineConfig(config.per_host_input_for_training)
+    if pipeline is not InputPipelineConfig.PER_HOST_V1:
+        raise ValueError(
+            f"TPUEstimator(batch_axis={batch_axis!r}) is for PER_HOST_V1: in the mode {pipeline.name} no batch is split."
+        )
+    return tuple(batch_axis)
+
+
+def checked_params(params: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return a copy of params, checked.
+
+    Raises:
+        TypeError: no dict.
+        ValueError: they hold what the estimator adds.
+    """
+    copied = copied_params(params, "TPUEstimator")
+    for key in _RESERVED_PARAMS:
+        if key in copied:
+            raise ValueError(
+                f"TPUEstimator(params=...) holds {key!r}, which the estimator fills itself: rename it, or give "
+                "train_batch_size, eval_batch_size and predict_batch_size."
+            )
+    return copied
+
+
+def copied_params(params: Mapping[str, Any] | None, owner: str) -> dict[str, Any]:
+    """Return a copy of params.
+
+    Raises:
+        TypeError: not a dict.
+    """
+    if params is None:
+        return {}
+    if not isinstance(params, Mapping):
+        raise TypeError(f"{owner}(params=...) must be a dict or None, got {type(params).__name__}.")
+    return copy.deepcopy(dict(params))
+
+
+def check_plain_config(config: Any) -> RunConfig:
+    """Check the config of an Estimator; return it, or the default.
+
+    Raises:
+        ValueError: of another type, or with a TPU or several replicas.
+    """
+    config = RunConfig() if config is None else config
+    if not isinstance(config, RunConfig):
+        raise ValueError(f"Estimator(config=...) must be a tpudata RunConfig, got {type(config).__name__}.")
+    if config.master or config.cluster is not None or config.tpu_config.num_replicas not in (None, 1):
+        raise ValueError(
+            "Estimator runs on one device, and its RunConfig names a TPU or several replicas. Use TPUEstimator, or omit master, "
+            "cluster and num_replicas."
+        )
+    return config
+
+
+def found_model_dir(model_dir: str | None, config: RunConfig, owner: str = "TPUEstimator") -> str:
+    """Return the folder of checkpoints: as given, the RunConfig's, or a new temporary one.
+
+    Raises:
+        ValueError: two are given.
+    """
+    given = None if model_dir is None else str(model_dir)
+    if given is not None and config.model_dir is not None and given != config.model_dir:
+        raise ValueError(
+            f"{owner}(model_dir={given!r}) differs from RunConfig(model_dir={config.model_dir!r}): give one."
+        )
+    folder = given or config.model_dir
+    if folder is None:
+        folder = tempfile.mkdtemp(prefix="tpudata-")
+        _log.warning("No model_dir was given: using the temporary folder %s.", folder)
+    return folder
+
+
+def check_export(to_tpu: Any, to_cpu: Any, api_version: Any) -> None:
+    """Check what an estimator is given of exports.
+
+    Raises:
+        TypeError: not bools.
+        ValueError: a SavedModel that is not written here.
+    """
+    for name, value in (("export_to_tpu", to_tpu), ("export_to_cpu", to_cpu)):
+        if not isinstance(value, bool):
+            raise TypeError(f"TPUEstimator({name}=...) must be a bool, got {value!r}.")
+    if not to_cpu:
+        raise ValueError(
+            "TPUEstimator(export_to_cpu=False) leaves nothing to export: SavedModels for TPUs are not written. Omit it."
+        )
+    if getattr(api_version, "value", api_version) != 1:
+        raise ValueError(
+            f"TPUEstimator(export_saved_model_api_version={api_version!r}) is for SavedModels for TPUs, which are not written. "
+            "Omit it."
+        )
+
+
+def require_eager(owner: str) -> None:
+    """Check that TensorFlow 2 behaviour is switched on.
+
+    Raises:
+        UsageError: it is not.
+    """
+    if not tf.executing_eagerly():
+        raise UsageError(
+            f"{owner} needs TensorFlow 2 behaviour: remove tf.compat.v1.disable_v2_behavior() and "
+            "disable_eager_execution(), and make the estimator outside of a tf.Graph. The tf.compat.v1 calls in "
+            "model_fn work without them."
+        )

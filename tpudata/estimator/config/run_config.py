@@ -1,0 +1,258 @@
+"""RunConfig: where a run keeps its state, and how often it writes it. Frozen, and checked when it is made."""
+
+import dataclasses
+import enum
+import os
+from collections.abc import Mapping
+from numbers import Integral
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.estimator.api.errors import ArgumentTypeError
+from tpudata.estimator.api.numbers import require_positive_int
+from tpudata.estimator.config.cluster import ClusterTask
+from tpudata.estimator.config.tpu_config import TPUConfig
+
+_DEFAULT_CHECKPOINT_SECS = 600
+
+
+class _Default(enum.Enum):
+    """Tells an argument that was left out from one that was given as None."""
+
+    DEFAULT = "default"
+
+    def __repr__(self) -> str:
+        return "DEFAULT"
+
+
+DEFAULT = _Default.DEFAULT
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfig:
+    """Where a run keeps its state and how often it writes it.
+
+    Attributes:
+        tpu_config: a TPUConfig.
+        evaluation_master: "", or the same as `master`, which None means: one estimator has one TPU system.
+        master: address of the TPU, grpc://HOST:PORT, or its name; "" (or None) leaves it to what follows. Like what follows, it
+            is for `use_tpu=True`.
+        cluster: a `tf.distribute.cluster_resolver.TPUClusterResolver`, which goes before `master`.
+        tpu_name: name of the TPU; None: the environment variable TPU_NAME, or else the TPU of this machine.
+        zone, project: where the name is looked up; None: gcloud's settings.
+        model_dir: folder (local or gs://) of checkpoints and event files.
+        tf_random_seed: seed of initial values and random ops; None draws one at random.
+        save_summary_steps: steps between TensorBoard summaries, or None for none.
+        save_checkpoints_steps, save_checkpoints_secs: at most one of them; by default every 600 seconds. None in both
+            writes no checkpoint, as in the original: what is trained is gone when `train` returns.
+        session_config: a `tf.compat.v1.ConfigProto`; its fields with a counterpart in TensorFlow 2 are applied.
+        keep_checkpoint_max: how many checkpoints to keep; None or 0 keeps all.
+        keep_checkpoint_every_n_hours: one checkpoint in so many hours is kept in addition.
+        log_step_count_steps: steps between log lines, or None for none.
+        profile_steps: (first, last) steps of a training, counted from 1, of which a profile for TensorBoard is written to
+            model_dir; loops end before and after them. The original has no counterpart.
+        exit_on_sigterm: whether SIGTERM ends training with a checkpoint and the exit code 75, if the program has no handler for it;
+            False leaves the signal to the program. The original has no counterpart.
+        tf_config: the cluster and the task of this process, a dict as TF_CONFIG has it (`cluster_from_slurm()` returns one); None
+            reads TF_CONFIG. The original has no counterpart.
+        train_distribute, eval_distribute, experimental_distribute, device_fn, experimental_max_worker_delay_secs: None. Replicas
+            are TPUConfig's num_replicas, or a TPU's cores.
+        protocol: None or "grpc".
+        session_creation_timeout_secs: a positive int. There is no session, so nothing waits for one.
+        checkpoint_save_graph_def: a bool. Checkpoints have no graph (no .meta file) in any case.
+
+    The cluster and the task of this process, of tf_config or TF_CONFIG, are `cluster_spec`, `task_type`, `task_id`, `is_chief`,
+    `num_worker_replicas`, `num_ps_replicas`, `global_id_in_cluster` and `service`.
+
+    Raises:
+        TypeError: a value of another type.
+        ValueError: a value outside the allowed ones, or both checkpoint intervals.
+    """
+
+    tpu_config: TPUConfig = dataclasses.field(default_factory=TPUConfig)
+    evaluation_master: str | None = None
+    master: str | None = None
+    cluster: Any = None
+    _: dataclasses.KW_ONLY
+    tpu_name: str | None = None
+    zone: str | None = None
+    project: str | None = None
+    model_dir: str | None = None
+    tf_random_seed: int | None = None
+    save_summary_steps: int | None = 100
+    save_checkpoints_steps: int | None = None
+    save_checkpoints_secs: int | float | _Default | None = DEFAULT
+    session_config: Any = None
+    keep_checkpoint_max: int | None = 5
+    keep_checkpoint_every_n_hours: int | float = 10000
+    log_step_count_steps: int | None = 100
+    profile_steps: tuple[int, int] | None = None
+    exit_on_sigterm: bool = True
+    tf_config: Mapping[str, Any] | None = None
+    train_distribute: Any = None
+    eval_distribute: Any = None
+    experimental_distribute: Any = None
+    device_fn: Any = None
+    protocol: str | None = None
+    experimental_max_worker_delay_secs: int | None = None
+    session_creation_timeout_secs: int = 7200
+    checkpoint_save_graph_def: bool = True
+    _task: ClusterTask = dataclasses.field(default_factory=ClusterTask, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        given: object = self.tf_config
+        if given is not None and not isinstance(given, Mapping):
+            raise TypeError(f"RunConfig(tf_config=...) must be a dict or None, got {type(given).__name__}.")
+        task = ClusterTask.from_environment() if given is None else ClusterTask.from_config(given)
+        object.__setattr__(self, "_task", task)
+        tpu_config: object = self.tpu_config
+        if tpu_config is None:  # programs give it, meaning the default
+            object.__setattr__(self, "tpu_config", TPUConfig())
+        elif not isinstance(tpu_config, TPUConfig):
+            hint = " Pass the folder as model_dir=." if isinstance(tpu_config, str | os.PathLike) else ""
+            raise TypeError(f"RunConfig(tpu_config=...) must be a TPUConfig, got {type(tpu_config).__name__}.{hint}")
+        for name in ("evaluation_master", "master", "tpu_name", "zone", "project"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str):
+                raise TypeError(f"RunConfig({name}=...) must be a str or None, got {type(value).__name__}.")
+        object.__setattr__(self, "master", self.master or "")
+        if self.evaluation_master is None:
+            object.__setattr__(self, "evaluation_master", self.master)
+        if self.evaluation_master and self.evaluation_master != self.master:
+            raise ValueError(
+                f"RunConfig(evaluation_master={self.evaluation_master!r}) differs from master={self.master!r}: evaluation runs on "
+                "the TPU that trains. Leave it out."
+            )
+        if self.cluster is not None and not callable(getattr(self.cluster, "master", None)):
+            raise TypeError(f"RunConfig(cluster=...) must be a TPUClusterResolver, got {type(self.cluster).__name__}.")
+        if self.model_dir is not None:
+            object.__setattr__(self, "model_dir", str(self.model_dir))
+            if not self.model_dir:
+                raise ValueError("RunConfig(model_dir='') names no folder: give a path, or None for a temporary one.")
+        for name in ("save_summary_steps", "save_checkpoints_steps", "log_step_count_steps"):
+            require_positive_int("RunConfig", name, getattr(self, name), or_none=True)
+        if self.keep_checkpoint_max != 0:
+            require_positive_int("RunConfig", "keep_checkpoint_max", self.keep_checkpoint_max, or_none=True)
+        seed: object = self.tf_random_seed
+        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, Integral)):
+            raise ArgumentTypeError(
+                f"RunConfig(tf_random_seed=...) must be an int or None, got {self.tf_random_seed!r}."
+            )
+        hours: object = self.keep_checkpoint_every_n_hours
+        if isinstance(hours, bool) or not isinstance(hours, int | float):
+            raise TypeError(f"RunConfig(keep_checkpoint_every_n_hours=...) must be a number, got {hours!r}.")
+        if not hours > 0:
+            raise ValueError(f"RunConfig(keep_checkpoint_every_n_hours=...) must be positive, got {hours!r}.")
+        for name in ("exit_on_sigterm", "checkpoint_save_graph_def"):
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(f"RunConfig({name}=...) must be a bool, got {getattr(self, name)!r}.")
+        self._check_profile_steps()
+        self._check_checkpoint_interval()
+        self._check_what_has_no_counterpart()
+
+    def _check_what_has_no_counterpart(self) -> None:
+        require_positive_int("RunConfig", "session_creation_timeout_secs", self.session_creation_timeout_secs)
+        for name in ("train_distribute", "eval_distribute", "experimental_distribute"):
+            if getattr(self, name) is not None:
+                raise ValueError(
+                    f"RunConfig({name}=...) is not supported, got {type(getattr(self, name)).__name__}: the estimator makes its "
+                    "own. Pass tpu_config=TPUConfig(num_replicas=N) for N GPUs, and use a CrossShardOptimizer."
+                )
+        for name in ("device_fn", "experimental_max_worker_delay_secs"):
+            if getattr(self, name) is not None:
+                raise ValueError(
+                    f"RunConfig({name}=...) is for parameter servers, which are not supported, got {getattr(self, name)!r}. "
+                    "Omit it."
+                )
+        if self.protocol not in (None, "grpc"):
+            raise ValueError(f"RunConfig(protocol=...) must be 'grpc' or None, got {self.protocol!r}.")
+
+    def _check_profile_steps(self) -> None:
+        steps: object = self.profile_steps
+        if steps is None:
+            return
+        if not isinstance(steps, tuple | list) or len(steps) != 2 or not all(type(step) is int for step in steps):
+            raise TypeError(f"RunConfig(profile_steps=...) must be (first, last) or None, got {steps!r}.")
+        if not 1 <= steps[0] <= steps[1]:
+            raise ValueError(
+                f"RunConfig(profile_steps={steps!r}): steps count from 1, and the last is not before the first."
+            )
+        object.__setattr__(self, "profile_steps", tuple(steps))
+
+    def _check_checkpoint_interval(self) -> None:
+        seconds = self.save_checkpoints_secs
+        if seconds is DEFAULT:
+            seconds = _DEFAULT_CHECKPOINT_SECS if self.save_checkpoints_steps is None else None
+            object.__setattr__(self, "save_checkpoints_secs", seconds)
+        elif seconds is not None:
+            if self.save_checkpoints_steps is not None:
+                raise ValueError(
+                    f"RunConfig(save_checkpoints_steps={self.save_checkpoints_steps}, save_checkpoints_secs={seconds}):"
+                    " give one of them."
+                )
+            if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+                raise TypeError(f"RunConfig(save_checkpoints_secs=...) must be a number or None, got {seconds!r}.")
+            if not seconds > 0:
+                raise ValueError(f"RunConfig(save_checkpoints_secs=...) must be positive or None, got {seconds!r}.")
+
+    def replace(self, **changes: Any) -> "RunConfig":
+        """Return a copy with `changes`; a new checkpoint interval takes the place of the other one.
+
+        Raises:
+            TypeError: a value of another type.
+            ValueError: an unknown field, or a value outside the allowed ones.
+        """
+        names = [field.name for field in dataclasses.fields(self) if not field.name.startswith("_")]
+        unknown = sorted(changes.keys() - set(names))
+        if unknown:
+            raise ValueError(f"RunConfig.replace got {unknown} (expected some of {', '.join(names)}).")
+        # A given evaluation_master is the old master's.
+        if "master" in changes:
+            changes.setdefault("evaluation_master", None)
+        given: Mapping[str, Any] = dict(changes)
+        if given.get("save_checkpoints_steps") is not None:
+            changes.setdefault("save_checkpoints_secs", None)
+        if given.get("save_checkpoints_secs") is not None:
+            changes.setdefault("save_checkpoints_steps", None)
+        return dataclasses.replace(self, **changes)
+
+    @property
+    def cluster_spec(self) -> Any:
+        """The cluster, a `tf.train.ClusterSpec`; empty without TF_CONFIG."""
+        return tf.train.ClusterSpec({job: list(tasks) for job, tasks in self._task.cluster.items()})
+
+    @property
+    def task_type(self) -> str:
+        """The job of this process; "worker" without a cluster."""
+        return self._task.task_type
+
+    @property
+    def task_id(self) -> int:
+        """The number of this process within its job."""
+        return self._task.task_id
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process writes checkpoints and summaries."""
+        return self._task.is_chief
+
+    @property
+    def num_worker_replicas(self) -> int:
+        """Processes that train, the chief among them."""
+        return self._task.num_workers
+
+    @property
+    def num_ps_replicas(self) -> int:
+        """Parameter servers of the cluster."""
+        return self._task.num_parameter_servers
+
+    @property
+    def global_id_in_cluster(self) -> int | None:
+        """The number of this process among all of the cluster; None of an evaluator."""
+        return self._task.global_id
+
+    @property
+    def service(self) -> Mapping[str, Any] | None:
+        """What TF_CONFIG has under "service"."""
+        return self._task.service

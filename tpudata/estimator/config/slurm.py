@@ -1,0 +1,107 @@
+"""The cluster of a Slurm job step, as TF_CONFIG would describe it."""
+
+import os
+import re
+from typing import Any
+
+from tpudata.errors import UsageError
+
+_FIRST_PORT = 12000
+_TASKS_OF_A_NODE = 64
+# Up to 32000, where Linux begins to give out ports.
+_RANGES = 20000 // _TASKS_OF_A_NODE
+# More steps of one job seldom run at a time.
+_STEPS_OF_A_JOB = 8
+
+
+def cluster_from_slurm(*, evaluator: bool = False, port: int | None = None) -> dict[str, Any]:
+    """Return what TF_CONFIG would hold in this task of a Slurm job step: `RunConfig(tf_config=cluster_from_slurm())`.
+
+    Each task that `srun` started is a process of the cluster: the first is the chief, the others are workers. Tasks must lie on the
+    nodes in blocks, as srun puts them by default. Nothing is changed in the environment; Slurm's `--gpus-per-task` gives each task
+    its GPUs.
+
+    Args:
+        evaluator: whether the last task is an evaluator, which does not train.
+        port: the port of the first task of each node; further tasks take the ports that follow. None: one derived from the numbers
+            of the job and of the step.
+
+    Raises:
+        UsageError: this is not a task of a job step, or its tasks are spread over the nodes in turn.
+    """
+    rank, tasks = int(_variable("PROCID")), int(_variable("STEP_NUM_TASKS", "NTASKS"))
+    hosts = _hosts(_variable("STEP_NODELIST", "JOB_NODELIST"))
+    per_node = _tasks_per_node(_variable("STEP_TASKS_PER_NODE", "TASKS_PER_NODE"))
+    nodes = [node for node, count in enumerate(per_node) for _ in range(count)]
+    if len(hosts) != len(per_node) or len(nodes) != tasks:
+        raise UsageError(
+            f"Slurm: got {len(hosts)} nodes with {per_node} tasks (expected {tasks} tasks together). Start the program with srun."
+        )
+    if nodes[rank] != int(os.environ.get("SLURM_NODEID", nodes[rank])):
+        raise UsageError(
+            f"Slurm: task {rank} is on node {os.environ['SLURM_NODEID']} (expected {nodes[rank]}). Use srun --distribution=block."
+        )
+    if tasks < (3 if evaluator else 1):
+        raise UsageError(
+            f"Slurm: got {tasks} tasks (expected 3 or more: a chief, workers and an evaluator). Use srun --ntasks."
+        )
+    first = _port_of_step() if port is None else port
+    before = [nodes[:task].count(node) for task, node in enumerate(nodes)]
+    addresses = [f"{hosts[node]}:{first + number}" for node, number in zip(nodes, before, strict=True)]
+    jobs = ["chief", *["worker"] * (tasks - 1)]
+    if evaluator:
+        jobs[-1] = "evaluator"
+    cluster: dict[str, list[str]] = {}
+    for name, address in zip(jobs, addresses, strict=True):
+        cluster.setdefault(name, []).append(address)
+    return {"cluster": cluster, "task": {"type": jobs[rank], "index": jobs[:rank].count(jobs[rank])}}
+
+
+def _port_of_step() -> int:
+    """Return the first of 64 ports; steps that run at the same time on the same nodes, of one job or of neighbours, get others."""
+    job, step = (int(os.environ.get(f"SLURM_{name}_ID", "0")) for name in ("JOB", "STEP"))
+    return _FIRST_PORT + (job * _STEPS_OF_A_JOB + step) % _RANGES * _TASKS_OF_A_NODE
+
+
+def _variable(*names: str) -> str:
+    found = [os.environ[f"SLURM_{name}"] for name in names if f"SLURM_{name}" in os.environ]
+    if not found:
+        raise UsageError(
+            f"Slurm: SLURM_{names[0]} is not set (expected a task of a job step). Start the program with srun, in an allocation of "
+            "sbatch or salloc."
+        )
+    return found[0]
+
+
+def _hosts(text: str) -> list[str]:
+    """Return the hosts of a list such as "gpu[01-03,7],login"."""
+    hosts = []
+    for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
+        names = [""]
+        for plain, ranges in re.findall(r"([^\[]+)|\[([^\]]*)\]", part):
+            endings = [plain] if plain else [item for piece in ranges.split(",") for item in _range(piece, text)]
+            names = [name + ending for name in names for ending in endings]
+        hosts += names
+    return hosts
+
+
+def _range(piece: str, text: str) -> list[str]:
+    first, _, last = piece.partition("-")
+    if not first.isdecimal() or not (last or first).isdecimal():
+        raise UsageError(
+            f"Slurm: got the list of nodes {text!r} (expected one such as gpu[01-03,7]). Set SLURM_STEP_NODELIST."
+        )
+    return [str(number).zfill(len(first)) for number in range(int(first), int(last or first) + 1)]
+
+
+def _tasks_per_node(text: str) -> list[int]:
+    """Return the numbers of a list such as "2(x3),1"."""
+    found: list[int] = []
+    for piece in text.split(","):
+        match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", piece)
+        if match is None:
+            raise UsageError(
+                f"Slurm: got {text!r} tasks of the nodes (expected such as 2(x3),1). Start the program with srun."
+            )
+        found += [int(match[1])] * int(match[2] or 1)
+    return found

@@ -1,0 +1,176 @@
+"""Listing the names below a folder of Google Cloud Storage, whole or between two names, and finding names to cut it at.
+
+The store lists a thousand names a request, one request after the other, so a hundred million take a worker hours. It does not count
+names, but it says which is the first from any name on. A large folder is cut where its names differ first: the character after what
+they have in common has a few values, and each begins a range. Ranges that are large themselves are cut in the same way.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple, NoReturn, TypeAlias
+from urllib.parse import urlencode
+
+from tpudata.errors import StorageError
+from tpudata.storage.gcs.answers import list_page
+from tpudata.storage.gcs.errors import named, split_path
+from tpudata.storage.gcs.session import Session
+
+# Ranges of so few names are not cut: they are listed in some 16 requests.
+_SMALL = 1 << 14
+# Cutting ends when there are so many ranges, or after so many rounds.
+_RANGES, _ROUNDS = 256, 8
+_ASKED_AT_ONCE = 16
+_PAGE = 1000
+_LAST, _SURROGATES, _AFTER_SURROGATES = "\U0010ffff", "\ud7ff", "\ue000"
+
+
+# Returns the first name from one on and before another, or None.
+_First: TypeAlias = Callable[[str, str | None], str | None]
+
+
+class Name(NamedTuple):
+    """A name that a listing has.
+
+    Attributes:
+        name: of an object in the bucket, or what names have in common up to a `/`.
+        size: bytes, or None for a folder.
+        crc32c: as the API has it, or None.
+    """
+
+    name: str
+    size: int | None
+    crc32c: str | None
+
+
+def scan_names(
+    session: Session, folder: str, start: str = "", stop: str | None = None, limit: int | None = None, *, deep: bool
+) -> Iterator[Name]:
+    """Yield the names below a folder, in order, and the object that marks the folder itself, if there is one.
+
+    Args:
+        session: sends the requests.
+        folder: to be listed.
+        start, stop: only names below the folder from `start` on and before `stop`.
+        limit: how many will be asked for; nothing else comes of it than smaller pages.
+        deep: all objects, and no folders.
+
+    Raises:
+        StorageError: a name has an empty part, which is no folder.
+    """
+    bucket, name = split_path(folder)
+    prefix = f"{name.rstrip('/')}/" if name else ""
+    query = {"prefix": prefix}
+    if not deep:
+        query["delimiter"] = "/"
+    if start:
+        query["startOffset"] = prefix + start
+    if stop is not None:
+        query["endOffset"] = prefix + stop
+    if limit is not None and limit < _PAGE:
+        query["maxResults"] = str(limit + 1)
+    # A page may begin with the folder that the one before has ended with.
+    last = ""
+    while True:
+        with named("listed", folder):
+            page = list_page(session, bucket, urlencode(query))
+        found = [Name(*item) for item in page.objects]
+        found += [Name(below, None, None) for below in page.prefixes if below != last]
+        for item in sorted(found, key=lambda item: item.name):
+            below = item.name[len(prefix) :]
+            if below.startswith("/") or "//" in below:
+                _reject_empty_part(folder, bucket, item.name, len(prefix))
+            # The store compares objects, which are after the name of their folder.
+            if start <= below and (stop is None or below < stop):
+                yield item
+        last = max(page.prefixes, default=last)
+        if page.next_page is None:
+            return
+        query["pageToken"] = page.next_page
+
+
+def cut_names(session: Session, folder: str, *, deep: bool) -> Sequence[str]:
+    """Return names below a folder at which it is cut into ranges, ascending; none if it is small.
+
+    Args:
+        session: sends the requests.
+        folder: to be cut.
+        deep: count all objects below it, and no folders.
+    """
+
+    def first(start: str, stop: str | None) -> str | None:
+        found = next(scan_names(session, folder, start, stop, 1, deep=deep), None)
+        return None if found is None else found.name[length:]
+
+    def parts(start: str, stop: str | None) -> list[str] | None:
+        """Return the names at which a range is cut, its start first; None if it is small."""
+        names = scan_names(session, folder, start, stop, deep=deep)
+        if next(itertools.islice(names, _SMALL, None), None) is None:
+            return None
+        return [start, *_branches(first, start, stop)]
+
+    _, name = split_path(folder)
+    length = len(name.rstrip("/")) + 1 if name else 0
+    starts: list[str] = [""]
+    uncut = {""}
+    with ThreadPoolExecutor(_ASKED_AT_ONCE, thread_name_prefix="tpudata-cut") as pool:
+        for _ in range(_ROUNDS):
+            ranges = [(start, stop) for start, stop in zip(starts, [*starts[1:], None], strict=True) if start in uncut]
+            if not ranges or len(starts) >= _RANGES:
+                break
+            made = list(pool.map(parts, *zip(*ranges, strict=True)))
+            uncut = {start for cut in made if cut is not None and len(cut) > 1 for start in cut}
+            starts = sorted({*starts, *uncut})
+    return tuple(starts[1:])
+
+
+def _branches(first: _First, start: str, stop: str | None) -> Iterator[str]:
+    """Yield the names at which a range of more than one name is cut: where the names in it differ first.
+
+    Args:
+        first: returns the first name from one on and before another.
+        start, stop: of the range.
+    """
+    low = first(start, stop)
+    for _ in range(_ROUNDS):
+        if low is None:
+            return
+        depths = range(len(low))
+        # The smallest depth at which there are names after those that begin as the first one does.
+        depth = bisect.bisect_left(depths, True, key=lambda d: _has_after(first, low[: d + 1], stop))
+        if depth < len(low):
+            break
+        # All others begin with the first one.
+        low = first(f"{low}\0", stop)
+    else:
+        return
+    assert low is not None
+    common, character = low[:depth], low[depth]
+    while (after := _after(character)) and (name := first(common + after, stop)) is not None:
+        character = name[depth]
+        yield common + character
+
+
+def _has_after(first: _First, beginning: str, stop: str | None) -> bool:
+    after = _after(beginning[-1])
+    return bool(after) and first(beginning[:-1] + after, stop) is not None
+
+
+def _after(character: str) -> str:
+    """Return the next character that UTF-8 can encode; nothing after the last."""
+    if character == _LAST:
+        return ""
+    return _AFTER_SURROGATES if character == _SURROGATES else chr(ord(character) + 1)
+
+
+def _reject_empty_part(folder: str, bucket: str, name: str, length: int) -> NoReturn:
+    place = name.find("//", max(0, length - 1))
+    before = name[: place + 1]
+    raise StorageError(
+        f"{folder} could not be listed: an object below it has a name with an empty part, which is no folder:"
+        f" gs://{bucket}/{before}/... Give it another name: `gcloud storage mv 'gs://{bucket}/{before}/*'"
+        f" gs://{bucket}/...`."
+    )

@@ -1,0 +1,75 @@
+"""Ranges of the files below a folder, so that many workers list a large one."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from tpudata.storage.interface import Entry
+from tpudata.storage.select import storage_for
+
+
+class Range(NamedTuple):
+    """Files below a folder that are listed together.
+
+    Attributes:
+        folder: that is listed.
+        start, stop: names in it, or paths below it where a store lists trees: from `start` on and before `stop`.
+    """
+
+    folder: str
+    start: str = ""
+    stop: str | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the range is all of the folder."""
+        return not self.start and self.stop is None
+
+
+def folder_ranges(folder: str, *, deep: bool) -> Iterator[Range]:
+    """Yield the ranges of a folder in order; one of the whole folder, if it is small.
+
+    Args:
+        folder: to be listed.
+        deep: whether files in the folders below it count.
+
+    Raises:
+        StorageError: there is no such folder.
+    """
+    storage = storage_for(folder)
+    names = storage.cuts(folder, deep=deep and storage.lists_deep)
+    for start, stop in itertools.pairwise(["", *names, None]):
+        yield Range(folder, start or "", stop)
+
+
+def files_below(files: Range, skip: Callable[[str], bool]) -> Iterator[tuple[Entry, str]]:
+    """Yield the files of a range at any depth, in the order of their paths, each with its path below the folder.
+
+    Args:
+        files: one of `folder_ranges`, with `deep`.
+        skip: of the name of a folder, whether it is passed over: then the folder comes itself, once.
+    """
+    storage = storage_for(files.folder)
+    if not storage.lists_deep:
+        yield from _walk(files, "", skip)
+        return
+    skipped = ""
+    length = len(files.folder.rstrip("/")) + 1
+    for entry in storage.scan(files.folder, start=files.start, stop=files.stop, deep=True):
+        below = entry.path[length:]
+        *folders, _ = below.split("/")
+        place = next((place for place, name in enumerate(folders, 1) if skip(name)), None)
+        if place is None:
+            yield entry, below
+        elif skipped != (skipped := "/".join(folders[:place])):
+            yield Entry(f"{files.folder.rstrip('/')}/{skipped}", folders[place - 1], 0, True), skipped
+
+
+def _walk(files: Range, below: str, skip: Callable[[str], bool]) -> Iterator[tuple[Entry, str]]:
+    for entry in storage_for(files.folder).scan(files.folder, start=files.start, stop=files.stop):
+        if entry.is_folder and not skip(entry.name):
+            yield from _walk(Range(entry.path), f"{below}{entry.name}/", skip)
+        else:
+            yield entry, f"{below}{entry.name}"
