@@ -25,7 +25,7 @@ _PACKAGES = (
     "keras",
     "numpy",
     "apache-beam",
-    "google-cloud-storage",
+    "google-auth",
     "sentencepiece",
     "tokenizers",
 )
