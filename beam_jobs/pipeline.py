@@ -81,6 +81,8 @@ class Conversion:
         leave_out: makes the step from packs to those without duplicates, see steps/duplicate_texts.py; None keeps all.
         files: names of the files that the converter keeps beside the shards.
         unit: what one input is called.
+        unique_keys: whether the source cannot list two inputs of one key.
+        keys: whether the dataset is to know its inputs, which an append needs.
         base: the dataset that is added to, once it was looked at; its `source` then lists new records only.
         claim: of the run on the output, once it has one.
     """
@@ -97,6 +99,8 @@ class Conversion:
     leave_out: Callable[[RequestLimits], beam.PTransform] | None = None
     files: tuple[str, ...] = ()
     unit: str = "file"
+    unique_keys: bool = False
+    keys: bool = True
     base: Base | None = None
     claim: Claim | None = None
 
@@ -288,7 +292,7 @@ class Conversion:
             self.layout,
             self.source.has_classes,
             self.deciding,
-            keys=True,
+            keys=self.keys,
             base=self.base,
             claim=self.claim,
         )
@@ -301,7 +305,7 @@ class Conversion:
         Returns:
             The packs that are kept, the characters of all documents if they are collected, and the counts of omitted inputs.
         """
-        omitted = [] if self.options.shuffle else [packs | "CheckDuplicates" >> CheckDuplicates()]
+        omitted = [] if self.options.shuffle or self.unique_keys else [packs | "CheckDuplicates" >> CheckDuplicates()]
         characters = None
         if self.learn is not None or self.leave_out is not None:
             # What is read here was written aside by the listing, and is there once that has ended.

@@ -66,7 +66,7 @@ class WriteMetadata(beam.DoFn):  # type: ignore[misc]
         decoded = dict.fromkeys(plan.splits, 0)
         shards: dict[str, list[Shard]] = {name: [] for name in plan.splits}
         rejected = Counter(inputs.rejected)
-        converted: Counter[str] = Counter()
+        converted = Counter(self._converter.converted())
         written: list[WrittenFile] = []
         for result in (ShardResult(*fields) for fields in sorted(results, key=lambda fields: str(fields[1]))):
             written += (WrittenFile(*file) for file in result.files)

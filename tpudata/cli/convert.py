@@ -12,7 +12,7 @@ from tpudata.console.quiet import quiet_beam_loading
 from tpudata.errors import UsageError
 
 # By kind of input: what it is. The job is `beam_jobs.KIND`.
-_KINDS = {
+KINDS = {
     "images": "folders of classes, CSV and JSONL lists, patterns, tars, IDX pairs, ImageNet; local or gs://",
     "text": "lines, paragraphs, whole files, JSONL, CSV, TSV, Parquet, packed or not; local or gs://",
 }
@@ -27,9 +27,9 @@ def run(argv: Sequence[str]) -> int:
     if kind in ("-h", "--help"):
         print(_help())
         return 0
-    if kind not in _KINDS:
-        unknown = sentence(f"tpudata convert: unknown kind of input {kind!r}{suggestion(kind, _KINDS)}")
-        raise UsageError(f"{unknown} Known: {', '.join(_KINDS)}. The kind comes first. See: tpudata convert --help")
+    if kind not in KINDS:
+        unknown = sentence(f"tpudata convert: unknown kind of input {kind!r}{suggestion(kind, KINDS)}")
+        raise UsageError(f"{unknown} Known: {', '.join(KINDS)}. The kind comes first. See: tpudata convert --help")
     with quiet_beam_loading():
         job = importlib.import_module(f"beam_jobs.{kind}")
     code: int = job.run(rest)
@@ -37,7 +37,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _help() -> str:
-    kinds = "\n".join(f"  {kind:<6}  {what}" for kind, what in _KINDS.items())
+    kinds = "\n".join(f"  {kind:<6}  {what}" for kind, what in KINDS.items())
     return (
         "usage: tpudata convert KIND --input SRC --output DIR [FLAGS]\n\n"
         f"kinds of input:\n{kinds}\n\n`tpudata convert KIND --help` lists the flags of a kind."

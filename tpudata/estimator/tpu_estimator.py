@@ -61,7 +61,9 @@ class TPUEstimator(BaseEstimator):
         config: a RunConfig.
         params: a dict for model_fn and input_fn, who each get a copy.
         use_tpu: whether to run on a TPU, which is connected to at the first call that needs it.
-        train_batch_size, eval_batch_size, predict_batch_size: rows per step, of all replicas together.
+        train_batch_size: rows per training step, of all replicas together.
+        eval_batch_size: rows per evaluation step, of all replicas together.
+        predict_batch_size: rows per prediction step, of all replicas together.
         batch_axis: of each tensor of (features, labels), in the order of `tf.nest.flatten`, the axis along which its rows lie,
             where that is not 0, as for images of shape [height, width, channels, rows]. For PER_HOST_V1 and SLICED.
         eval_on_tpu: False evaluates on one device of this machine, as without a TPU.

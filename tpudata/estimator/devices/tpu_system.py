@@ -40,8 +40,8 @@ def tpu_system(
     Args:
         name: its name, its address (grpc://HOST:PORT or HOST:PORT), or "local" for this machine's; None: the environment variable
             TPU_NAME, or else this machine's.
-        zone: the zone in which a name is looked up; None: gcloud's.
-        project: the project of that zone; None: gcloud's.
+        zone: zone in which a name is looked up; None: gcloud's.
+        project: project in which a name is looked up; None: gcloud's.
         timeout: seconds after which the search or the connection is given up.
 
     Yields:
