@@ -89,6 +89,10 @@ class Converter(abc.ABC):
         del summary
         return {}
 
+    def converted(self) -> dict[str, int]:
+        """Return by reason the inputs that an earlier conversion stored in another encoding; added to those of the shards."""
+        return {}
+
     def files(self, context: ShardContext) -> dict[str, bytes]:
         """Return the files that are kept next to the shards, by name."""
         del context

@@ -8,8 +8,9 @@ kept until all its inputs were given out. So memory holds a piece of each run: 3
 from __future__ import annotations
 
 import collections
+import functools
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -19,12 +20,11 @@ import numpy.typing as npt
 from beam_jobs.references.pack import Pack
 from beam_jobs.references.reference import WHOLE_FILE, Reference
 from tpudata.errors import BadRecordError, StorageError, StorageUnavailableError
-from tpudata.storage import is_remote, storage_for
+from tpudata.storage import is_remote, request_limits, storage_for
 
 _HELD_BYTES = 1 << 25
 _LEAST_BYTES, _MOST_BYTES = 1 << 14, 1 << 22
-# Of an object store, how many are read at the same time, and how many bytes at most, beside one larger piece.
-_READERS = 32
+# Bytes that are read in advance from an object store, next to one larger piece.
 _AHEAD_BYTES = 1 << 26
 # Of references that are passed on together, unless one is larger.
 _BLOCK_BYTES = 1 << 23
@@ -52,9 +52,16 @@ class _Unread(NamedTuple):
     reason: str
 
 
-def read_packs(packs: Sequence[Pack]) -> Iterator[tuple[Reference, bytes | BadRecordError]]:
-    """Yield every reference of packs, in their order, with its bytes or why they could not be read."""
-    for some, data in read_blocks(packs):
+def read_packs(
+    packs: Sequence[Pack], *, is_checked: bool = False
+) -> Iterator[tuple[Reference, bytes | BadRecordError]]:
+    """Yield every reference of packs, in their order, with its bytes or why they could not be read.
+
+    Args:
+        packs: of references.
+        is_checked: as of `Storage.read_range`: whether the caller compares the bytes with a checksum.
+    """
+    for some, data in read_blocks(packs, is_checked=is_checked):
         if isinstance(data, BadRecordError):
             yield from ((reference, data) for reference in some.references())
             continue
@@ -62,14 +69,19 @@ def read_packs(packs: Sequence[Pack]) -> Iterator[tuple[Reference, bytes | BadRe
         yield from zip(some.references(), (data[start:end] for start, end in itertools.pairwise(ends)), strict=True)
 
 
-def read_blocks(packs: Sequence[Pack]) -> Iterator[tuple[Pack, bytes | BadRecordError]]:
+def read_blocks(packs: Sequence[Pack], *, is_checked: bool = False) -> Iterator[tuple[Pack, bytes | BadRecordError]]:
     """Yield the references of packs, in their order, some at a time.
+
+    Args:
+        packs: of references.
+        is_checked: as of `read_packs`.
 
     Yields:
         References, and their bytes one after the other; or a single one, and why it could not be read.
     """
     pieces, piece_of = _pieces(packs)
-    read = _read_ahead(pieces) if is_remote(pieces[0].path) else map(_read, pieces)
+    read_piece = functools.partial(_read, is_checked=is_checked)
+    read = _read_ahead(pieces, read_piece) if is_remote(pieces[0].path) else map(read_piece, pieces)
     held: dict[int, bytes | _Unread] = {}
     rest = [piece.inputs for piece in pieces]
     begins = np.array([piece.start for piece in pieces], np.int64)
@@ -181,18 +193,19 @@ def _files(pack: Pack, paths: dict[str, int]) -> npt.NDArray[np.int32]:
     return np.array([paths.setdefault(spool or path, len(paths)) for spool, path in both], np.int32)
 
 
-def _read_ahead(pieces: Sequence[_Piece]) -> Iterator[bytes | _Unread]:
-    """The pieces, read by many threads some way ahead."""
+def _read_ahead(pieces: Sequence[_Piece], read_piece: Callable[[_Piece], bytes | _Unread]) -> Iterator[bytes | _Unread]:
+    """Yield the pieces, read by many threads some way ahead."""
     pending: collections.deque[tuple[int, Future[bytes | _Unread]]] = collections.deque()
-    ahead = 0
-    with ThreadPoolExecutor(_READERS, thread_name_prefix="tpudata-read") as pool:
+    # A part of an object is read twice, at the same time, and compared.
+    ahead, threads = 0, max(1, request_limits().read_threads // 2)
+    with ThreadPoolExecutor(threads, thread_name_prefix="tpudata-read") as pool:
         try:
             for piece in pieces:
-                while pending and (len(pending) >= _READERS or ahead + piece.size > _AHEAD_BYTES):
+                while pending and (len(pending) >= threads or ahead + piece.size > _AHEAD_BYTES):
                     size, future = pending.popleft()
                     ahead -= size
                     yield future.result()
-                pending.append((piece.size, pool.submit(_read, piece)))
+                pending.append((piece.size, pool.submit(read_piece, piece)))
                 ahead += piece.size
             while pending:
                 yield pending.popleft()[1].result()
@@ -200,11 +213,11 @@ def _read_ahead(pieces: Sequence[_Piece]) -> Iterator[bytes | _Unread]:
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _read(piece: _Piece) -> bytes | _Unread:
+def _read(piece: _Piece, *, is_checked: bool) -> bytes | _Unread:
     storage = storage_for(piece.path)
     try:
         if piece.start != WHOLE_FILE:
-            return storage.read_range(piece.path, piece.start, piece.size)
+            return storage.read_range(piece.path, piece.start, piece.size, is_checked=is_checked)
         data = storage.read(piece.path, piece.size)
     except StorageUnavailableError:
         # It is no fault of the record's, so that --on-bad-record=skip does not leave it out.

@@ -21,6 +21,7 @@ __all__ = ["main"]
 # By name: what it does. The module that does it has the same name.
 COMMANDS = {
     "convert": "make a dataset: raw files to TFRecord shards",
+    "reshard": "write datasets or TFRecord files anew: other shards, splits or compression, merged",
     "inspect": "show what is in a dataset",
     "report": "write one HTML page about a dataset: samples, classes, sizes, rejects",
     "verify": "re-read a dataset and name everything that is damaged",

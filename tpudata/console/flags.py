@@ -144,6 +144,17 @@ def positive_int(text: str) -> int:
     return value
 
 
+def positive_float(text: str) -> float:
+    """An argparse `type`: a number above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return value
+
+
 def height_width(text: str) -> tuple[int, int]:
     """Parse HEIGHTxWIDTH, or one number for a square, as an argparse `type`."""
     height, cross, width = text.lower().partition("x")
