@@ -16,7 +16,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 WIDTH = 100
-CHECKED = ("README.md", "CHANGELOG.md", "docs", "tpudata/report", "tpudata/source", "scripts/_docs_pages.py")
+CHECKED = (
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "docs",
+    "tpudata/report",
+    "tpudata/source",
+    "scripts/_docs_pages.py",
+)
 # The glossary names the words; the others are not in this style yet.
 EXEMPT = (
     "docs/concepts/glossary.md",
