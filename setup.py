@@ -27,11 +27,13 @@ def version() -> str:
 
 BASE = [
     "apache-beam>=2.76,<3",  # 2.67 to 2.75 leak memory on workers (apache/beam#39406)
-    "google-cloud-storage>=2.18.2,<4",  # the range that apache-beam[gcp] takes
+    "google-api-core>=2.15,<3",
+    "google-auth>=2.26,<3",
     "google-crc32c>=1.5,<2",
     "numpy>=1.26,<3",
     "pillow>=10.3,<13",
     "pyarrow>=16.1",
+    "requests>=2.31,<3",
     "tqdm>=4.66,<5",
     "zstandard>=0.22,<1",
 ]
@@ -73,6 +75,8 @@ TEST = [
     *HEIF,
     *TEXT,
     "cryptography>=42",
+    # Google's own client of gs://, next to ours.
+    "google-cloud-storage>=2.18.2,<4",
     # Grain, like tfrecord below, is here to read what is written: both are a few MB.
     "grain>=0.2.12,<0.3",
     "hypothesis>=6.100,<7",

@@ -8,6 +8,8 @@ from beam_jobs.options import (
     DEFAULT_BUDGET,
     DEFAULT_SHARD_BYTES,
     FAIL,
+    LOCAL_REQUESTS,
+    REMOTE_REQUESTS,
     SKIP,
     Budget,
     ConvertOptions,
@@ -108,6 +110,20 @@ def add_common_flags(parser: FlagParser, *, paths: bool = True, labels: bool = T
         default=False,
         help="submit the job and return; for runners whose jobs go on without this process, such as DataflowRunner",
     )
+    add(
+        "--read-threads",
+        type=positive_int,
+        metavar="N",
+        help="objects that a worker process reads at the same time from gs:// and other stores (default"
+        f" {LOCAL_REQUESTS.read_threads}; {REMOTE_REQUESTS.read_threads} on runners of many machines)",
+    )
+    add(
+        "--retry-seconds",
+        type=float,
+        metavar="S",
+        help="try a failing request to gs:// again for S seconds (default"
+        f" {LOCAL_REQUESTS.retry_seconds:g}; {REMOTE_REQUESTS.retry_seconds:g} on runners of many machines)",
+    )
     add("--workers", type=positive_int, default=1, metavar="N", help="processes of the local runner (default 1)")
 
 
@@ -130,4 +146,6 @@ def common_options(flags: argparse.Namespace) -> ConvertOptions:
         resume=flags.resume,
         overwrite=flags.overwrite,
         append=flags.append,
+        read_threads=flags.read_threads,
+        retry_seconds=flags.retry_seconds,
     )

@@ -20,12 +20,11 @@ import numpy.typing as npt
 from beam_jobs.references.pack import Pack
 from beam_jobs.references.reference import WHOLE_FILE, Reference
 from tpudata.errors import BadRecordError, StorageError, StorageUnavailableError
-from tpudata.storage import is_remote, storage_for
+from tpudata.storage import is_remote, request_limits, storage_for
 
 _HELD_BYTES = 1 << 25
 _LEAST_BYTES, _MOST_BYTES = 1 << 14, 1 << 22
-# Of an object store, how many are read at the same time, and how many bytes at most, beside one larger piece.
-_READERS = 32
+# Bytes that are read in advance from an object store, next to one larger piece.
 _AHEAD_BYTES = 1 << 26
 # Of references that are passed on together, unless one is larger.
 _BLOCK_BYTES = 1 << 23
@@ -197,11 +196,12 @@ def _files(pack: Pack, paths: dict[str, int]) -> npt.NDArray[np.int32]:
 def _read_ahead(pieces: Sequence[_Piece], read_piece: Callable[[_Piece], bytes | _Unread]) -> Iterator[bytes | _Unread]:
     """Yield the pieces, read by many threads some way ahead."""
     pending: collections.deque[tuple[int, Future[bytes | _Unread]]] = collections.deque()
-    ahead = 0
-    with ThreadPoolExecutor(_READERS, thread_name_prefix="tpudata-read") as pool:
+    # A part of an object is read twice, at the same time, and compared.
+    ahead, threads = 0, max(1, request_limits().read_threads // 2)
+    with ThreadPoolExecutor(threads, thread_name_prefix="tpudata-read") as pool:
         try:
             for piece in pieces:
-                while pending and (len(pending) >= _READERS or ahead + piece.size > _AHEAD_BYTES):
+                while pending and (len(pending) >= threads or ahead + piece.size > _AHEAD_BYTES):
                     size, future = pending.popleft()
                     ahead -= size
                     yield future.result()

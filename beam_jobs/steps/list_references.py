@@ -24,7 +24,7 @@ from beam_jobs.references.reference import Digests, Reference
 from beam_jobs.sources import Refuse, Source
 from beam_jobs.sources.source import PackSource
 from tpudata.errors import BadRecordError
-from tpudata.storage import storage_for
+from tpudata.storage import set_request_limits, storage_for
 from tpudata.storage.local import TEMPORARY_PREFIX
 
 # Names of the outputs beside the packs. Of each pack: a TallyPart, the class names, and a sample of its references. Of some units:
@@ -52,6 +52,10 @@ class ListReferences(beam.DoFn):  # type: ignore[misc]
         self._source = source
         self._options = options
         self._text_bytes = text_bytes
+
+    def setup(self) -> None:
+        """Take the limits of requests in this worker process."""
+        set_request_limits(self._options.request_limits)
 
     def process(self, units: Sequence[tuple[int, Any]]) -> Iterator[Any]:
         """List some units, each given with its number among all."""

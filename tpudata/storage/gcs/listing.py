@@ -138,9 +138,9 @@ def _branches(first: _First, start: str, stop: str | None) -> Iterator[str]:
     for _ in range(_ROUNDS):
         if low is None:
             return
-        depths = range(len(low))
+        prefixes = [low[: size + 1] for size in range(len(low))]
         # The smallest depth at which there are names after those that begin as the first one does.
-        depth = bisect.bisect_left(depths, True, key=lambda d: _has_after(first, low[: d + 1], stop))
+        depth = bisect.bisect_left(prefixes, True, key=lambda prefix: _has_after(first, prefix, stop))
         if depth < len(low):
             break
         # All others begin with the first one.
