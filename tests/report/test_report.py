@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.datasets import write_images
+from tests.datasets import write_dataset, write_images
 from tests.sequences import write_sequences
 from tpudata.cli import main
+from tpudata.format import Feature
 
 VOID = {"meta", "img", "rect", "line"}
 
@@ -117,7 +118,7 @@ def test_tokens_are_text_again(tmp_path: Path) -> None:
     assert main(["convert", "text", f"--input={tmp_path}/in.txt", f"--output={tmp_path}/d", *flags]) == 0
     page = report(tmp_path / "d")
     assert "or not to be" in page.text
-    assert re.search(r"\d\d\.\d% of the places for tokens are no padding", page.text)
+    assert re.search(r"\d\d\.\d% of the places for tokens are not padding", page.text)
 
 
 def test_ids_of_an_unknown_tokenizer(tmp_path: Path) -> None:
@@ -147,6 +148,63 @@ def test_rejects_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "manifest.json is no page (expected a name that ends in .html)" in capsys.readouterr().err
     assert main(["report", str(tmp_path), "--samples=0"]) == 2
     assert "'0' is not a whole number of 1 or more" in capsys.readouterr().err
+
+
+def test_tokens_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("aab\n" * 10)
+    assert main(["convert", "text", f"--input={tmp_path}/in.txt", f"--output={tmp_path}/d", "--tokenizer=bytes"]) == 0
+    page = report(tmp_path / "d")
+    assert "30 tokens with 2 different ids, of which 0 occur once." in page.text
+    assert "97  'a'" in page.text
+    assert "Counted by the conversion" in page.text
+
+
+def test_near_duplicates_of_pictures(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    base = Image.fromarray(rng.integers(0, 255, (12, 12, 3), np.uint8)).resize((120, 96), Image.Resampling.BICUBIC)
+    others = [Image.fromarray(rng.integers(0, 255, (96, 120, 3), np.uint8)) for _ in range(3)]
+    for number, picture in enumerate(
+        [base, base.resize((240, 192)), *others, Image.new("RGB", (9, 9)), Image.new("RGB", (8, 8))]
+    ):
+        path = tmp_path / "in" / "a" / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        picture.save(path)
+    base.save(tmp_path / "in" / "a" / "same.jpg", quality=90)
+    assert main(["convert", "images", f"--input={tmp_path}/in", f"--output={tmp_path}/d"]) == 0
+    page = report(tmp_path / "d")
+    # Resized, and encoded anew. Two blank pages have no outline in common.
+    assert "2 near-duplicates: the outline of an earlier picture." in page.text
+    assert "duplicate:" not in page.text
+
+
+def test_near_duplicates_of_texts(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("One line\none  LINE\nanother\nanother\n")
+    assert main(["convert", "text", f"--input={tmp_path}/in.txt", f"--output={tmp_path}/d"]) == 0
+    page = report(tmp_path / "d")
+    assert "1 near-duplicate: an earlier text but for case and spaces." in page.text
+    assert "1 duplicate: the same content as an earlier record of the split." in page.text
+
+
+def test_records_that_two_splits_share(tmp_path: Path) -> None:
+    pixels = [np.full((6, 9, 3), number * 20, np.uint8) for number in range(5)]
+    write_images(
+        str(tmp_path / "d"),
+        {"train": pixels, "validation": pixels[3:]},
+        {"train": [0] * 5, "validation": [0] * 2},
+        shape=(6, 9, 3),
+        shards=1,
+    )
+    assert "2 records with the same content as a record of split train." in report(tmp_path / "d").text
+
+
+def test_texts_by_class(tmp_path: Path) -> None:
+    features = [Feature("text", "bytes", "string", encoding="utf8"), Feature("label", "int64", "int64", num_classes=2)]
+    records = [{"text": f"text {number}", "label": number % 2} for number in range(9)]
+    write_dataset(str(tmp_path / "d"), {"train": records}, features, layout="text", shards=3, classes=2)
+    page = report(tmp_path / "d")
+    text = page.text
+    assert text.index("class 0\ntext 0\ntext 2\ntext 4") < text.index("class 1\ntext 1\ntext 3\ntext 5")
+    assert "Shard size" in text or "All have" in text
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="Chromium is not installed")

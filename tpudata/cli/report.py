@@ -17,7 +17,7 @@ def run(argv: Sequence[str]) -> int:
     """Run the command with its flags and return its exit code."""
     parser = FlagParser(
         "tpudata report",
-        "Writes one HTML page about a dataset: pictures or texts, classes, sizes, rejects. It needs no other file.",
+        "Writes one self-contained HTML page about a dataset: pictures or texts, classes, sizes, duplicates, rejects.",
     )
     parser.add_argument("folder", metavar="DIR", help="the dataset's folder")
     parser.add_argument(

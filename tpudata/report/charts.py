@@ -1,4 +1,4 @@
-"""Charts as SVG, for a page that needs no other file."""
+"""Charts as SVG, for a self-contained page."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def histogram(values: Sequence[int], unit: str, bins: int = 32) -> str:
     """Return a chart of how many values lie in each of some equal ranges.
 
     Args:
-        values: one at least.
-        unit: of the values, such as `"pixels"`.
-        bins: how many ranges, at most.
+        values: at least one.
+        unit: unit of the values, such as `"pixels"`.
+        bins: number of ranges, at most.
     """
     low, high = min(values), max(values)
     counts, edges = np.histogram(values, bins=min(bins, max(1, high - low + 1)), range=(low, high + 1))

@@ -1,4 +1,4 @@
-"""The page: one HTML file that needs no other, the same bytes for the same dataset."""
+"""The page: one self-contained HTML file, the same bytes for the same dataset."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tpudata.console.tables import bytes_text, count_text, counted
 from tpudata.format import Dataset
 from tpudata.format.layout import REJECTS_FOLDER
 from tpudata.report.charts import bars, histogram
-from tpudata.report.sample import SplitSample
+from tpudata.report.split_sample import SplitSample
 from tpudata.storage import storage_for
 
-_SHOWN_CLASSES, _SHOWN_CHARACTERS, _SHOWN_REJECTS = 30, 600, 5
+_SHOWN_CLASSES, _SHOWN_CHARACTERS, _SHOWN_REJECTS, _SHOWN_TOKENS = 30, 600, 5, 20
 _STYLE = """
 :root { --ink: #1c2733; --soft: #5b6b7b; --line: #dde4ea; --bar: #2f7ed8; --paper: #fff; }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: #f4f7f9; margin: 0; }
@@ -44,9 +44,9 @@ def report_page(
     """Return the page about a dataset.
 
     Args:
-        dataset: which one.
+        dataset: the dataset.
         samples: what was found in some records of each split.
-        decode: from ids of tokens to text; None shows the ids.
+        decode: returns the text of some token ids; None shows the ids.
     """
     manifest = dataset.manifest
     size = sum(split.bytes for split in manifest.splits.values())
@@ -59,9 +59,12 @@ def report_page(
         _section("Splits", [_splits(dataset)]),
     ]
     for name, sample in samples.items():
-        body.append(_section(f"Split {name}", _split_parts(sample, decode)))
+        body.append(_section(f"Split {name}", _split_parts(dataset, name, sample, decode)))
     body.append(_section("Features", [_features(dataset)]))
     body.append(_section("Rejected inputs", list(_rejects(dataset))))
+    if manifest.counts:
+        rows = [[count_text(count), name.replace("_", " ")] for name, count in sorted(manifest.counts.items())]
+        body.append(_section("Counted by the conversion", [_table(["count", "what"], rows, numbers=[0])]))
     if manifest.converted:
         rows = [[count_text(count), reason] for reason, count in sorted(manifest.converted.items())]
         body.append(_section("Re-encoded inputs", [_table(["inputs", "reason"], rows, numbers=[0])]))
@@ -106,34 +109,67 @@ def _features(dataset: Dataset) -> str:
     return _table(["feature", "stored as", "decoded to", "shape", ""], rows)
 
 
-def _split_parts(sample: SplitSample, decode: Callable[[Sequence[int]], str] | None) -> Iterator[str]:
-    which = "all" if sample.looked_at == sample.total else f"{count_text(sample.looked_at)} of"
+def _split_parts(
+    dataset: Dataset, name: str, sample: SplitSample, decode: Callable[[Sequence[int]], str] | None
+) -> Iterator[str]:
+    which = "all" if sample.read == sample.total else f"{count_text(sample.read)} of"
     yield f'<p class="note">From {which} {counted(sample.total, "record")}; the same ones in every report.</p>'
-    if sample.duplicates:
-        yield f"<p>{counted(sample.duplicates, 'duplicate')}: the same picture or text as another record that was looked at.</p>"
+    yield from (f"<p>{html.escape(line)}</p>" for line in _repeated(sample))
     if sample.unreadable:
-        yield f"<p>{counted(sample.unreadable, 'picture')} could not be decoded; see <code>tpudata verify --decode</code>.</p>"
+        yield f"<p>{counted(sample.unreadable, 'picture')} cannot be decoded; see <code>tpudata verify --decode</code>.</p>"
     if sample.pictures:
         yield from _pictures(sample)
     if sample.texts:
-        yield "<h3>Samples</h3>"
-        yield from (f"<pre>{html.escape(_shown(text, decode))}</pre>" for text in sample.texts)
+        yield from _texts(sample, decode)
     if sample.classes:
         rows = sorted(sample.classes.items(), key=lambda item: (-item[1], item[0]))
         more = "" if len(rows) <= _SHOWN_CLASSES else f" (the {_SHOWN_CLASSES} largest of {count_text(len(rows))})"
         yield f"<h3>Classes{more}</h3>{bars(rows[:_SHOWN_CLASSES])}"
-    charts = list(_histograms(sample))
+    charts = list(_histograms(sample, [shard.bytes for shard in dataset.manifest.split(name).shards]))
     yield f'<div class="charts">{"".join(charts)}</div>'
     if sample.places:
-        yield f'<p class="note">{sum(sample.lengths) / sample.places:.1%} of the places for tokens are no padding.</p>'
+        yield f'<p class="note">{sum(sample.lengths) / sample.places:.1%} of the places for tokens are not padding.</p>'
+    if sample.tokens:
+        yield from _tokens(sample, decode)
 
 
-def _histograms(sample: SplitSample) -> Iterator[str]:
+def _repeated(sample: SplitSample) -> Iterator[str]:
+    """Yield what is to be said of duplicates among the records that were read."""
+    if sample.duplicates:
+        yield f"{counted(sample.duplicates, 'duplicate')}: the same content as an earlier record of the split."
+    if sample.near_duplicates:
+        what = "the outline of an earlier picture" if sample.sizes else "an earlier text but for case and spaces"
+        yield f"{counted(sample.near_duplicates, 'near-duplicate')}: {what}."
+    for split, count in sorted(sample.shared.items()):
+        yield f"{counted(count, 'record')} with the same content as a record of split {split}."
+
+
+def _texts(sample: SplitSample, decode: Callable[[Sequence[int]], str] | None) -> Iterator[str]:
+    yield "<h3>Samples</h3>"
+    for name, texts in sorted(sample.texts.items()):
+        shown = "".join(f"<pre>{html.escape(_shown(text, decode))}</pre>" for text in texts)
+        yield f'<div class="class"><b>{html.escape(name)}</b><div>{shown}</div></div>' if name else shown
+
+
+def _tokens(sample: SplitSample, decode: Callable[[Sequence[int]], str] | None) -> Iterator[str]:
+    """Yield how often tokens occur."""
+    total = sample.tokens.total()
+    once = sum(count == 1 for count in sample.tokens.values())
+    yield (
+        f"<h3>Tokens</h3><p>{counted(total, 'token')} with {counted(len(sample.tokens), 'different id')},"
+        f" of which {count_text(once)} occur once.</p>"
+    )
+    most = sorted(sample.tokens.items(), key=lambda item: (-item[1], item[0]))[:_SHOWN_TOKENS]
+    yield bars([(f"{number}  {decode([number])!r}" if decode else str(number), count) for number, count in most])
+
+
+def _histograms(sample: SplitSample, shards: Sequence[int]) -> Iterator[str]:
     columns = [
         ("Height", [height for height, _ in sample.sizes], "pixel"),
         ("Width", [width for _, width in sample.sizes], "pixel"),
         ("Length", sample.lengths, "token" if sample.places else "character"),
         ("Record size", sample.record_bytes, "byte"),
+        ("Shard size", shards if len(shards) > 1 else (), "byte"),
     ]
     for title, values, unit in columns:
         if values:

@@ -1,0 +1,162 @@
+"""From one record to what a report counts of it, by the features of the manifest."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from tpudata.format import Dataset, Feature
+from tpudata.format.example import decode_example
+from tpudata.report.outline import Outlines, outline
+from tpudata.report.split_sample import SplitSample
+
+_PICTURES_A_CLASS, _PICTURES, _TEXTS_A_CLASS, _TEXTS = 6, 120, 3, 12
+_THUMBNAIL = 96
+_TOKENS = "input_ids"
+_BROKEN = (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError)
+
+
+class RecordReader:
+    """Reader of the records of one split.
+
+    Args:
+        dataset: the dataset.
+
+    """
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._outlines, self._folded = Outlines(), set[bytes]()
+        features = {feature.name: feature for feature in dataset.manifest.features}
+        self._names = dataset.labels() or ()
+        self._label = next((feature for feature in features.values() if feature.num_classes is not None), None)
+        # A list of labels has no number of classes.
+        self._label = self._label or features.get("image/class/label") or features.get("label")
+        self._image = next((f for f in features.values() if f.encoding == "image"), None)
+        self._pixels = next((f for f in features.values() if f.encoding == "raw" and _is_picture(f)), None)
+        self._text = next(
+            (f for f in features.values() if f.encoding == "utf8" and not f.name.startswith("image/")), None
+        )
+        self._tokens = features.get(_TOKENS)
+        self._segments = "segment_ids" in features
+
+    def add(self, data: bytes, found: SplitSample) -> tuple[bytes, bool]:
+        """Add a record to what was found.
+
+        Args:
+            data: the serialized record.
+            found: gets what is in it.
+
+        Returns:
+            The digest of its content, and whether it is nearly the same as that of an earlier record.
+        """
+        values = decode_example(data)
+        found.record_bytes.append(len(data))
+        classes = self._classes(values)
+        found.classes.update(classes)
+        content: Any = data
+        is_near = False
+        if self._image is not None:
+            (content,) = values[self._image.name]
+            is_near = self._add_outline(_add_picture(content, None, classes, found))
+        elif self._pixels is not None:
+            (content,) = values[self._pixels.name]
+            is_near = self._add_outline(_add_picture(content, self._pixels, classes, found))
+        elif self._tokens is not None:
+            content = self._add_tokens(values, classes, found)
+        elif self._text is not None:
+            content = b"".join(map(bytes, values.get(self._text.name, [])))  # type: ignore[arg-type]
+            text = content.decode("utf-8", "replace")
+            found.lengths.append(len(text))
+            _add_text(text, classes, found)
+            folded = _digest(" ".join(text.casefold().split()).encode())
+            is_near = folded in self._folded
+            self._folded.add(folded)
+        return _digest(content), is_near
+
+    def _add_outline(self, found: int | None) -> bool:
+        return found is not None and self._outlines.add(found)
+
+    def _classes(self, values: Mapping[str, Sequence[Any]]) -> list[str]:
+        if self._label is None or not self._names:
+            return []
+        numbers = [int(value) - self._label.label_offset for value in values.get(self._label.name, [])]
+        return [self._names[number] for number in numbers if 0 <= number < len(self._names)]
+
+    def _add_tokens(self, values: Mapping[str, Sequence[Any]], classes: Sequence[str], found: SplitSample) -> bytes:
+        assert self._tokens is not None
+        ids = _integers(values[_TOKENS], self._tokens)
+        real = ids
+        if self._segments:
+            real = ids[: int(np.count_nonzero(_integers(values["segment_ids"], self._tokens)))]
+        found.places += len(ids)
+        found.lengths.append(len(real))
+        found.tokens.update(real.tolist())
+        _add_text(real.tolist(), classes, found)
+        return ids.tobytes()
+
+
+def _add_text(text: str | list[int], classes: Sequence[str], found: SplitSample) -> None:
+    name = classes[0] if classes else ""
+    kept = found.texts.get(name, [])
+    most = _TEXTS_A_CLASS if classes else _TEXTS
+    # Of many classes, one text each says more than three of a few.
+    if len(kept) < most and (len(found.texts) < _TEXTS or kept):
+        found.texts.setdefault(name, []).append(text)
+
+
+def _add_picture(content: bytes, pixels: Feature | None, classes: Sequence[str], found: SplitSample) -> int | None:
+    """Add a picture, encoded or of bare pixels, and return its outline."""
+    name = classes[0] if classes else ""
+    wanted = _PICTURES_A_CLASS if classes else _PICTURES // 4
+    try:
+        picture = Image.open(io.BytesIO(content)) if pixels is None else _bare(content, pixels)
+        found.sizes.append((picture.height, picture.width))
+        # JPEGs are decoded at a fraction of their size.
+        picture.draft("RGB", (2 * _THUMBNAIL, 2 * _THUMBNAIL))
+        plain = picture.convert("L" if picture.mode in ("1", "L", "I;16") else "RGB")
+        if len(found.pictures.get(name, [])) < wanted and sum(map(len, found.pictures.values())) < _PICTURES:
+            found.pictures.setdefault(name, []).append(_thumbnail(plain))
+        return outline(plain)
+    except _BROKEN:
+        found.unreadable += 1
+        return None
+
+
+def _bare(content: bytes, feature: Feature) -> Image.Image:
+    height, width, channels = (size or 0 for size in feature.shape)
+    array = np.frombuffer(content, np.uint8).reshape(height, width, channels)
+    return Image.fromarray(array[:, :, 0] if channels == 1 else array)
+
+
+def _is_picture(feature: Feature) -> bool:
+    is_whole = feature.dtype == "uint8" and len(feature.shape) == 3 and None not in feature.shape
+    return is_whole and feature.shape[2] in (1, 3, 4)
+
+
+def _integers(values: Sequence[Any], feature: Feature) -> np.ndarray[Any, Any]:
+    if feature.encoding == "raw":
+        return np.frombuffer(b"".join(values), np.dtype(feature.dtype).newbyteorder("<"))
+    return np.asarray(values, np.int64)
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=16).digest()
+
+
+def _thumbnail(picture: Image.Image) -> bytes:
+    """Return a small PNG of a picture of mode L or RGB."""
+    small = picture
+    if max(small.size) < _THUMBNAIL // 2:
+        # Digits of 8 pixels would be too small to see.
+        factor = _THUMBNAIL // max(small.size)
+        small = small.resize((small.width * factor, small.height * factor), Image.Resampling.NEAREST)
+    small = small.copy()
+    small.thumbnail((_THUMBNAIL, _THUMBNAIL))
+    file = io.BytesIO()
+    small.save(file, "PNG", optimize=True)
+    return file.getvalue()

@@ -1,0 +1,43 @@
+"""What a report knows of a split."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+
+
+@dataclasses.dataclass
+class SplitSample:
+    """What was found in some records of a split.
+
+    Attributes:
+        total: records of the split.
+        read: how many of them were read.
+        record_bytes: size of each in bytes.
+        classes: how many records have a class, by its name; empty without classes.
+        sizes: (height, width) of each picture in pixels.
+        unreadable: pictures that cannot be decoded.
+        pictures: thumbnails by class (`""` without classes), as PNG files.
+        texts: some texts, or ids of tokens, by class.
+        lengths: of each text in characters, or of tokens without padding.
+        places: of tokens, including padding.
+        tokens: how often each id occurs, without padding.
+        duplicates: records with the same picture, text or tokens as an earlier one of the split.
+        near_duplicates: pictures with the outline of an earlier one, but other bytes; texts that differ in case and spaces alone.
+        shared: records with the same picture, text or tokens as one of an earlier split, by that split.
+    """
+
+    total: int
+    read: int = 0
+    record_bytes: list[int] = dataclasses.field(default_factory=list)
+    classes: Counter[str] = dataclasses.field(default_factory=Counter)
+    sizes: list[tuple[int, int]] = dataclasses.field(default_factory=list)
+    unreadable: int = 0
+    pictures: dict[str, list[bytes]] = dataclasses.field(default_factory=dict)
+    texts: dict[str, list[str | list[int]]] = dataclasses.field(default_factory=dict)
+    lengths: list[int] = dataclasses.field(default_factory=list)
+    places: int = 0
+    tokens: Counter[int] = dataclasses.field(default_factory=Counter)
+    duplicates: int = 0
+    near_duplicates: int = 0
+    shared: Counter[str] = dataclasses.field(default_factory=Counter)
