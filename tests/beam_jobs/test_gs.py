@@ -23,6 +23,7 @@ from beam_jobs.images import run
 from beam_jobs.output.folder import remove_dataset
 from beam_jobs.references.reading import read_references
 from beam_jobs.references.reference import WHOLE_FILE, Reference
+from beam_jobs.reshard import run as run_reshard
 from beam_jobs.run.runner import new_pipeline, pipeline_options
 from beam_jobs.text import run as run_text
 from scripts.fake_gcs import FakeGcs, Fault
@@ -80,6 +81,24 @@ def test_a_conversion_there_has_the_bytes_of_one_on_disk(
     assert {name for name in local if local[name] != there.get(name)} == {"manifest.json"}
     assert local.keys() == there.keys()
     assert main(["verify", "gs://b/out"]) == 0
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_stored_records_there_have_the_bytes_of_those_on_disk(
+    store: FakeGcs, pictures: Path, tmp_path: Path, compression: str
+) -> None:
+    flags = ["--num-shards=3", "--split=train=0.8,validation=0.2", "--compression=none"]
+    assert run(["--input", str(pictures), "--output", str(tmp_path / "d"), f"--compression={compression}"]) == 0
+    for path in (tmp_path / "d").rglob("*"):
+        if path.is_file():
+            store.put("b", f"d/{path.relative_to(tmp_path / 'd')}", path.read_bytes())
+    assert run_reshard([str(tmp_path / "d"), f"--output={tmp_path}/local", *flags]) == 0
+    assert run_reshard(["gs://b/d", "--output=gs://b/there", *flags]) == 0
+    local, there = digests(tmp_path / "local"), stored(store, tmp_path / "there", "there")
+    # The manifest names the input.
+    assert {name for name in local if local[name] != there.get(name)} == {"manifest.json"}
+    assert local.keys() == there.keys()
+    assert main(["verify", "gs://b/there"]) == 0
 
 
 def test_a_shard_takes_seven_requests(store: FakeGcs, pictures: Path) -> None:
