@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from apache_beam.metrics import Metrics, MetricsFilter
@@ -64,15 +64,24 @@ class NewInputs:
         """As the source."""
         return self.source.extra
 
-    def units(self) -> Sequence[Any]:
-        """Those of the source, each with the number of the append: what is named after a unit is then no earlier run's."""
-        return [(self.base.number, unit) for unit in self.source.units()]
+    def parts(self) -> Iterable[Any]:
+        """As the source."""
+        return self.source.parts()
+
+    def units(self, part: Any, ignored: list[str]) -> Iterator[Any]:
+        """Yield those of the source, each with the number of the append: what is named after a unit is then no earlier run's.
+
+        Args:
+            part: one of `parts()`.
+            ignored: gets the path of each file that is skipped by its name.
+        """
+        return ((self.base.number, unit) for unit in self.source.units(part, ignored))
 
     def references(self, unit: Any, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
         """Yield a reference to each new record of a unit, and pass on the rejections that the dataset does not list.
 
         Args:
-            unit: one of `units()`.
+            unit: one of `units`.
             ignored: gets the path of each file that is skipped by its name.
             refuse: called with a new rejection.
 

@@ -120,9 +120,14 @@ class IdxPairs:
         """Labels are whole numbers, unless a file names them."""
         return self.classes.collects_integers
 
-    def units(self) -> Sequence[IdxUnit]:
-        """The runs of images."""
+    def parts(self) -> Sequence[IdxUnit]:
+        """Return the runs of images."""
         return self.runs
+
+    def units(self, part: IdxUnit, ignored: list[str]) -> Sequence[IdxUnit]:
+        """Return a run of images."""
+        del ignored
+        return (part,)
 
     def references(self, unit: IdxUnit, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
         """Yields a reference to every image of a run; its `form` is `idx:HEIGHTxWIDTH[xCHANNELS]`."""
@@ -166,7 +171,9 @@ def _partners(path: str) -> tuple[str, str, str, str]:
         )
     found = {match["what"]: path}
     (other,) = {"images", "labels"} - {match["what"]}
-    for entry in storage_for(path).list(folder or slash or "."):
+    other_name = f"{match['prefix']}{other}"
+    # What follows is a dash or a dot.
+    for entry in storage_for(path).scan(folder or slash or ".", start=other_name, stop=f"{other_name}~"):
         theirs = _NAME.fullmatch(entry.name)
         if theirs and (theirs["prefix"], theirs["what"]) == (match["prefix"], other):
             found.setdefault(other, f"{folder}{slash}{entry.name}")

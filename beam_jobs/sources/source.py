@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol, TypeAlias
 
 from beam_jobs.options import DEFAULT_SPLIT, ConvertOptions
@@ -47,14 +47,22 @@ class Source(Protocol):
     def extra(self) -> tuple[Feature, ...]:
         """Schema of what `Reference.extra` holds; empty where it holds nothing."""
 
-    def units(self) -> Sequence[Any]:
-        """Parts that are listed on their own, on any worker: folders, files, ranges."""
+    def parts(self) -> Iterable[Any]:
+        """Yield parts of the input, in order: folders, ranges of names, archives. One worker calls it, and holds one at a time."""
+
+    def units(self, part: Any, ignored: list[str]) -> Iterable[Any]:
+        """Yield what is listed apart, in order. Called for each part, on any worker.
+
+        Args:
+            part: one of `parts()`.
+            ignored: gets the path of each file that is skipped by its name here.
+        """
 
     def references(self, unit: Any, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
         """Yields a reference to each record of a unit.
 
         Args:
-            unit: one of `units()`.
+            unit: one of `units`.
             ignored: gets the path of what was passed over by its name.
             refuse: called with the error of a record that cannot be referred to (a listed file that is missing, an unknown
                 label, an image without its label). It may raise; where it returns, the listing goes on without the record.

@@ -1,4 +1,4 @@
-"""The first step: from a source's units to packs of references, and aside what is known of them all."""
+"""The second step: from a source's units to packs of references, and aside what is known of them all."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from beam_jobs.references.reference import Reference
 from beam_jobs.run.progress import ProgressReport
 from beam_jobs.sources import Source, raise_refusal
 from beam_jobs.steps.list_references import TextBytes
+from beam_jobs.steps.list_units import numbered_units
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.format.layout import REJECTS_FOLDER
 
@@ -43,7 +44,7 @@ def plan_here(
             sample.add([reference])
             yield reference._replace(data=b"") if reference.data else reference
 
-    for number, unit in enumerate(source.units()):
+    for number, unit in numbered_units(source, []):
         listed = sampled(source.references(unit, [], refuse))
         for pack, digests in packs(listed, options.order, number):
             tally.add(TallyPart.of(pack, digests, shuffled=options.shuffle, texts=text_bytes(pack)))

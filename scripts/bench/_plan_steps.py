@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import apache_beam as beam
 from apache_beam.pvalue import TaggedOutput
 
 from beam_jobs.image_records.converter import ImageConverter
@@ -26,6 +27,7 @@ from beam_jobs.references.reference import Reference
 from beam_jobs.sources import Refuse, make_reference, raise_refusal
 from beam_jobs.steps.group_by_shard import ByRun, by_shard
 from beam_jobs.steps.list_references import NAMES, SAMPLE, TALLY, ListReferences
+from beam_jobs.steps.list_units import numbered_units
 from tpudata.format import Feature, Manifest, Shard, Source, Split, shard_name
 
 OPTIONS = ConvertOptions("/data/imagenet/train", "/data/imagenet/shards")
@@ -53,9 +55,14 @@ class MadeUpFolders:
     integer_labels: bool = False
     extra: tuple[Feature, ...] = ()
 
-    def units(self) -> range:
+    def parts(self) -> range:
         """Return the first record of each folder."""
         return range(0, self.records, _FOLDER_RECORDS)
+
+    def units(self, part: int, ignored: list[str]) -> tuple[int]:
+        """Return the first record of a folder."""
+        del ignored
+        return (part,)
 
     def references(self, unit: int, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
         """Yield the references of one folder."""
@@ -73,12 +80,12 @@ class Passed:
 
     Attributes:
         elements: how many.
-        bytes: their size.
+        size: their bytes.
         note: what else is known of it.
     """
 
     elements: int = 0
-    bytes: int = 0
+    size: int = 0
     note: str = ""
 
     def write(self, file: BinaryIO, data: bytes) -> None:
@@ -86,16 +93,16 @@ class Passed:
         file.write(_LENGTH.pack(len(data)))
         file.write(data)
         self.elements += 1
-        self.bytes += len(data)
+        self.size += len(data)
 
 
 def list_references(folder: Path, records: int) -> dict[str, Passed]:
     """List all folders; what is combined is passed on once for each of the parts, as engines combine before they shuffle."""
     source = MadeUpFolders(OPTIONS, records)
     step = ListReferences(source, OPTIONS, ImageConverter().text_bytes)
-    units = list(enumerate(source.units()))
+    units = list(numbered_units(source, []))
     size = -(-len(units) // _LISTINGS)
-    combines = {TALLY: SumTallies(), SAMPLE: MergeSamples(), NAMES: CollectLabels(False)}
+    combines: dict[str, beam.CombineFn] = {TALLY: SumTallies(), SAMPLE: MergeSamples(), NAMES: CollectLabels(False)}
     passed = {name: Passed() for name in ("packs", *combines)}
     with ExitStack() as stack:
         files = {name: stack.enter_context((folder / name).open("wb")) for name in passed}
@@ -115,7 +122,8 @@ def add_up(folder: Path, records: int) -> dict[str, Passed]:
     """Add up what is combined, on one worker."""
     del records
     passed = {}
-    for name, combine in ((TALLY, SumTallies()), (SAMPLE, MergeSamples()), (NAMES, CollectLabels(False))):
+    combines: dict[str, beam.CombineFn] = {TALLY: SumTallies(), SAMPLE: MergeSamples(), NAMES: CollectLabels(False)}
+    for name, combine in combines.items():
         total = combine.create_accumulator()
         for data in _elements(folder / name):
             total = combine.merge_accumulators([total, pickle.loads(data)])

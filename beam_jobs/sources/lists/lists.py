@@ -116,9 +116,14 @@ class Lists:
         """Whether labels are values whose type `--label-type` may say."""
         return True
 
-    def units(self) -> Sequence[Block]:
-        """The blocks of rows."""
+    def parts(self) -> Sequence[Block]:
+        """Return the blocks of rows."""
         return self.blocks
+
+    def units(self, part: Block, ignored: list[str]) -> Sequence[Block]:
+        """Return a block of rows."""
+        del ignored
+        return (part,)
 
     def references(self, unit: Block, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
         """Yields a reference to the file of each row of a block, after a look whether it is there."""

@@ -13,7 +13,7 @@ from PIL import Image
 
 from beam_jobs.references.labels import Labels
 from beam_jobs.sources import SourceOptions, idx
-from tests.beam_jobs.sources.inputs import converted, data_of, listed, opened
+from tests.beam_jobs.sources.inputs import converted, data_of, listed, opened, units
 from tpudata.errors import CorruptionError, SourceError, UsageError
 
 GZ = pytest.mark.parametrize("gz", [False, True])
@@ -41,7 +41,7 @@ def test_every_image_once(tmp_path: Path, gz: bool, shape: tuple[int, ...]) -> N
     write_pair(tmp_path, 25, gz=gz, shape=shape)
     with mock.patch.object(idx, "UNIT_IMAGES", 10):
         source = opened(tmp_path)
-    assert len(source.units()) == (1 if gz else 3)
+    assert len(units(source)) == (1 if gz else 3)
     references = listed(source)
     size = int(np.prod(shape))
     stream = np.arange(25 * size, dtype=np.uint32).astype(np.uint8).tobytes()
