@@ -62,6 +62,8 @@ from tpudata.storage.local import TEMPORARY_PREFIX
 
 # Those that an input itself may have: train, validation and test.
 _NAMED_SPLITS = 3
+# Parts in which many workers add up what is counted, before one adds up the parts.
+FANOUT = 64
 # Of an input that has more units, all workers of this machine list some.
 _COUNTED_UNITS = 1024
 
@@ -264,8 +266,10 @@ class Conversion:
                 TALLY, NAMES, SAMPLE, COUNTS, main="packs"
             )
         )
-        tally = listed[TALLY] | "Tally" >> beam.CombineGlobally(SumTallies())
-        sample = listed[SAMPLE] | "Sample" >> beam.CombineGlobally(MergeSamples())
+        # The last sum is on one worker: of 10,000 parts it takes minutes.
+        fanout = None if is_local(pipeline.options) else FANOUT
+        tally = listed[TALLY] | "Tally" >> beam.CombineGlobally(SumTallies()).with_fanout(fanout)
+        sample = listed[SAMPLE] | "Sample" >> beam.CombineGlobally(MergeSamples()).with_fanout(fanout)
         ratios = sample | "Estimate" >> beam.Map(estimated, self.estimate)
         packs, characters, omitted = self._read_first(listed.packs)
         counts = (

@@ -1,4 +1,4 @@
-"""What an input has that a dataset has not: a source that lists only that."""
+"""A source of the inputs that a dataset does not have."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class NewInputs:
 
     @property
     def labels(self) -> Labels | None:
-        """The classes of the dataset, then those that the source adds, where it knows them before listing."""
+        """The classes of the dataset, then those that the source adds, if it knows them before listing."""
         return None if self.source.labels is None else self.base.extended(self.source.labels)
 
     @property
@@ -118,6 +118,6 @@ class NewInputs:
 
 
 def known_count(result: PipelineResult) -> int | None:
-    """How many inputs a run has met whose records the dataset has; None where the runner keeps no count."""
+    """Return how many inputs of a run have a record in the dataset; None if the runner keeps no count."""
     found = result.metrics().query(MetricsFilter().with_name(_KNOWN))[MetricResults.COUNTERS]
     return sum(int(counter.result) for counter in found) if found else None

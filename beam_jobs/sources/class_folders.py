@@ -178,7 +178,7 @@ def _subfolders(folder: str) -> list[Entry]:
             continue
         if not entry.is_folder:
             raise SourceError(
-                f"{folder} has files beside its subfolders, such as {entry.name}, which belong to no class. Move them into a"
+                f"{folder} has files next to its subfolders, such as {entry.name}, which belong to no class. Move them into a"
                 " folder named after their class, or out of the input."
             )
         found.append(entry)

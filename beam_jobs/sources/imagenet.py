@@ -1,7 +1,7 @@
 """ImageNet as it comes: a folder with the training images, the validation images, or both.
 
     training      ILSVRC2012_img_train.tar (a tar of tars), or train/SYNSET/FILE
-    validation    ILSVRC2012_img_val.tar, validation/FILE or val/FILE, with a file of synsets beside it, whose line i is the
+    validation    ILSVRC2012_img_val.tar, validation/FILE or val/FILE, with a file of synsets next to it, whose line i is the
                   synset of ILSVRC2012_val_0000000i.JPEG; or validation/SYNSET/FILE or val/SYNSET/FILE
 
 A key is the file's own name, which is unique in ImageNet, so tars and folders give the same dataset. Classes are synsets in sorted
@@ -92,7 +92,7 @@ class ImageNet:
 
     @classmethod
     def find(cls, options: ConvertOptions, source_options: SourceOptions) -> ImageNet | None:
-        """The ImageNet in the input's folder, or None where it is not laid out like that; lists folders and headers of tars.
+        """Find the ImageNet in the input's folder; None if it is not laid out like that. Lists folders and headers of tars.
 
         Raises:
             SourceError: validation images without a file of synsets, or synsets that the training images do not have.
@@ -155,7 +155,7 @@ class ImageNet:
             yield part if files.is_whole else part._replace(files=files)
 
     def references(self, unit: ImageNetUnit, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
-        """Yields a reference to every image of a part."""
+        """Yield a reference to every image of a part."""
         for name, path, offset, size in _images(unit, ignored, refuse):
             try:
                 synset = self.classes.name(unit.synset or self._synset(name, unit.path), f"{unit.path}/{name}")
@@ -187,7 +187,7 @@ class ImageNet:
 def _folder(
     entries: Mapping[str, Entry], names: Iterable[str], fits: Callable[[Iterator[Entry]], bool]
 ) -> Entry | None:
-    """The first folder of these names whose content fits."""
+    """Return the first folder of these names whose content fits."""
     for name in names:
         folder = entries.get(name)
         if folder is not None and folder.is_folder and fits(_visible(folder.path)):
@@ -218,7 +218,7 @@ def _is_synset_folders(entries: Iterator[Entry]) -> bool:
 
 
 def _synset_parts(options: ConvertOptions, split: str, found: Entry) -> Iterator[ImageNetUnit]:
-    """The synsets of a tar of tars, or of folders."""
+    """Return the synsets of a tar of tars, or of folders."""
     if found.is_folder:
         for folder in _visible(found.path):
             yield ImageNetUnit(split, folder.path, False, synset=folder.name)
@@ -239,7 +239,7 @@ def _read_synsets(path: str) -> tuple[str, ...]:
 
 
 def _images(unit: ImageNetUnit, ignored: list[str], refuse: Refuse) -> Iterator[tuple[str, str, int, int]]:
-    """Yields (name, path, offset, size) of every image of a part."""
+    """Yield (name, path, offset, size) of every image of a part."""
     if unit.is_tar:
         with open_tar(unit.path, compressed=False) as (file, size):
             for member in tar_files(file, TarUnit(unit.path, unit.split, unit.start, unit.end), size, ignored, refuse):

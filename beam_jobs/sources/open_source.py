@@ -1,4 +1,4 @@
-"""Which source an input is: a folder or a file by what is there and what it holds, a pattern by the names that it matches.
+"""Finding the source of an input: a folder or a file by what is there and what it holds, a pattern by the names that it matches.
 
 folder    ImageNet's raw files, IDX pairs, tar files, or class folders; with --unlabelled, all files below it
 file      a tar, one of an IDX pair, or a list
@@ -34,7 +34,7 @@ from tpudata.storage import Entry, expand, is_pattern, lazy_entries, split_patte
 # Names by which a folder or a pattern is known, and no more: it may have millions.
 _LOOKED_AT = 10_000
 _TAR, _IDX, _LIST, _IMAGE, _PACKED = "a tar", "an IDX file", "a list", "an image", "of a form that is not read"
-# By the end of a name, with a .gz behind it left aside.
+# By the end of a name, without a .gz after it.
 _FORM_OF_ENDING = {
     **dict.fromkeys(("tar", "tgz"), _TAR),
     **dict.fromkeys(("csv", "tsv", "json", "jsonl"), _LIST),
@@ -57,14 +57,14 @@ _FORMS = "a folder whose subfolders are classes, a CSV or JSONL list, tar files,
 
 
 def open_source(options: ConvertOptions, source_options: SourceOptions | None = None) -> Source:
-    """The source that `options.input` is.
+    """Open the source that `options.input` is.
 
     Args:
         options: of the conversion.
-        source_options: what is said of the input beyond where it is; nothing where None.
+        source_options: how the input is read; None for the defaults.
 
     Raises:
-        SourceError: there is nothing at that path, or nothing that is read; says what is.
+        SourceError: there is nothing at that path, or nothing that is read; names what is there.
         CorruptionError: a file that is looked at is damaged.
         UsageError: the options do not fit the input.
     """
@@ -166,7 +166,7 @@ def _matched_form(pattern: str) -> str:
 
 
 def _form_of_ending(name: str) -> str | None:
-    """What the end of a name says; None where it says nothing."""
+    """Return what the end of a name says; None if it says nothing."""
     _, dot, ending = name.lower().removesuffix(".gz").rpartition(".")
     return _FORM_OF_ENDING.get(ending) if dot else None
 
@@ -186,7 +186,7 @@ def _open_files(options: ConvertOptions, said: SourceOptions, first: str) -> Sou
 
 
 def _form(path: str) -> str:
-    """What a file is, by its first bytes."""
+    """Return what a file is, by its first bytes."""
     head = first_bytes(path)
     if is_tar_header(head):
         return _TAR

@@ -38,7 +38,7 @@ class GroupByShard(beam.PTransform):  # type: ignore[misc]
         self._plan = plan
 
     def expand(self, packs: beam.PCollection[bytes]) -> beam.PCollection[tuple[ShardKey, list[bytes]]]:
-        """Applies the transform."""
+        """Apply the transform."""
         return (
             packs
             | "ByRun" >> beam.ParDo(ByRun(), self._plan)

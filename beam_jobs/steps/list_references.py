@@ -25,7 +25,7 @@ from tpudata.errors import BadRecordError
 from tpudata.storage import storage_for
 from tpudata.storage.local import TEMPORARY_PREFIX
 
-# Names of the outputs beside the packs. Of each pack: a TallyPart, the class names, and a sample of its references. Of some units:
+# Names of the outputs besides the packs. Of each pack: a TallyPart, the class names, and a sample of its references. Of some units:
 # InputCounts.
 TALLY, NAMES, SAMPLE, COUNTS = "tally", "names", "sample", "counts"
 
@@ -42,7 +42,7 @@ class ListReferences(beam.DoFn):  # type: ignore[misc]
     Args:
         source: lists the units.
         options: of the conversion.
-        text_bytes: of a pack, the bytes of the texts that each record will hold beside its content: int64 [n].
+        text_bytes: of a pack, the bytes of the texts that each record will hold besides its content: int64 [n].
     """
 
     def __init__(self, source: Source, options: ConvertOptions, text_bytes: TextBytes) -> None:
@@ -91,7 +91,7 @@ class ListReferences(beam.DoFn):  # type: ignore[misc]
         counts.append(InputCounts(len(ignored), rejects.counts()))
 
     def _spooled(self, references: Iterable[Reference], name: str, stack: ExitStack) -> Iterator[Reference]:
-        """The references, those with inline data replaced by such to a spool file that is complete when `stack` closes."""
+        """Return the references, those with inline data replaced by such to a spool file that is complete when `stack` closes."""
         storage = storage_for(self._options.output)
         path = storage.join(self._options.output, f"{TEMPORARY_PREFIX}spool-{name}")
         spool: BinaryIO | None = None

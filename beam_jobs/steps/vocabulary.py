@@ -16,7 +16,7 @@ from beam_jobs.tokenizers import CharacterSet
 class CollectCharacters(beam.PTransform):  # type: ignore[misc]
     """Turns packs of references to documents into one string: all their characters, in the order of code points.
 
-    Documents that cannot be read are passed over; whoever converts them says so.
+    Documents that cannot be read are skipped: the step that converts them reports them.
 
     Args:
         options: of the conversion.
@@ -27,7 +27,7 @@ class CollectCharacters(beam.PTransform):  # type: ignore[misc]
         self._options = options
 
     def expand(self, packs: beam.PCollection) -> beam.PCollection:
-        """Applies the transform."""
+        """Apply the transform."""
         return packs | "Characters" >> beam.FlatMap(_characters, self._options) | beam.CombineGlobally(_Merge())
 
 

@@ -19,6 +19,7 @@ from apache_beam.pvalue import TaggedOutput
 from beam_jobs.image_records.converter import ImageConverter
 from beam_jobs.image_records.summary import ImageSummary
 from beam_jobs.options import ConvertOptions
+from beam_jobs.pipeline import FANOUT
 from beam_jobs.planning.plan import Plan, SumTallies, make_plan
 from beam_jobs.planning.sample import MergeSamples
 from beam_jobs.references.labels import CollectLabels, Labels
@@ -102,7 +103,7 @@ def list_references(folder: Path, records: int) -> dict[str, Passed]:
     step = ListReferences(source, OPTIONS, ImageConverter().text_bytes)
     units = list(numbered_units(source, []))
     size = -(-len(units) // _LISTINGS)
-    combines: dict[str, beam.CombineFn] = {TALLY: SumTallies(), SAMPLE: MergeSamples(), NAMES: CollectLabels(False)}
+    combines = _combines()
     passed = {name: Passed() for name in ("packs", *combines)}
     with ExitStack() as stack:
         files = {name: stack.enter_context((folder / name).open("wb")) for name in passed}
@@ -118,17 +119,39 @@ def list_references(folder: Path, records: int) -> dict[str, Passed]:
     return passed
 
 
-def add_up(folder: Path, records: int) -> dict[str, Passed]:
-    """Add up what is combined, on one worker."""
+def combine(folder: Path, records: int) -> dict[str, Passed]:
+    """Add up what is combined into a few parts, as engines do with a fan-out."""
     del records
     passed = {}
-    combines: dict[str, beam.CombineFn] = {TALLY: SumTallies(), SAMPLE: MergeSamples(), NAMES: CollectLabels(False)}
-    for name, combine in combines.items():
-        total = combine.create_accumulator()
-        for data in _elements(folder / name):
-            total = combine.merge_accumulators([total, pickle.loads(data)])
-        passed[f"sum of {name}"] = _kept(folder / f"{name}-sum", combine.extract_output(total))
+    for name, combined in _combines().items():
+        passed[name] = Passed()
+        with (folder / f"{name}-parts").open("wb") as file:
+            share, taken = (folder / name).stat().st_size / FANOUT, 0
+            total = combined.create_accumulator()
+            for data in _elements(folder / name):
+                total = combined.merge_accumulators([total, pickle.loads(data)])
+                taken += len(data)
+                if taken >= share:
+                    passed[name].write(file, pickle.dumps(total, protocol=5))
+                    total, taken = combined.create_accumulator(), 0
+            passed[name].write(file, pickle.dumps(total, protocol=5))
     return passed
+
+
+def add_up(folder: Path, records: int) -> dict[str, Passed]:
+    """Add up the parts, on one worker."""
+    del records
+    passed = {}
+    for name, combined in _combines().items():
+        total = combined.create_accumulator()
+        for data in _elements(folder / f"{name}-parts"):
+            total = combined.merge_accumulators([total, pickle.loads(data)])
+        passed[f"sum of {name}"] = _kept(folder / f"{name}-sum", combined.extract_output(total))
+    return passed
+
+
+def _combines() -> dict[str, beam.CombineFn]:
+    return {TALLY: SumTallies(), SAMPLE: MergeSamples(), NAMES: CollectLabels(False)}
 
 
 def plan(folder: Path, records: int) -> dict[str, Passed]:

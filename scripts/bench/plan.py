@@ -36,6 +36,7 @@ from beam_jobs.steps.list_units import ListUnits
 # Each with whether one worker alone takes it.
 _STEPS = (
     ("list", steps.list_references, False),
+    ("combine", steps.combine, False),
     ("add up", steps.add_up, True),
     ("plan", steps.plan, True),
     ("by run", steps.by_run, False),

@@ -2,7 +2,7 @@
 
     classes   [.../][SPLIT/]CLASS/FILE        a file's class is the folder it lies in
     tars      CLASS.tar, holding FILE         a tar of tars, as ImageNet comes: an inner tar's name is the class
-    pairs     KEY.jpg with KEY.cls, KEY.json or KEY.txt, one behind the other, as WebDataset writes
+    pairs     KEY.jpg with KEY.cls, KEY.json or KEY.txt, one after the other, as WebDataset writes
 
 The first members of the first tar say which. A key is TAR/MEMBER, where TAR is the tar's file name without .gz (the path below the
 folder, where there are several). Of an uncompressed tar only the headers and labels are read, and references say where in it an

@@ -135,7 +135,7 @@ def _is_text(below: str) -> bool:
 class NamedSplits:
     """The splits that names in the input's folder stand for: `train/...`, `train.txt`, `train-00.jsonl`.
 
-    Names are splits if two of them are, or all; other names beside them are an error.
+    Names are splits if two of them are, or all; other names next to them are an error.
 
     Attributes:
         input: the input's path.
@@ -168,7 +168,7 @@ class NamedSplits:
         if are_splits and others:
             first, second, *_ = (name for name, split in splits.items() if split)
             raise SourceError(
-                f"{options.input} has {first} and {second}, which look like splits, beside {others[0]}, which does not. Move it"
+                f"{options.input} has {first} and {second}, which look like splits, next to {others[0]}, which does not. Move it"
                 " out of the input, or name the files by a pattern."
             )
         if are_splits and (len(found) > 1 or found != {"train"}):

@@ -25,7 +25,7 @@ from beam_jobs.text_files.options import TextOptions
 from beam_jobs.text_files.values import RowForm
 from tpudata.format import Feature
 
-# Smaller documents are written aside: a read of its own costs more than reading so much twice.
+# Smaller documents are written aside: a separate read costs more than reading so much twice.
 SMALL_BYTES = 1 << 16
 _RUN_BYTES, _RUN_DOCUMENTS = 1 << 24, 1 << 16
 # Files that are listed together where they are small.
@@ -33,7 +33,7 @@ _UNIT_FILES = 1000
 
 
 class TextUnit(NamedTuple):
-    """What is listed together.
+    """Files, or parts of files, that are listed together.
 
     Attributes:
         parts: files or parts of them, each with the split that its place says, or an empty one.

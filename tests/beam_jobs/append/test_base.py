@@ -269,7 +269,7 @@ def test_a_refused_file_is_tried_again_only_where_it_changed(sample: Sample) -> 
     [
         (
             ["--seed=4", "--label-offset=1"],
-            "label_offset = 0, and now it is 1; seed = 0, and now it is 4. Say --overwrite",
+            "label_offset = 0, and now it is 1; seed = 0, and now it is 4. Pass --overwrite",
         ),
         (["--resize-shorter=9"], "resize_shorter = None, and now it is 9"),
         (["--layout=raw"], "has the layout 'imagenet', and what would be added 'raw'"),
@@ -342,7 +342,7 @@ def test_overwrite_takes_what_was_appended_away(grown: Sample, tmp_path: Path) -
 def test_resume_says_to_append(sample: Sample) -> None:
     sample.grow()
     with pytest.raises(
-        OutputError, match=r"the input has changed since\. Say --overwrite to replace it, --append to add"
+        OutputError, match=r"the input has changed since\. Pass --overwrite to replace it, --append to add"
     ):
         sample.convert("--resume")
 

@@ -295,7 +295,7 @@ def test_a_damaged_header_is_an_error(tmp_path: Path) -> None:
 def test_bytes_behind_the_end_are_an_error(tmp_path: Path) -> None:
     path = tmp_path / "two.tar"
     path.write_bytes(tar_bytes(FLAT) * 2)
-    with pytest.raises(CorruptionError, match="behind the tar's end mark"):
+    with pytest.raises(CorruptionError, match="after the tar's end mark"):
         listed(opened(path))
 
 
