@@ -63,7 +63,7 @@ def look_at_output(output: str, *, resume: bool, overwrite: bool, append: bool |
     if append and not complete:
         raise OutputError(
             f"--append: {output} has no {MANIFEST_NAME}, so there is no complete dataset to add to."
-            f" {f'Say {_CARRY_ON}' if entries else 'Leave --append out to make one'}, or name another folder."
+            f" {f'Pass {_CARRY_ON}' if entries else 'Leave --append out to make one'}, or name another folder."
         )
     if not entries:
         return Found.NOTHING
@@ -72,12 +72,12 @@ def look_at_output(output: str, *, resume: bool, overwrite: bool, append: bool |
     if overwrite:
         raise OutputError(
             f"--overwrite: {output} is not empty and has no {MANIFEST_NAME}, so nothing says what may be removed."
-            f" Say {_CARRY_ON}, or name another folder."
+            f" Pass {_CARRY_ON}, or name another folder."
         )
     if not resume:
         choices = f"--overwrite to replace it{_or_append(append is not None)}" if complete else _CARRY_ON
         what = "holds a dataset" if complete else f"is not empty (it has {entries[0].name})"
-        raise OutputError(f"--output {output} {what}. Say {choices}, or name another folder.")
+        raise OutputError(f"--output {output} {what}. Pass {choices}, or name another folder.")
     strange = [entry.name for entry in entries if not _is_ours(entry.name)]
     if strange:
         raise OutputError(

@@ -23,7 +23,7 @@ import zstandard
 from pyarrow import parquet
 
 import tpudata
-from beam_jobs.sources import text as text_source
+from beam_jobs.sources.text import source as text_source
 from beam_jobs.text import run
 from beam_jobs.tokenizers import SentencePieceTokenizer, dataset_tokenizer
 from scripts.fake_gcs import FakeGcs

@@ -308,7 +308,7 @@ def test_without_a_dataset_there_is_nothing_to_append_to(sample: Sample) -> None
     with pytest.raises(OutputError, match=r"has no manifest\.json, .* Leave --append out to make one"):
         sample.convert("--append", output=sample.output.parent / "other")
     (sample.output / "manifest.json").unlink()
-    with pytest.raises(OutputError, match="Say --resume to carry on a killed run there"):
+    with pytest.raises(OutputError, match="Pass --resume to carry on a killed run there"):
         sample.convert("--append")
     for other in ("--resume", "--overwrite"):
         with pytest.raises(UsageError, match="choose one"):
