@@ -148,7 +148,11 @@ class Tally:
     def merge(self, other: Tally) -> None:
         """Add what another tally has counted."""
         for split, parts in other._parts.items():
-            self._add(split, parts)
+            if split in self._parts:
+                self._add(split, parts)
+            else:
+                # A sum of many parts stays one: with each further one, it would be made again.
+                self._parts[split], self._pending[split] = list(parts), other._pending[split]
         self._add_sums(other.bytes, other._fingerprint)
 
     def _add(self, split: str, parts: list[Buckets]) -> None:
