@@ -63,6 +63,9 @@ TEXT = ["sentencepiece>=0.2.3,<0.3", "tokenizers>=0.23,<0.24"]
 # scikit-learn brings the 1,797 digits that scripts/quickstart learns; cryptography the certificate of scripts/gcs_emulator.
 QUICKSTART = [*TENSORFLOW, "cryptography>=42", "scikit-learn>=1.4,<2"]
 
+# The site of scripts/docs. Flags are read from the parsers, the API from docstrings without importing TensorFlow.
+DOCS = ["mkdocs>=1.6,<2", "mkdocs-material>=9.6,<10", "mkdocstrings[python]>=0.29,<2"]
+
 TEST = [
     *TEXT,
     "cryptography>=42",
@@ -101,8 +104,9 @@ setup(
         "text": TEXT,
         "fsspec": FSSPEC,
         "quickstart": QUICKSTART,
+        "docs": DOCS,
         "test": TEST,
-        "all": sorted({*TENSORFLOW, *GCP, *TEST}),
+        "all": sorted({*TENSORFLOW, *GCP, *DOCS, *TEST}),
     },
     entry_points={"console_scripts": ["tpudata = tpudata.cli:main"]},
 )

@@ -18,8 +18,8 @@ from tpudata.format.example import MAX_EXAMPLE_BYTES
 
 # A serialised tf.train.Example, whole or in parts whose concatenation it is.
 Record: TypeAlias = bytes | Sequence[bytes]
-# An input of a shard and its bytes.
-Input: TypeAlias = tuple[Reference, bytes]
+# An input of a shard and its bytes, or several by column and theirs, one after the other: as `Converter.read` yields them.
+Input: TypeAlias = tuple[Any, bytes]
 # Called with an input that is rejected, and the reason. It raises if the conversion fails on bad records.
 Reject: TypeAlias = Callable[[Reference, BadRecordError], None]
 
@@ -76,8 +76,8 @@ class Converter(abc.ABC):
         """
 
     @abc.abstractmethod
-    def read(self, packs: Sequence[Pack]) -> Iterator[tuple[Reference, bytes | BadRecordError]]:
-        """Yield the inputs of packs in their order, each with its bytes or with the reason why there are none."""
+    def read(self, packs: Sequence[Pack]) -> Iterator[tuple[Any, bytes | BadRecordError]]:
+        """Yield the inputs of packs in their order with their bytes; a Reference with the reason if it has none."""
 
     def manifest_options(self, context: ShardContext) -> dict[str, Any]:
         """Return what the manifest's options have in addition, once all inputs are known."""
@@ -87,6 +87,10 @@ class Converter(abc.ABC):
     def counts(self, summary: Any) -> dict[str, int]:
         """Return what the manifest counts besides records."""
         del summary
+        return {}
+
+    def converted(self) -> dict[str, int]:
+        """Return by reason the inputs that an earlier conversion stored in another encoding; added to those of the shards."""
         return {}
 
     def files(self, context: ShardContext) -> dict[str, bytes]:

@@ -10,15 +10,23 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from beam_jobs.references.record_order import Order
 from beam_jobs.references.reference import HASH_BITS, split_position
 from tpudata.errors import UsageError
 from tpudata.format.dali_index import check_dali_index
 from tpudata.format.gzip_blocks import check_compression
+from tpudata.storage import RequestLimits
 
 DEFAULT_SHARD_BYTES = 100_000_000
 DEFAULT_SPLIT = "train"
 FAIL, SKIP = "fail", "skip"
+LOCAL_REQUESTS = RequestLimits()
+# Engines start a process on each core of hundreds of machines: together they ask for more than a bucket gives at once. A shard
+# whose requests fail is done again from its start, so that waiting is cheaper.
+REMOTE_REQUESTS = RequestLimits(read_threads=16, retry_seconds=600.0)
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
 # Without bounds, 1e999999999 would be a number of as many digits.
@@ -72,13 +80,22 @@ class SplitShares:
         return cls(shares)
 
     def split_of(self, digest: int) -> str:
-        """The split of a record: decided by the digest of its key alone, so that it never moves."""
+        """Return the split of a record: decided by the digest of its key alone, so that it never moves."""
+        return list(self.shares)[bisect_right(self._ends(), split_position(digest))]
+
+    def splits_of(self, positions: npt.NDArray[np.uint64]) -> list[str]:
+        """Return the split of each record, given the high halves of the digests of their keys: uint64 [n]."""
         names = list(self.shares)
+        rows = np.searchsorted(np.array(self._ends(), np.uint64), positions, side="right")
+        return [names[row] for row in rows.tolist()]
+
+    def _ends(self) -> list[int]:
+        """Return the position at which each split but the last ends."""
         ends, end = [], Fraction(0)
-        for name in names:
-            end += self.shares[name]
+        for share in list(self.shares.values())[:-1]:
+            end += share
             ends.append(int(end * 2**HASH_BITS))
-        return names[bisect_right(ends, split_position(digest))]
+        return ends
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,6 +170,9 @@ class ConvertOptions:
         resume: an output that a killed run left is carried on.
         overwrite: a complete dataset in the output is replaced.
         append: what the input has that the complete dataset in the output has not is added to it.
+        read_threads: objects that a worker process reads at the same time; None takes the default of the engine.
+        retry_seconds: seconds after which a failing request to an object store is not tried again; None takes the default of
+            the engine.
 
     Raises:
         UsageError: values that do not fit each other.
@@ -174,6 +194,8 @@ class ConvertOptions:
     resume: bool = False
     overwrite: bool = False
     append: bool = False
+    read_threads: int | None = None
+    retry_seconds: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("input", "output"):
@@ -210,6 +232,7 @@ class ConvertOptions:
             raise UsageError(
                 f"--label-offset is {self.label_offset}; it is 0, or 1 for readers that keep 0 for background"
             )
+        _ = self.request_limits
         check_compression(self.compression)
         if self.dali_index:
             check_dali_index("--dali-index", self.compression)
@@ -218,6 +241,25 @@ class ConvertOptions:
     def order(self) -> Order:
         """The order of records."""
         return Order(self.shuffle, self.seed)
+
+    @property
+    def request_limits(self) -> RequestLimits:
+        """The limits of requests to object stores; those of the local runner if none are set."""
+        limits = LOCAL_REQUESTS
+        if self.read_threads is not None:
+            limits = dataclasses.replace(limits, read_threads=self.read_threads)
+        if self.retry_seconds is not None:
+            limits = dataclasses.replace(limits, retry_seconds=self.retry_seconds)
+        return limits
+
+    def for_engine(self, *, local: bool) -> ConvertOptions:
+        """Return the options with the limits of requests that hold on an engine: the local runner, or one of many workers."""
+        default = LOCAL_REQUESTS if local else REMOTE_REQUESTS
+        return dataclasses.replace(
+            self,
+            read_threads=default.read_threads if self.read_threads is None else self.read_threads,
+            retry_seconds=default.retry_seconds if self.retry_seconds is None else self.retry_seconds,
+        )
 
     def deciding(self) -> dict[str, Any]:
         """The options that decide what the shards hold, for the manifest; neither paths nor how the run is carried out."""

@@ -12,7 +12,7 @@ import functools
 import itertools
 import tempfile
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import apache_beam as beam
@@ -56,7 +56,7 @@ from beam_jobs.steps.make_plan import Estimate, estimated, plan_here, planned
 from beam_jobs.steps.write_dataset import WriteDataset
 from tpudata.errors import TpudataError
 from tpudata.format import Feature, open_dataset
-from tpudata.storage import storage_for
+from tpudata.storage import RequestLimits, set_request_limits, storage_for
 from tpudata.storage.claims.claim import JOB, PROCESS, Claim, claimed, name_job, refuse_claimed, remove_dead_claim
 from tpudata.storage.local import TEMPORARY_PREFIX
 
@@ -81,10 +81,12 @@ class Conversion:
         text_bytes: of a pack, about how many bytes each record takes for texts beside its content: int64 [n].
         estimate: from a sample of references to bytes of their content in a shard over their bytes in the input.
         deciding: all options that decide what the shards hold, for the manifest: a JSON object.
-        learn: turns packs of references into the characters of their documents, which the tokenizer is made of; or None.
-        leave_out: turns packs into those without duplicates, see steps/duplicates/texts.py; None keeps all.
+        learn: makes the step from packs of references to the characters that the tokenizer is made of; or None.
+        leave_out: makes the step from packs to those without duplicates, see steps/duplicates/texts.py; None keeps all.
         files: names of the files that the converter keeps beside the shards.
         unit: what one input is called.
+        unique_keys: whether the source cannot list two inputs of one key.
+        keys: whether the dataset is to know its inputs, which an append needs.
         base: the dataset that is added to, once it was looked at; its `source` then lists new records only.
         claim: of the run on the output, once it has one.
     """
@@ -97,10 +99,12 @@ class Conversion:
     text_bytes: TextBytes
     estimate: Estimate
     deciding: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    learn: beam.PTransform | None = None
-    leave_out: beam.PTransform | None = None
+    learn: Callable[[RequestLimits], beam.PTransform] | None = None
+    leave_out: Callable[[RequestLimits], beam.PTransform] | None = None
     files: tuple[str, ...] = ()
     unit: str = "file"
+    unique_keys: bool = False
+    keys: bool = True
     base: Base | None = None
     claim: Claim | None = None
 
@@ -133,8 +137,10 @@ class Conversion:
         Raises:
             TpudataError: the input or the output is not as it should be, or a record was refused.
         """
+        options = self.options.for_engine(local=is_local(beam_options))
+        set_request_limits(options.request_limits)
         with with_package(beam_options) as used:
-            return self._run_with(used, launch or Launch())
+            return dataclasses.replace(self, options=options)._run_with(used, launch or Launch())
 
     def _run_with(self, beam_options: PipelineOptions, launch: Launch) -> Added | None:
         options = self.options
@@ -257,7 +263,7 @@ class Conversion:
     def _build(self, pipeline: beam.Pipeline, progress: ProgressReport) -> None:
         """Add the steps to a pipeline; docs/concepts/architecture.md draws them."""
         options = self.options
-        units = pipeline | "ListUnits" >> ListUnits(self.source, shuffle=options.shuffle)
+        units = pipeline | "ListUnits" >> ListUnits(self.source, options)
         listed = (
             units.units
             | "SpreadUnits" >> beam.Reshuffle()
@@ -292,7 +298,7 @@ class Conversion:
             self.layout,
             self.source.has_classes,
             self.deciding,
-            keys=True,
+            keys=self.keys,
             base=self.base,
             claim=self.claim,
         )
@@ -305,15 +311,15 @@ class Conversion:
         Returns:
             The packs that are kept, the characters of all documents if they are collected, and the counts of omitted inputs.
         """
-        omitted = [] if self.options.shuffle else [packs | "CheckDuplicates" >> CheckDuplicates()]
+        omitted = [] if self.options.shuffle or self.unique_keys else [packs | "CheckDuplicates" >> CheckDuplicates()]
         characters = None
         if self.learn is not None or self.leave_out is not None:
             # What is read here was written aside by the listing, and is there once that has ended.
             ready = packs | "Listed" >> beam.Reshuffle()
             if self.learn is not None:
-                characters = ready | "Learn" >> self.learn
+                characters = ready | "Learn" >> self.learn(self.options.request_limits)
             if self.leave_out is not None:
-                kept = ready | "LeaveOut" >> self.leave_out
+                kept = ready | "LeaveOut" >> self.leave_out(self.options.request_limits)
                 packs = kept[KEPT]
                 omitted.append(kept[LEFT_OUT])
         return packs, characters, omitted

@@ -112,8 +112,8 @@ def text_conversion(options: ConvertOptions, text: TextOptions) -> Conversion:
         text_bytes=text_bytes,
         estimate=converter.estimate_ratio,
         deciding={**options.deciding(), **text.deciding(), "tokenizer": said},
-        learn=CollectCharacters(text) if spec is not None and spec.collects_characters else None,
-        leave_out=LeaveOutDuplicates(text) if text.dedup else None,
+        learn=functools.partial(CollectCharacters, text) if spec is not None and spec.collects_characters else None,
+        leave_out=functools.partial(LeaveOutDuplicates, text) if text.dedup else None,
         files=(identity.file,) if identity and identity.file else (_VOCABULARY,) if spec and not identity else (),
         unit="document",
     )

@@ -24,7 +24,13 @@ _MODULES = {
         "tests.sequences",
         "tests.markdown",
     ),
-    "pipeline": ("apache_beam", "beam_jobs.images", "beam_jobs.text", "tests.beam_jobs.test_images"),
+    "pipeline": (
+        "apache_beam",
+        "beam_jobs.images",
+        "beam_jobs.text",
+        "beam_jobs.reshard",
+        "tests.beam_jobs.test_images",
+    ),
     "subprocess": ("subprocess", "tests.processes", "scripts.fake_gcs", "moto"),
 }
 # By names that a test calls without importing the module that loads TensorFlow.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,8 +27,13 @@ PARTS = {
     "docs/train/tpu.md": (0, 1),
     "docs/train/command.md": (0,),
 }
-# Run by tests/beam_jobs/examples/test_write_examples.py and tests/beam_jobs/test_extending.py.
-ELSEWHERE = ("docs/convert/write_tfrecord_shards.md", "docs/convert/extending.md")
+# Run by tests/beam_jobs/examples/test_write_examples.py, tests/beam_jobs/test_extending.py and tests/test_tutorials.py.
+ELSEWHERE = (
+    "docs/convert/write_tfrecord_shards.md",
+    "docs/convert/extending.md",
+    "docs/tutorials/language_model.md",
+    "docs/tutorials/porting.md",
+)
 
 
 def _gzip(folder: Path) -> dict[str, str]:
@@ -77,6 +83,11 @@ def _characters(folder: Path) -> dict[str, str]:
     return {'"hidden_units": 512': '"hidden_units": 8', "max_steps=1800": "max_steps=2"}
 
 
+def _digits(folder: Path) -> dict[str, str]:
+    write_digits(folder / "quickstart" / "dataset", {"train": 200, "validation": 90})
+    return {"max_steps=500": "max_steps=20"}
+
+
 def _rows(folder: Path) -> dict[str, str]:
     write_sequences(folder / "DIR", {"train": 24, "validation": 6})
     return {}
@@ -95,6 +106,7 @@ DATA: dict[str, Callable[[Path], dict[str, str]]] = {
     "docs/feed/files.md": _files,
     "docs/feed/images.md": _pictures,
     "docs/feed/text.md": _rows,
+    "docs/train/estimator.md": _digits,
     "docs/train/models.md": _characters,
     "docs/dataset/verify.md": _sound,
 }
@@ -120,5 +132,7 @@ def test_blocks_run_in_order(document: str, tmp_path: Path) -> None:
     if document == "docs/feed/files.md":
         assert "damaged.tfrecord at byte 21" in out
         assert [record.numpy() for record in tf.data.TFRecordDataset(str(tmp_path / "whole.tfrecord"))] == [b"whole"]
+    if document == "docs/train/estimator.md":
+        assert re.fullmatch(r"\{'accuracy': np\.float32\(0\.\d+\), .*'global_step': 20\}\n", out)
     if document == "docs/dataset/verify.md":
         assert out == ""

@@ -20,7 +20,9 @@ def _no_cloud(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _rows(shown: str) -> dict[str, list[str]]:
-    lines = [line.split(maxsplit=2) for line in shown.splitlines() if re.match(r"\w+ +(ok|none|FAILED) ", line)]
+    lines = [
+        line.split(maxsplit=2) for line in shown.splitlines() if re.match(r"\w+ +(ok|none|warning|problem) ", line)
+    ]
     return {name: rest for name, *rest in lines}
 
 
@@ -37,7 +39,12 @@ def test_all_that_is_here(digits_dataset: Path, capsys: pytest.CaptureFixture[st
     assert rows["TPU"] == ["none", "none on this machine, and none is named by --tpu-name or TPU_NAME"]
     assert rows["credentials"][0] == "ok"
     assert rows["dataset"] == ["ok", "train 200 records, validation 90 records"]
-    assert rows["rehearsal"] == ["ok", "mnist_cnn: nothing that a TPU would refuse"]
+    assert rows["files"] == ["ok", "4 shards and their indexes, with the sizes that the manifest says"]
+    assert rows["shapes"][0] == "ok"
+    assert rows["labels"] == ["ok", "labels 0 to 9 in 290 records; mnist_cnn has 10 outputs from 0"]
+    assert re.fullmatch(r"shuffle window .* decoded records .*B free", rows["memory"][1])
+    assert re.match(r"[\d,]+ records/s in batches of 16; --step-time MS says", rows["feeding"][1])
+    assert rows["rehearsal"] == ["ok", "mnist_cnn: nothing that a TPU would reject"]
 
 
 def test_what_does_not_answer_is_given_up(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -46,10 +53,10 @@ def test_what_does_not_answer_is_given_up(capsys: pytest.CaptureFixture[str], tm
         flags = [f"--tpu-name={address}", f"--data={tmp_path / 'none'}", "--model=mnist_cnn", "--time-limit=1"]
         assert main(["doctor", *flags]) == 1
     rows = _rows(capsys.readouterr().out)
-    assert rows["TPU"] == ["FAILED", "no answer within 1 second; --time-limit waits longer"] or (
-        rows["TPU"][0] == "FAILED" and "no answer within 1 seconds" in rows["TPU"][1]
+    assert rows["TPU"] == ["problem", "no answer within 1 second; --time-limit waits longer"] or (
+        rows["TPU"][0] == "problem" and "no answer within 1 seconds" in rows["TPU"][1]
     )
-    assert rows["dataset"][0] == "FAILED"
+    assert rows["dataset"][0] == "problem"
     # What a dataset that is not there would be rehearsed with is not tried.
     assert "rehearsal" not in rows
 
@@ -57,11 +64,15 @@ def test_what_does_not_answer_is_given_up(capsys: pytest.CaptureFixture[str], tm
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--model=mnist_cnn"], "--model needs --data"),
-        (["--batch-size=8"], "--batch-size is for the rehearsal of a model: add --model"),
-        (["--crop=8"], "--crop is for the rehearsal"),
+        (["--model=mnist_cnn"], "--model needs a dataset. Pass --data"),
+        (["--batch-size=8"], "--batch-size needs a dataset. Pass --data"),
+        (["--crop=8"], "--crop needs a dataset"),
+        (["--data=nowhere", "--step-time=3"], "--step-time needs the records of a step. Pass --batch-size"),
+        (["--data=nowhere", "--batch-size=8", "--step-time=0"], "--step-time: '0' is not a number above 0"),
+        (["--data=nowhere", "--batch-size=x"], "--batch-size: 'x' is not a whole number of 1 or more"),
+        (["--data=nowhere", "--image-size=1y2"], "--image-size: '1y2' is not HEIGHTxWIDTH"),
         (["--model=mnist_cn", "--data=nowhere"], "Did you mean 'mnist_cnn'"),
-        (["--param=a=1"], "--param is for the rehearsal"),
+        (["--param=a=1"], "--param is for a model. Pass --model"),
         (["--time-limit=0"], "'0' is not a whole number"),
         (["--tpu-nam=x"], "did you mean --tpu-name?"),
     ],

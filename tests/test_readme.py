@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.markdown import python_blocks, run_python
+from tests.markdown import ROOT, python_blocks, run_python
 
 
 @pytest.fixture
@@ -18,11 +18,15 @@ def folder(digits_dataset: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_it_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 120
+
+
 def test_all_blocks_are_run() -> None:
     assert len(python_blocks("README.md")) == 2
 
 
-def test_a_program_for_the_original_estimator(folder: Path) -> None:
+def test_training(folder: Path) -> None:
     block = python_blocks("README.md")[1]
     # The fixture has 200 training digits.
     out = run_python(block, folder, {"max_steps=500": "max_steps=20"})

@@ -41,7 +41,7 @@ _PLAIN = " Of files without a manifest, tpudata.format.read_records(FILE) yields
 
 
 def own_error(error: BaseException) -> TpudataError | None:
-    """The error of ours that `error` is, was caused by, or has in its text; None where there is none."""
+    """Return the error of ours that `error` is, was caused by, or has in its text, or None."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, TpudataError):
@@ -120,7 +120,7 @@ def _odd_feature(text: str) -> tuple[str, str, Odd] | None:
 
 
 def _rebuilt(kind: type[TpudataError], message: str) -> TpudataError:
-    """An error from its class and its text: Beam adds to the text, and may pass on nothing else."""
+    """Rebuild an error from its class and its text: Beam adds to the text, and may pass on nothing else."""
     placed = _PLACED.fullmatch(message)
     if issubclass(kind, BadRecordError) and placed and placed["reason"].startswith(_REFUSED):
         offset = None if placed["offset"] is None else int(placed["offset"])

@@ -68,8 +68,10 @@ class BadRecordError(SourceError):
         key: the record's stable name where `source` and `offset` may move (a row of a list), or None.
 
     Args:
-        source, reason, offset, key: as the attributes. Without a reason, `source` is the whole message: Beam raises errors anew
-            from it.
+        source: as the attribute. Without a reason, it is the whole message: Beam raises errors anew from it.
+        reason: as the attribute.
+        offset: as the attribute.
+        key: as the attribute.
     """
 
     def __init__(

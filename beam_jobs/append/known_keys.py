@@ -50,7 +50,7 @@ def known_entries(packs: Iterable[Pack]) -> Entries:
     for pack in packs:
         described = np.array([_described(*columns) for columns in pack.described()], np.uint64)
         rows = words[first : first + len(pack.keys)]
-        rows[:, 0] = key_digests(pack.keys)[:, 0]
+        rows[:, 0] = pack.keys.digests()[:, 0]
         rows[:, 1] = _state(described, pack.sizes.astype(np.uint64))
         first += len(rows)
     entries = words.view(np.uint8)

@@ -8,6 +8,8 @@ from beam_jobs.options import (
     DEFAULT_BUDGET,
     DEFAULT_SHARD_BYTES,
     FAIL,
+    LOCAL_REQUESTS,
+    REMOTE_REQUESTS,
     SKIP,
     Budget,
     ConvertOptions,
@@ -20,15 +22,17 @@ from tpudata.format.gzip_blocks import GZIP
 _NONE = "none"
 
 
-def add_common_flags(parser: FlagParser, *, paths: bool = True, labels: bool = True) -> None:
-    """Adds the flags that `common_options` reads.
+def add_common_flags(parser: FlagParser, *, paths: bool = True, labels: bool = True, stored: bool = False) -> None:
+    """Add the flags that `common_options` reads.
 
     Args:
         parser: gets them.
-        paths: also `--input` and `--output`; False where the caller has names of its own for these two.
-        labels: also `--label-offset`; False where records have no labels.
+        paths: also `--input` and `--output`; False if the caller has other names for these two.
+        labels: also `--label-offset`; False if records have no labels.
+        stored: for inputs that are TFRecords already: they keep order and compression by default, and nothing is appended.
     """
     add = parser.add_argument
+    known_by = "key" if stored else "path"
     if paths:
         add("--input", required=True, metavar="SRC", help="what to convert")
         add("--output", required=True, metavar="DIR", help="folder of the dataset; new or empty")
@@ -36,7 +40,7 @@ def add_common_flags(parser: FlagParser, *, paths: bool = True, labels: bool = T
         "--split",
         type=flag_type("split", SplitShares.parse),
         metavar="NAME=SHARE,...",
-        help="deal records out to splits by a stable hash of their path, such as train=0.9,validation=0.1",
+        help=f"deal records out to splits by a stable hash of their {known_by}, such as train=0.9,validation=0.1",
     )
     add(
         "--shard-size",
@@ -67,7 +71,10 @@ def add_common_flags(parser: FlagParser, *, paths: bool = True, labels: bool = T
         help=f"with --on-bad-record=skip: fail in the end where more were refused (default {DEFAULT_BUDGET}%)",
     )
     parser.add_switch(
-        "--shuffle", default=True, help="order records by a hash of their path, or as the input lists them"
+        "--shuffle",
+        default=not stored,
+        help=f"order records by a hash of their {'file and number' if stored else 'path'}, or as the input lists them"
+        f" (default {'the latter' if stored else 'the former'})",
     )
     add("--seed", type=int, default=0, metavar="N", help="seed of the shuffled order (default 0)")
     if labels:
@@ -77,8 +84,9 @@ def add_common_flags(parser: FlagParser, *, paths: bool = True, labels: bool = T
     add(
         "--compression",
         choices=(_NONE, GZIP),
-        default=_NONE,
-        help="of the shards; gzip is for text and numbers, images gain nothing; TFDS, Grain and DALI do not read it (default none)",
+        default=None if stored else _NONE,
+        help="of the shards; gzip is for text and numbers, images gain nothing; TFDS, Grain and DALI do not read it (default"
+        f" {'as the datasets have it' if stored else 'none'})",
     )
     parser.add_switch(
         "--dali-index", default=False, help="also write index/*.idx, which NVIDIA DALI and the tfrecord package read"
@@ -87,23 +95,40 @@ def add_common_flags(parser: FlagParser, *, paths: bool = True, labels: bool = T
     parser.add_switch(
         "--overwrite", default=False, help="replace the dataset in the output: removes what its manifest lists"
     )
-    parser.add_switch(
-        "--append",
-        default=False,
-        help="add what is new in the input to the dataset in the output, as separate shards; options that are not passed"
-        " are the dataset's",
-    )
+    if stored:
+        parser.set_defaults(append=False)
+    else:
+        parser.add_switch(
+            "--append",
+            default=False,
+            help="add what is new in the input to the dataset in the output, as separate shards; options that are not passed"
+            " are the dataset's",
+        )
     parser.add_switch("--dry-run", default=False, help="print the plan, write nothing")
     parser.add_switch(
         "--detach",
         default=False,
         help="submit the job and return; for runners whose jobs go on without this process, such as DataflowRunner",
     )
+    add(
+        "--read-threads",
+        type=positive_int,
+        metavar="N",
+        help="objects that a worker process reads at the same time from gs:// and other stores (default"
+        f" {LOCAL_REQUESTS.read_threads}; {REMOTE_REQUESTS.read_threads} on runners of many machines)",
+    )
+    add(
+        "--retry-seconds",
+        type=float,
+        metavar="S",
+        help="try a failing request to gs:// again for S seconds (default"
+        f" {LOCAL_REQUESTS.retry_seconds:g}; {REMOTE_REQUESTS.retry_seconds:g} on runners of many machines)",
+    )
     add("--workers", type=positive_int, default=1, metavar="N", help="processes of the local runner (default 1)")
 
 
 def common_options(flags: argparse.Namespace) -> ConvertOptions:
-    """The options that the flags of `add_common_flags` say; UsageError where they do not fit each other."""
+    """Return the options that the flags of `add_common_flags` set; UsageError if they do not fit each other."""
     return ConvertOptions(
         input=flags.input,
         output=flags.output,
@@ -121,4 +146,6 @@ def common_options(flags: argparse.Namespace) -> ConvertOptions:
         resume=flags.resume,
         overwrite=flags.overwrite,
         append=flags.append,
+        read_threads=flags.read_threads,
+        retry_seconds=flags.retry_seconds,
     )

@@ -93,8 +93,10 @@ def _counts(output: str, rejected: Mapping[str, int], ignored: int, converted: M
 
 
 def _text_counts(counts: Mapping[str, int]) -> list[str]:
-    """Lines for documents and tokens; none where nothing of the kind was counted."""
+    """Return lines for documents, tokens and records in quarantine; none if nothing of the kind was counted."""
     lines = []
+    if counts.get("quarantined"):
+        lines.append(f"omitted     {counted(counts['quarantined'], 'record')} in quarantine")
     if "documents" in counts:
         doubles = counts.get("duplicates", 0)
         left_out = f"; {counted(doubles, 'duplicate')} left out" if doubles else ""

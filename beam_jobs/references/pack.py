@@ -21,9 +21,9 @@ import numpy.typing as npt
 from beam_jobs.references.columns import joined_columns, narrow, shortest, spread
 from beam_jobs.references.packed_keys import PackedKeys
 from beam_jobs.references.record_order import Order, Positions
-from beam_jobs.references.reference import Digests, Reference, key_digests
+from beam_jobs.references.reference import Digests, Reference
 
-_PACK_REFERENCES = 4096
+PACK_REFERENCES = 4096
 _LEVEL = 1
 
 
@@ -36,9 +36,10 @@ def packs(references: Iterable[Reference], order: Order, unit: int) -> Iterator[
         unit: the unit's number.
     """
     rest, first = iter(references), 0
-    while batch := list(itertools.islice(rest, _PACK_REFERENCES)):
-        digests = key_digests([reference.key for reference in batch])
-        yield Pack.of(batch, order.positions(digests[:, 1], unit, first)), digests
+    while batch := list(itertools.islice(rest, PACK_REFERENCES)):
+        pack = Pack.of(batch, np.zeros(len(batch), np.uint64))
+        digests = pack.keys.digests()
+        yield dataclasses.replace(pack, positions=order.positions(digests[:, 1], unit, first)), digests
         first += len(batch)
 
 
@@ -67,13 +68,24 @@ class Pack:
     def of(cls, references: Sequence[Reference], positions: Positions) -> Pack:
         """Packs references and their positions."""
         keys, splits, labels, paths, offsets, sizes, forms, extras, _, spools = map(list, zip(*references, strict=True))
-        root = paths[0].removesuffix(keys[0])
-        rooted = root not in ("", paths[0]) and all(path == root + key for path, key in zip(paths, keys, strict=True))
-        others = ([""] if rooted else paths, splits, labels, forms, extras, spools)
-        columns = tuple(map(shortest, others))
-        return cls(
-            positions, narrow(sizes), narrow(shortest(offsets)), PackedKeys.of(keys), root if rooted else "", columns
-        )
+        root = _root(paths, keys)
+        columns = tuple(map(shortest, ([""] if root else paths, splits, labels, forms, extras, spools)))
+        return cls(positions, narrow(sizes), narrow(shortest(offsets)), PackedKeys.of(keys), root, columns)
+
+    @classmethod
+    def of_columns(
+        cls,
+        keys: PackedKeys,
+        sizes: npt.NDArray[np.int64],
+        offsets: npt.NDArray[np.int64],
+        others: tuple[list[Any], ...],
+    ) -> Pack:
+        """Return the pack of some columns, see `Pack`; positions are 0."""
+        same = offsets[:1] if (offsets == offsets[0]).all() else offsets
+        paths, *rest = others
+        root = _root(paths, keys.heads) if keys.numbers is None and len(paths) == len(keys) else ""
+        columns = tuple(map(shortest, ([""] if root else paths, *rest)))
+        return cls(np.zeros(len(keys), np.uint64), narrow(sizes), narrow(same), keys, root, columns)
 
     @classmethod
     def joined(cls, packs: Sequence[Pack]) -> Pack:
@@ -106,11 +118,25 @@ class Pack:
             tuple(column if len(column) == 1 else [column[place] for place in places] for column in self.others),
         )
 
-    def smallest(self, digests: Digests, count: int) -> Iterator[Pack]:
-        """Yield the `count` references of each split whose keys have the smallest digests: the same whatever their order."""
-        order = np.argsort(digests[:, 0], kind="stable")
-        for _, part in self.take(order).by_split():
-            yield part.take(np.arange(min(count, len(part.keys))))
+    def smallest(self, digests: Digests, count: int, bounds: dict[str, np.uint64]) -> Iterator[Pack]:
+        """Yield the `count` references of each split whose keys have the smallest digests: the same whatever their order.
+
+        Args:
+            digests: of the keys.
+            count: references of each split.
+            bounds: by split, the largest high half among the `count` smallest digests of some pack before, after which no
+                reference counts; updated.
+        """
+        highs = digests[:, 0]
+        for split, rows in self.split_rows():
+            bound = bounds.get(split)
+            if bound is not None:
+                rows = rows[highs[rows] <= bound]
+            rows = rows[np.argsort(highs[rows], kind="stable")[:count]]
+            if len(rows) == count:
+                bounds[split] = highs[rows[-1]]
+            if len(rows):
+                yield self.take(rows)
 
     def without_contents(self) -> Pack:
         """Return the same keys, and where each is; all else is empty, and takes a byte or two a reference."""
@@ -145,13 +171,22 @@ class Pack:
             yield int(groups[rows[0]]), self.take(rows)
 
     def in_parts(self) -> Iterator[Pack]:
-        """Return the references, in order, in packs of at most 4,096."""
-        for start in range(0, len(self.keys), _PACK_REFERENCES):
-            yield self.take(np.arange(start, min(start + _PACK_REFERENCES, len(self.keys))))
+        """Yield the references, in order, in packs of at most 4,096."""
+        for start in range(0, len(self.keys), PACK_REFERENCES):
+            yield self.take(np.arange(start, min(start + PACK_REFERENCES, len(self.keys))))
 
     def paths(self) -> list[str]:
         """Return the path of each reference, or one path that stands for all."""
         return [self.root + key for key in self.keys] if self.root else self.others[0]
+
+    def forms(self) -> list[str]:
+        """Return the form of each reference, or one that stands for all."""
+        _, _, _, forms, _, _ = self.others
+        return forms
+
+    def reference(self, row: int) -> Reference:
+        """Return the reference of a row."""
+        return next(self.take(np.array([row])).references())
 
     def labels(self) -> set[str]:
         """Return the names of all classes that references have."""
@@ -187,3 +222,10 @@ class Pack:
         positions, sizes, offsets, numbers, texts = pickle.loads(data)
         heads, root, others = pickle.loads(zlib.decompress(texts))
         return cls(positions, sizes, offsets, PackedKeys(heads, numbers), root, others)
+
+
+def _root(paths: Sequence[str], keys: Sequence[str]) -> str:
+    """Return what is before the key in every path; empty if paths are not made so."""
+    root = paths[0].removesuffix(keys[0])
+    is_one = root not in ("", paths[0]) and all(path == root + key for path, key in zip(paths, keys, strict=True))
+    return root if is_one else ""

@@ -8,7 +8,9 @@ kept until all its inputs were given out. So memory holds a piece of each run: 3
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterator, Sequence
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -18,13 +20,14 @@ import numpy.typing as npt
 from beam_jobs.references.pack import Pack
 from beam_jobs.references.reference import WHOLE_FILE, Reference
 from tpudata.errors import BadRecordError, StorageError, StorageUnavailableError
-from tpudata.storage import is_remote, storage_for
+from tpudata.storage import is_remote, request_limits, storage_for
 
 _HELD_BYTES = 1 << 25
 _LEAST_BYTES, _MOST_BYTES = 1 << 14, 1 << 22
-# Of an object store, how many are read at the same time, and how many bytes at most, beside one larger piece.
-_READERS = 32
+# Bytes that are read in advance from an object store, next to one larger piece.
 _AHEAD_BYTES = 1 << 26
+# Of references that are passed on together, unless one is larger.
+_BLOCK_BYTES = 1 << 23
 
 
 class _Piece(NamedTuple):
@@ -49,35 +52,90 @@ class _Unread(NamedTuple):
     reason: str
 
 
-def read_packs(packs: Sequence[Pack]) -> Iterator[tuple[Reference, bytes | BadRecordError]]:
-    """Yields every reference of packs, in their order, and its bytes, or why they could not be read."""
+def read_packs(
+    packs: Sequence[Pack], *, is_checked: bool = False
+) -> Iterator[tuple[Reference, bytes | BadRecordError]]:
+    """Yield every reference of packs, in their order, with its bytes or why they could not be read.
+
+    Args:
+        packs: of references.
+        is_checked: as of `Storage.read_range`: whether the caller compares the bytes with a checksum.
+    """
+    for some, data in read_blocks(packs, is_checked=is_checked):
+        if isinstance(data, BadRecordError):
+            yield from ((reference, data) for reference in some.references())
+            continue
+        ends = itertools.accumulate(some.sizes.tolist(), initial=0)
+        yield from zip(some.references(), (data[start:end] for start, end in itertools.pairwise(ends)), strict=True)
+
+
+def read_blocks(packs: Sequence[Pack], *, is_checked: bool = False) -> Iterator[tuple[Pack, bytes | BadRecordError]]:
+    """Yield the references of packs, in their order, some at a time.
+
+    Args:
+        packs: of references.
+        is_checked: as of `read_packs`.
+
+    Yields:
+        References, and their bytes one after the other; or a single one, and why it could not be read.
+    """
     pieces, piece_of = _pieces(packs)
-    read = _read_ahead(pieces) if is_remote(pieces[0].path) else map(_read, pieces)
+    read_piece = functools.partial(_read, is_checked=is_checked)
+    read = _read_ahead(pieces, read_piece) if is_remote(pieces[0].path) else map(read_piece, pieces)
     held: dict[int, bytes | _Unread] = {}
     rest = [piece.inputs for piece in pieces]
-    for reference, number in _numbered(packs, piece_of):
-        if number not in held:
-            # Pieces are numbered in the order in which they are needed.
-            held[number] = next(read)
-        data = held[number]
-        rest[number] -= 1
-        if not rest[number]:
-            del held[number]
-        if isinstance(data, _Unread):
-            yield reference, BadRecordError(reference.origin, data.reason)
-        elif reference.offset == WHOLE_FILE:
-            yield reference, data
-        else:
-            start = reference.offset - pieces[number].start
-            yield reference, _checked(reference, data[start : start + reference.size])
-
-
-def _numbered(packs: Sequence[Pack], numbers: npt.NDArray[np.integer[Any]]) -> Iterator[tuple[Reference, int]]:
-    """Every reference and its number; no more Python objects at once than for a pack."""
+    begins = np.array([piece.start for piece in pieces], np.int64)
     done = 0
     for pack in packs:
-        yield from zip(pack.references(), numbers[done : done + len(pack.keys)].tolist(), strict=True)
-        done += len(pack.keys)
+        for rows in _blocks(pack.sizes):
+            some = pack if len(rows) == len(pack.keys) else pack.take(rows)
+            numbers = piece_of[done : done + len(rows)]
+            done += len(rows)
+            needed, counts = np.unique(numbers, return_counts=True)
+            for number in needed.tolist():
+                if number not in held:
+                    # Pieces are numbered in the order in which they are needed.
+                    held[number] = next(read)
+            yield from _cut(some, numbers, some.offsets - begins[numbers], held)
+            for number, count in zip(needed.tolist(), counts.tolist(), strict=True):
+                rest[number] -= count
+                if not rest[number]:
+                    del held[number]
+
+
+def _blocks(sizes: npt.NDArray[np.integer[Any]]) -> Iterator[npt.NDArray[np.intp]]:
+    """Yield the rows of neighbours of 8 MiB together, or of one that is larger."""
+    ends = np.cumsum(sizes, dtype=np.int64)
+    first = 0
+    while first < len(ends):
+        begin = int(ends[first - 1]) if first else 0
+        stop = max(first + 1, int(np.searchsorted(ends, begin + _BLOCK_BYTES, side="right")))
+        yield np.arange(first, stop)
+        first = stop
+
+
+def _cut(
+    pack: Pack, numbers: npt.NDArray[np.int32], starts: npt.NDArray[np.int64], held: Mapping[int, bytes | _Unread]
+) -> Iterator[tuple[Pack, bytes | BadRecordError]]:
+    """Yield references and their bytes, cut out of the pieces that have these numbers from these places on."""
+    places = list(zip(numbers.tolist(), starts.tolist(), pack.sizes.tolist(), strict=True))
+    read = {number: piece for number, piece in held.items() if not isinstance(piece, _Unread)}
+    if all(number in read for number in set(numbers.tolist())):
+        data = b"".join([read[number][start : start + size] for number, start, size in places])
+        if len(data) == int(pack.sizes.sum(dtype=np.int64)):
+            yield pack, data
+            return
+    # Something is missing: one by one.
+    for row, (number, start, size) in enumerate(places):
+        one, piece = pack.take(np.array([row])), held[number]
+        (reference,) = one.references()
+        if isinstance(piece, _Unread):
+            yield one, BadRecordError(reference.origin, piece.reason)
+            continue
+        found = piece[start : start + size]
+        is_cut = len(found) < size
+        reason = f"cut: {len(found)} of {size} bytes"
+        yield one, BadRecordError(reference.origin, reason, reference.offset) if is_cut else found
 
 
 def _pieces(packs: Sequence[Pack]) -> tuple[list[_Piece], npt.NDArray[np.int32]]:
@@ -135,18 +193,19 @@ def _files(pack: Pack, paths: dict[str, int]) -> npt.NDArray[np.int32]:
     return np.array([paths.setdefault(spool or path, len(paths)) for spool, path in both], np.int32)
 
 
-def _read_ahead(pieces: Sequence[_Piece]) -> Iterator[bytes | _Unread]:
-    """The pieces, read by many threads some way ahead."""
+def _read_ahead(pieces: Sequence[_Piece], read_piece: Callable[[_Piece], bytes | _Unread]) -> Iterator[bytes | _Unread]:
+    """Yield the pieces, read by many threads some way ahead."""
     pending: collections.deque[tuple[int, Future[bytes | _Unread]]] = collections.deque()
-    ahead = 0
-    with ThreadPoolExecutor(_READERS, thread_name_prefix="tpudata-read") as pool:
+    # A part of an object is read twice, at the same time, and compared.
+    ahead, threads = 0, max(1, request_limits().read_threads // 2)
+    with ThreadPoolExecutor(threads, thread_name_prefix="tpudata-read") as pool:
         try:
             for piece in pieces:
-                while pending and (len(pending) >= _READERS or ahead + piece.size > _AHEAD_BYTES):
+                while pending and (len(pending) >= threads or ahead + piece.size > _AHEAD_BYTES):
                     size, future = pending.popleft()
                     ahead -= size
                     yield future.result()
-                pending.append((piece.size, pool.submit(_read, piece)))
+                pending.append((piece.size, pool.submit(read_piece, piece)))
                 ahead += piece.size
             while pending:
                 yield pending.popleft()[1].result()
@@ -154,11 +213,11 @@ def _read_ahead(pieces: Sequence[_Piece]) -> Iterator[bytes | _Unread]:
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _read(piece: _Piece) -> bytes | _Unread:
+def _read(piece: _Piece, *, is_checked: bool) -> bytes | _Unread:
     storage = storage_for(piece.path)
     try:
         if piece.start != WHOLE_FILE:
-            return storage.read_range(piece.path, piece.start, piece.size)
+            return storage.read_range(piece.path, piece.start, piece.size, is_checked=is_checked)
         data = storage.read(piece.path, piece.size)
     except StorageUnavailableError:
         # It is no fault of the record's, so that --on-bad-record=skip does not leave it out.
@@ -167,10 +226,4 @@ def _read(piece: _Piece) -> bytes | _Unread:
         return _Unread(f"could not be read: {error}")
     if len(data) != piece.size:
         return _Unread(f"changed during the run: {len(data)} bytes, {piece.size} when it was listed")
-    return data
-
-
-def _checked(reference: Reference, data: bytes) -> bytes | BadRecordError:
-    if len(data) < reference.size:
-        return BadRecordError(reference.origin, f"cut: {len(data)} of {reference.size} bytes", reference.offset)
     return data

@@ -9,10 +9,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from beam_jobs.references.reference import WHOLE_FILE, Reference
 from tpudata.errors import BadRecordError, StorageError, StorageUnavailableError
-from tpudata.storage import is_remote, storage_for
+from tpudata.storage import is_remote, request_limits, storage_for
 
-# An object store answers in tens of milliseconds, whatever the size: at 50 ms, 64 requests at a time are 1,280 images a second.
-_READERS = 64
 # What is read in advance at most, beside the requests under way for what is larger.
 _AHEAD_BYTES = 64 << 20
 # An input and the record made of it are in memory together, and no reader of records takes 2 GiB.
@@ -62,10 +60,10 @@ def _whole_file(reference: Reference, data: bytes) -> bytes:
 
 
 def read_references(references: Iterable[Reference]) -> Iterator[tuple[Reference, bytes | BadRecordError]]:
-    """Yields each reference, in order, and what `read_reference` returns or raises as a BadRecordError.
+    """Yield each reference, in order, and what `read_reference` returns or raises as a BadRecordError.
 
-    Where the first one points to an object store, up to 64 are read at the same time, and what was read in advance takes
-    64 MB at most, or one file.
+    If the first one points to an object store, `RequestLimits.read_threads` are read at the same time; what was read in advance
+    takes 64 MB at most, or one file.
     """
     rest = iter(references)
     first = next(rest, None)
@@ -81,11 +79,11 @@ def read_references(references: Iterable[Reference]) -> Iterator[tuple[Reference
 
 def _read_many(references: Iterable[Reference]) -> Iterator[tuple[Reference, bytes | BadRecordError]]:
     pending: collections.deque[tuple[Reference, Future[bytes | BadRecordError]]] = collections.deque()
-    ahead = 0
-    with ThreadPoolExecutor(_READERS, thread_name_prefix="tpudata-read") as pool:
+    ahead, threads = 0, request_limits().read_threads
+    with ThreadPoolExecutor(threads, thread_name_prefix="tpudata-read") as pool:
         try:
             for reference in references:
-                while pending and (len(pending) >= _READERS or ahead + reference.size > _AHEAD_BYTES):
+                while pending and (len(pending) >= threads or ahead + reference.size > _AHEAD_BYTES):
                     done, future = pending.popleft()
                     ahead -= done.size
                     yield done, future.result()

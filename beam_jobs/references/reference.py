@@ -66,8 +66,13 @@ def key_digest(key: str) -> int:
 
 
 def key_digests(keys: Iterable[str]) -> Digests:
-    """Return the digests of many keys: uint64 [n, 2]."""
-    return np.frombuffer(b"".join(map(_digest, keys)), ">u8").reshape(-1, 2).astype(np.uint64)
+    """Return the digests of many keys, see `key_digest`."""
+    return as_digests(map(_digest, keys))
+
+
+def as_digests(digests: Iterable[bytes]) -> Digests:
+    """Return digests of 16 bytes each as numbers."""
+    return np.frombuffer(b"".join(digests), ">u8").reshape(-1, 2).astype(np.uint64)
 
 
 def split_position(digest: int) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import copy
 import logging
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
@@ -15,7 +14,7 @@ from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions,
 
 from beam_jobs.run.failures import MANUAL, failure, is_interrupt
 from beam_jobs.run.local_workers import LocalRunner
-from tpudata.console.process import useful_workers
+from tpudata.console.process import owns_process, useful_workers
 from tpudata.errors import MissingExtraError, UsageError
 
 # DirectRunner first tries to download another engine (Beam 2.68 and later); this one comes with the package.
@@ -150,15 +149,10 @@ def run_pipeline(pipeline: beam.Pipeline) -> beam.runners.runner.PipelineResult:
     return result
 
 
-# Held by the thread that changed the loggers, which are the process's.
-_quiet = threading.Lock()
-
-
 @contextmanager
 def quiet_beam() -> Iterator[None]:
-    """Keep Beam from logging the traceback of an error that is raised, and shown, anyway."""
-    if not _quiet.acquire(blocking=False):
-        # Another thread keeps it quiet, and knows what the levels were.
+    """Keep Beam from logging the traceback of an error that is shown anyway, in a process that runs nothing but our command."""
+    if not owns_process():  # Loggers belong to the process.
         yield
         return
     loggers = [logging.getLogger(name) for name in ("apache_beam.runners", "root")]
@@ -170,4 +164,3 @@ def quiet_beam() -> Iterator[None]:
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
-        _quiet.release()

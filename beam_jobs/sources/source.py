@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from beam_jobs.options import DEFAULT_SPLIT, ConvertOptions
 from beam_jobs.references.labels import Labels
+from beam_jobs.references.listed_pack import ListedPack
 from beam_jobs.references.reference import WHOLE_FILE, Reference, key_digest
 from tpudata.errors import BadRecordError
 from tpudata.format import Feature
@@ -67,6 +68,14 @@ class Source(Protocol):
             refuse: called with the error of a record that cannot be referred to (a listed file that is missing, an unknown
                 label, an image without its label). It may raise; where it returns, the listing goes on without the record.
         """
+
+
+@runtime_checkable
+class PackSource(Source, Protocol):
+    """A source that lists references by column: for records so small that an object for each would cost more than they."""
+
+    def packs(self, unit: Any, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[ListedPack]:
+        """Yield the records of a unit in packs of at most 4,096, the same as `references` does and in the same order."""
 
 
 def make_reference(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import hashlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
-from typing import Any, BinaryIO, TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 import apache_beam as beam
 import numpy as np
@@ -19,10 +20,11 @@ from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.planning.sample import SAMPLE_SIZE
 from beam_jobs.planning.tally import TallyPart
 from beam_jobs.references.pack import Pack, packs
-from beam_jobs.references.reference import Reference
-from beam_jobs.sources import Source
+from beam_jobs.references.reference import Digests, Reference
+from beam_jobs.sources import Refuse, Source
+from beam_jobs.sources.source import PackSource
 from tpudata.errors import BadRecordError
-from tpudata.storage import storage_for
+from tpudata.storage import set_request_limits, storage_for
 from tpudata.storage.local import TEMPORARY_PREFIX
 
 # Names of the outputs besides the packs. Of each pack: a TallyPart, the class names, and a sample of its references. Of some units:
@@ -51,6 +53,10 @@ class ListReferences(beam.DoFn):  # type: ignore[misc]
         self._options = options
         self._text_bytes = text_bytes
 
+    def setup(self) -> None:
+        """Take the limits of requests in this worker process."""
+        set_request_limits(self._options.request_limits)
+
     def process(self, units: Sequence[tuple[int, Any]]) -> Iterator[Any]:
         """List some units, each given with its number among all."""
         if self._options.shuffle:
@@ -63,20 +69,46 @@ class ListReferences(beam.DoFn):  # type: ignore[misc]
 
     def _listed(self, number: int, units: Sequence[Any]) -> Iterator[Any]:
         counts: list[InputCounts] = []
-        references = itertools.chain.from_iterable(self._references(unit, counts) for unit in units)
-        for pack, digests in packs(references, self._options.order, number):
+        sample_bounds: dict[str, np.uint64] = {}
+        for pack, digests in self._packs(number, units, counts):
             yield pack.to_bytes()
             texts = self._text_bytes(pack)
             yield TaggedOutput(TALLY, TallyPart.of(pack, digests, shuffled=self._options.shuffle, texts=texts))
-            for part in pack.smallest(digests, SAMPLE_SIZE):
+            for part in pack.smallest(digests, SAMPLE_SIZE, sample_bounds):
                 yield TaggedOutput(SAMPLE, part.to_bytes())
             yield TaggedOutput(NAMES, pack.labels())
         yield TaggedOutput(COUNTS, InputCounts.sum(counts))
 
+    def _packs(self, number: int, units: Sequence[Any], counts: list[InputCounts]) -> Iterator[tuple[Pack, Digests]]:
+        order, source = self._options.order, self._source
+        if not isinstance(source, PackSource):
+            references = itertools.chain.from_iterable(self._references(unit, counts) for unit in units)
+            yield from packs(references, order, number)
+            return
+        first = 0
+        for unit in units:
+            with self._unit(unit, counts) as listing:
+                for listed in source.packs(unit, listing.ignored, listing.refuse):
+                    begin = listing.spool.write(listed.held())
+                    pack = listed.written_aside(listing.spool.path, begin)
+                    positions = order.positions(listed.digests[:, 1], number, first)
+                    yield dataclasses.replace(pack, positions=positions), listed.digests
+                    first += len(pack.keys)
+
     def _references(self, unit: Any, counts: list[InputCounts]) -> Iterator[Reference]:
-        """Yield the references of a unit, and add what is counted of it to `counts`."""
+        with self._unit(unit, counts) as listing:
+            for reference in self._source.references(unit, listing.ignored, listing.refuse):
+                if not reference.data:
+                    yield reference
+                    continue
+                begin = listing.spool.write(reference.data)
+                size = len(reference.data)
+                yield reference._replace(spool=listing.spool.path, offset=begin, size=size, data=b"")
+
+    @contextlib.contextmanager
+    def _unit(self, unit: Any, counts: list[InputCounts]) -> Iterator[_Listing]:
+        """Yield what a unit's listing writes to; once it has ended, keep its rejects, and add what it counted to `counts`."""
         name = hashlib.blake2b(repr(unit).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
-        ignored: list[str] = []
         rejects = Rejects(f"listing-{name}")
 
         def refuse(error: BadRecordError) -> None:
@@ -84,24 +116,43 @@ class ListReferences(beam.DoFn):  # type: ignore[misc]
                 raise error
             rejects.add(error)
 
-        with ExitStack() as stack:
-            yield from self._spooled(self._source.references(unit, ignored, refuse), name, stack)
+        storage, ignored = storage_for(self._options.output), list[str]()
+        path = storage.join(self._options.output, f"{TEMPORARY_PREFIX}spool-{name}")
+        with contextlib.ExitStack() as stack:
+            yield _Listing(ignored, refuse, _Spool(path, stack))
         if self._options.on_bad_record == SKIP:
             rejects.write(self._options.output)
         counts.append(InputCounts(len(ignored), rejects.counts()))
 
-    def _spooled(self, references: Iterable[Reference], name: str, stack: ExitStack) -> Iterator[Reference]:
-        """Return the references, those with inline data replaced by such to a spool file that is complete when `stack` closes."""
-        storage = storage_for(self._options.output)
-        path = storage.join(self._options.output, f"{TEMPORARY_PREFIX}spool-{name}")
-        spool: BinaryIO | None = None
-        offset = 0
-        for reference in references:
-            if not reference.data:
-                yield reference
-                continue
-            spool = spool or stack.enter_context(storage.create(path))
-            spool.write(reference.data)
-            size = len(reference.data)
-            yield reference._replace(spool=path, offset=offset, size=size, data=b"")
-            offset += size
+
+class _Spool:
+    """A file for the bytes of records without an address, made with the first of them, and complete when `stack` closes."""
+
+    def __init__(self, path: str, stack: contextlib.ExitStack) -> None:
+        self.path = path
+        self._stack = stack
+        self._file: BinaryIO | None = None
+        self._size = 0
+
+    def write(self, data: bytes) -> int:
+        """Write some bytes; return the place of the first of them in the file."""
+        if data and self._file is None:
+            self._file = self._stack.enter_context(storage_for(self.path).create(self.path))
+        if self._file is not None:
+            self._file.write(data)
+        begin, self._size = self._size, self._size + len(data)
+        return begin
+
+
+class _Listing(NamedTuple):
+    """Where the listing of a unit puts what is not a reference.
+
+    Attributes:
+        ignored: paths of ignored files.
+        refuse: takes the error of a rejected record.
+        spool: takes the bytes of records without an address.
+    """
+
+    ignored: list[str]
+    refuse: Refuse
+    spool: _Spool

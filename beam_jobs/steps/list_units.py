@@ -8,8 +8,10 @@ from typing import Any, TypeAlias
 import apache_beam as beam
 from apache_beam.pvalue import TaggedOutput
 
+from beam_jobs.options import ConvertOptions
 from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.sources import Source
+from tpudata.storage import set_request_limits
 
 # Name of the output besides the units: InputCounts of what is skipped here.
 SKIPPED = "skipped"
@@ -26,20 +28,22 @@ class ListUnits(beam.PTransform):  # type: ignore[misc]
 
     Args:
         source: of the conversion.
-        shuffle: whether records are shuffled.
+        options: say whether records are shuffled, and the limits of requests.
     """
 
-    def __init__(self, source: Source, *, shuffle: bool) -> None:
+    def __init__(self, source: Source, options: ConvertOptions) -> None:
         super().__init__()
         self._source = source
-        self._shuffle = shuffle
+        self._options = options
 
     def expand(self, begin: beam.pvalue.PBegin) -> Any:
         """Apply the transform."""
         parts = begin | "Begin" >> beam.Create([None], reshuffle=False)
-        if self._shuffle:
-            parts |= "Parts" >> beam.FlatMap(_parts, self._source) | "SpreadParts" >> beam.Reshuffle()
-        return parts | "Units" >> beam.ParDo(_TakeApart(self._source)).with_outputs(SKIPPED, main="units")
+        if self._options.shuffle:
+            parts |= "Parts" >> beam.FlatMap(_parts, self._source, self._options) | "SpreadParts" >> beam.Reshuffle()
+        return parts | "Units" >> beam.ParDo(_TakeApart(self._source, self._options)).with_outputs(
+            SKIPPED, main="units"
+        )
 
 
 def numbered_units(source: Source, ignored: list[str]) -> Iterator[tuple[int, Any]]:
@@ -52,17 +56,22 @@ def numbered_units(source: Source, ignored: list[str]) -> Iterator[tuple[int, An
     yield from enumerate(unit for part in source.parts() for unit in source.units(part, ignored))
 
 
-def _parts(begin: None, source: Source) -> Iterator[list[Any]]:
+def _parts(begin: None, source: Source, options: ConvertOptions) -> Iterator[list[Any]]:
     del begin
+    set_request_limits(options.request_limits)
     return _growing(source.parts(), 1)
 
 
 class _TakeApart(beam.DoFn):  # type: ignore[misc]
     """Yields the Units of some parts, or of all."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, options: ConvertOptions) -> None:
         super().__init__()
         self._source = source
+        self._options = options
+
+    def setup(self) -> None:
+        set_request_limits(self._options.request_limits)
 
     def process(self, parts: Sequence[Any] | None) -> Iterator[Any]:
         source, ignored = self._source, list[str]()

@@ -11,6 +11,7 @@ from beam_jobs.references.pack_reading import read_packs
 from beam_jobs.text_files.options import TextOptions
 from beam_jobs.text_files.values import readable_texts
 from beam_jobs.tokenizers import CharacterSet
+from tpudata.storage import RequestLimits, set_request_limits
 
 
 class CollectCharacters(beam.PTransform):  # type: ignore[misc]
@@ -20,15 +21,21 @@ class CollectCharacters(beam.PTransform):  # type: ignore[misc]
 
     Args:
         options: of the conversion.
+        limits: of the requests of each worker.
     """
 
-    def __init__(self, options: TextOptions) -> None:
+    def __init__(self, options: TextOptions, limits: RequestLimits) -> None:
         super().__init__()
         self._options = options
+        self._limits = limits
 
     def expand(self, packs: beam.PCollection) -> beam.PCollection:
         """Apply the transform."""
-        return packs | "Characters" >> beam.FlatMap(_characters, self._options) | beam.CombineGlobally(_Merge())
+        return (
+            packs
+            | "Characters" >> beam.FlatMap(_characters, self._options, self._limits)
+            | beam.CombineGlobally(_Merge())
+        )
 
 
 class _Merge(beam.CombineFn):  # type: ignore[misc]
@@ -47,7 +54,8 @@ class _Merge(beam.CombineFn):  # type: ignore[misc]
         return characters
 
 
-def _characters(data: bytes, options: TextOptions) -> Iterator[str]:
+def _characters(data: bytes, options: TextOptions, limits: RequestLimits) -> Iterator[str]:
+    set_request_limits(limits)
     seen = CharacterSet()
     for texts in readable_texts(read_packs([Pack.from_bytes(data)]), options):
         for text in texts or ():

@@ -25,7 +25,7 @@ from tpudata.format import Manifest, Shard, Source, Split, open_dataset, write_m
 from tpudata.format.layout import REJECTS_FOLDER
 from tpudata.format.manifest import MANIFEST_NAME
 from tpudata.format.written_files import WrittenFile
-from tpudata.storage import storage_for
+from tpudata.storage import set_request_limits, storage_for
 from tpudata.storage.claims.claim import PROCESS, check_claim, drop_claim, has_claim
 
 
@@ -46,6 +46,10 @@ class WriteMetadata(beam.DoFn):  # type: ignore[misc]
         self._converter = spec.converter
         self._base = spec.base
 
+    def setup(self) -> None:
+        """Take the limits of requests in this worker process."""
+        set_request_limits(self._options.request_limits)
+
     def process(
         self, results: Iterable[tuple[Any, ...]], plan: Plan, context: ShardContext, inputs: InputCounts
     ) -> Iterator[Manifest]:
@@ -62,7 +66,7 @@ class WriteMetadata(beam.DoFn):  # type: ignore[misc]
         decoded = dict.fromkeys(plan.splits, 0)
         shards: dict[str, list[Shard]] = {name: [] for name in plan.splits}
         rejected = Counter(inputs.rejected)
-        converted: Counter[str] = Counter()
+        converted = Counter(self._converter.converted())
         written: list[WrittenFile] = []
         for result in (ShardResult(*fields) for fields in sorted(results, key=lambda fields: str(fields[1]))):
             written += (WrittenFile(*file) for file in result.files)

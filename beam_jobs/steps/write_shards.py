@@ -31,7 +31,7 @@ from tpudata.format.keys import Entries, ShardKeys
 from tpudata.format.layout import keys_name, shard_prefix
 from tpudata.format.shard import write_shard_files
 from tpudata.format.written_files import WrittenFile
-from tpudata.storage import storage_for
+from tpudata.storage import set_request_limits, storage_for
 from tpudata.storage.claims.claim import check_claim
 
 
@@ -100,6 +100,10 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
         self._bytes_read = Metrics.counter("tpudata", "bytes_read")
         self._shards_written = Metrics.counter("tpudata", "shards_written")
         self._shards_kept = Metrics.counter("tpudata", "shards_kept")
+
+    def setup(self) -> None:
+        """Take the limits of requests in this worker process."""
+        set_request_limits(self._spec.options.request_limits)
 
     def process(
         self, element: tuple[ShardKey, Iterable[bytes]], plan: Plan, context: ShardContext

@@ -10,14 +10,19 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
+import numpy as np
+
+from beam_jobs.references.columns import narrow
+from beam_jobs.references.packed_keys import PackedKeys
 from beam_jobs.references.reference import WHOLE_FILE
+from beam_jobs.text_files.blocks import SpanBlock, gathered, line_blocks, line_blocks_in_range
 from beam_jobs.text_files.formats import TEXT_FORMATS
 from beam_jobs.text_files.forms import TextForm, document_key, look_at
 from beam_jobs.text_files.lines import BOM, Span, has_mark
 from beam_jobs.text_files.options import FILES, PARQUET, TextOptions
 from beam_jobs.text_files.parquet_rows import group_rows, row_groups
 from beam_jobs.text_files.streams import plain_chunks, unpacked_chunks
-from beam_jobs.text_files.values import FILE, JSON_ROW, RowForm
+from beam_jobs.text_files.values import RowForm
 from tpudata.errors import BadRecordError, SourceError
 
 # One huge file of 10 GB is 150 parts, which keeps as many workers busy.
@@ -73,7 +78,41 @@ class Document(NamedTuple):
     is_addressed: bool
 
 
-Refuse = Callable[[BadRecordError], None]
+class DocumentBlock(NamedTuple):
+    """Documents of one file, in order.
+
+    Attributes:
+        name: name of the file; a document's key is this and its offset, see `Document`.
+        form: how their bytes are read.
+        spans: where they are; without data for whole files that are not compressed.
+        is_addressed: as in `Document`.
+    """
+
+    name: str
+    form: RowForm
+    spans: SpanBlock
+    is_addressed: bool
+
+    @property
+    def is_whole_file(self) -> bool:
+        """Whether the file is one document, whose key is the file's name alone."""
+        return int(self.spans.offsets[0]) == WHOLE_FILE
+
+    def keys(self) -> PackedKeys:
+        """Return the keys of the documents."""
+        if self.is_whole_file:
+            return PackedKeys([self.name], None)
+        return PackedKeys([f"{self.name}:"], narrow(self.spans.offsets))
+
+    def documents(self) -> Iterator[Document]:
+        """Yield the documents."""
+        data = self.spans.data
+        columns = (column.tolist() for column in self.spans[1:])
+        for key, start, size, offset in zip(self.keys(), *columns, strict=True):
+            yield Document(key, offset, size, self.form, data[start : start + size], self.is_addressed)
+
+
+Reject = Callable[[BadRecordError], None]
 
 
 def text_parts(files: Iterable[TextFile], options: TextOptions, range_bytes: int = RANGE_BYTES) -> Iterator[TextPart]:
@@ -100,14 +139,20 @@ def text_parts(files: Iterable[TextFile], options: TextOptions, range_bytes: int
             yield TextPart(file, form, 0, file.size)
 
 
-def documents(part: TextPart, options: TextOptions, refuse: Refuse) -> Iterator[Document]:
-    """Yields the documents of a part, in the order in which they stand.
+def documents(part: TextPart, options: TextOptions, reject: Reject) -> Iterator[Document]:
+    """Yield the documents of a part, as `document_blocks` does, one by one."""
+    for block in document_blocks(part, options, reject):
+        yield from block.documents()
+
+
+def document_blocks(part: TextPart, options: TextOptions, reject: Reject) -> Iterator[DocumentBlock]:
+    """Yield the documents of a part in blocks, in the order in which they stand.
 
     Args:
         part: one of `text_parts`.
         options: what a document is.
-        refuse: called with the error of a document that is too large, or of a file that is nothing that is read. It may raise;
-            where it returns, the listing goes on.
+        reject: called with the error of a document that is too large, or of a file of an unknown format. If it returns, the
+            listing goes on.
 
     Raises:
         SourceError: a row of CSV is too long, or a column of Parquet of another type.
@@ -118,60 +163,75 @@ def documents(part: TextPart, options: TextOptions, refuse: Refuse) -> Iterator[
     try:
         form = part.form or look_at(file.path, options)
     except SourceError as error:
-        refuse(
+        reject(
             BadRecordError(file.path, str(error).removeprefix(file.path).removeprefix(":").removeprefix(" is").strip())
         )
         return
     if form.kind == PARQUET:
         # A file that nobody has looked at is one part, with all its row groups.
-        found = _rows(part._replace(stop=part.stop if part.form else -1), options)
+        found = gathered(_rows(part._replace(stop=part.stop if part.form else -1), options))
     elif form.kind == FILES:
-        found = _whole(file, form, options.document_bytes)
+        found = gathered(_whole(file, form, options.document_bytes))
     else:
         found = _spans(part, form, options.document_bytes)
-    for document in found:
-        if document.size <= options.document_bytes:
-            yield document
-            continue
+    known, is_read_in_place = TEXT_FORMATS[form.kind], form.kind != PARQUET and not form.packed
+    row, name = RowForm(known.row, form.delimiter, form.columns), document_key(file.name)
+    for spans in found:
+        kept = _of_allowed_size(DocumentBlock(name, row, spans, is_read_in_place), form, file, options, reject)
+        if len(kept.spans.sizes):
+            yield kept
+
+
+def _of_allowed_size(
+    block: DocumentBlock, form: TextForm, file: TextFile, options: TextOptions, reject: Reject
+) -> DocumentBlock:
+    """Reject the documents that are too large, and return the others."""
+    allowed = block.spans.sizes <= options.document_bytes
+    if allowed.all():
+        return block
+    for row in np.flatnonzero(~allowed).tolist():
+        offset = int(block.spans.offsets[row])
         # The offset of a row of Parquet is its number.
         is_row = form.kind == PARQUET
-        refuse(
+        reject(
             BadRecordError(
-                f"{document.key} in {file.path}" if is_row else file.path,
-                f"larger than --document-bytes: {document.size:,} bytes, where {options.document_bytes:,} are allowed. Say what"
-                " ends a document with --form, or allow more",
-                None if is_row or document.offset == WHOLE_FILE else document.offset,
+                f"{block.name}:{offset} in {file.path}" if is_row else file.path,
+                f"larger than --document-bytes: {int(block.spans.sizes[row]):,} bytes, where {options.document_bytes:,} are"
+                " allowed. Say what ends a document with --form, or allow more",
+                None if is_row or offset == WHOLE_FILE else offset,
             )
         )
+    return block._replace(spans=block.spans.take(allowed))
 
 
-def _spans(part: TextPart, form: TextForm, limit: int) -> Iterator[Document]:
-    file = part.file
-    key = document_key(file.name)
-    row = RowForm(TEXT_FORMATS[form.kind].row, form.delimiter, form.columns)
-    spans = _found(part, form, limit)
+def _spans(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBlock]:
+    blocks = _found(part, form, limit)
     if form.columns and part.start == 0:
         # The first row names the columns.
-        next(spans, None)
-    for span in spans:
-        yield Document(f"{key}:{span.offset}", span.offset, span.size, row, span.data, not form.packed)
+        first = next(blocks, None)
+        if first is not None and len(first.sizes) > 1:
+            yield first.take(slice(1, None))
+    yield from blocks
 
 
-def _found(part: TextPart, form: TextForm, limit: int) -> Iterator[Span]:
+def _found(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBlock]:
     path, known = part.file.path, TEXT_FORMATS[form.kind]
+    if known.is_lines:
+        if not form.packed:
+            return line_blocks_in_range(path, part.start, part.stop, limit)
+        return line_blocks(unpacked_chunks(path, form.packed), 0, limit)
     if form.has_ranges and known.in_range is not None:
-        return known.in_range(path, part.start, part.stop, limit)
+        return gathered(known.in_range(path, part.start, part.stop, limit))
     assert known.in_stream is not None, f"{form.kind} has a separate reader"
     chunks = unpacked_chunks(path, form.packed) if form.packed else plain_chunks(path, 0, part.stop)
-    return known.in_stream(chunks, form.delimiter, limit, path)
+    return gathered(known.in_stream(chunks, form.delimiter, limit, path))
 
 
-def _whole(file: TextFile, form: TextForm, limit: int) -> Iterator[Document]:
-    key = document_key(file.name)
+def _whole(file: TextFile, form: TextForm, limit: int) -> Iterator[Span]:
     if not form.packed:
         # A byte order mark alone is nothing.
         if file.size and not (file.size == len(BOM) and has_mark(file.path)):
-            yield Document(key, WHOLE_FILE, file.size, RowForm(FILE), b"", True)
+            yield Span(WHOLE_FILE, file.size, b"")
         return
     held: list[bytes] = []
     size = 0
@@ -182,19 +242,17 @@ def _whole(file: TextFile, form: TextForm, limit: int) -> Iterator[Document]:
         else:
             held.clear()
     if size and held != [BOM]:
-        yield Document(key, WHOLE_FILE, size, RowForm(FILE), b"".join(held), False)
+        yield Span(WHOLE_FILE, size, b"".join(held))
 
 
-def _rows(part: TextPart, options: TextOptions) -> Iterator[Document]:
+def _rows(part: TextPart, options: TextOptions) -> Iterator[Span]:
     file = part.file
     groups = row_groups(file.path, file.size, options)
     stop = len(groups.rows) if part.stop < 0 else part.stop
-    key = document_key(file.name)
-    form = RowForm(JSON_ROW)
     for group in range(part.start, stop):
         first = sum(groups.rows[:group])
         for number, data in enumerate(group_rows(file.path, file.size, group, first, options), first):
-            yield Document(f"{key}:{number}", number, len(data), form, data, False)
+            yield Span(number, len(data), data)
 
 
 def _runs(sizes: tuple[int, ...], target: int) -> Iterator[tuple[int, int]]:

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from beam_jobs.text_files.csv_rows import row_spans
 from beam_jobs.text_files.json_arrays import array_spans
-from beam_jobs.text_files.lines import Span, line_spans, lines, lines_in_range, paragraphs, paragraphs_in_range
+from beam_jobs.text_files.lines import Span, line_spans, paragraphs, paragraphs_in_range
 from beam_jobs.text_files.options import CSV, FILES, JSON_ARRAY, JSONL, LINES, PARAGRAPHS, PARQUET, TSV
 from beam_jobs.text_files.values import CSV_ROW, FILE, JSON_ROW, PLAIN, TSV_ROW
 
@@ -30,7 +30,8 @@ class TextFormat(NamedTuple):
         has_fields: whether documents have named fields.
         suffixes: of the names of such files.
         in_range: finds the documents of a range of bytes; None if a file is only read from its start.
-        in_stream: finds the documents of a whole file; None if the format has a reader of its own.
+        in_stream: finds the documents of a whole file; None if the format has a separate reader.
+        is_lines: whether documents are lines, which are found many at a time, without the two functions.
     """
 
     row: str
@@ -38,10 +39,12 @@ class TextFormat(NamedTuple):
     suffixes: tuple[str, ...] = ()
     in_range: FindInRange | None = None
     in_stream: FindInStream | None = None
+    is_lines: bool = False
 
-
-def _lines(chunks: Iterable[bytes], _delimiter: str, limit: int, _path: str) -> Iterator[Span]:
-    return lines(line_spans(chunks, 0, limit))
+    @property
+    def has_ranges(self) -> bool:
+        """Whether a range of a file can be read alone."""
+        return self.is_lines or self.in_range is not None
 
 
 def _paragraphs(chunks: Iterable[bytes], _delimiter: str, limit: int, _path: str) -> Iterator[Span]:
@@ -58,13 +61,13 @@ def _array_items(chunks: Iterable[bytes], _delimiter: str, limit: int, path: str
 
 TEXT_FORMATS: Mapping[str, TextFormat] = MappingProxyType(
     {
-        LINES: TextFormat(PLAIN, in_range=lines_in_range, in_stream=_lines),
+        LINES: TextFormat(PLAIN, is_lines=True),
         PARAGRAPHS: TextFormat(PLAIN, in_range=paragraphs_in_range, in_stream=_paragraphs),
         FILES: TextFormat(FILE),
-        JSONL: TextFormat(JSON_ROW, True, (".jsonl", ".ndjson", ".json"), lines_in_range, _lines),
+        JSONL: TextFormat(JSON_ROW, True, (".jsonl", ".ndjson", ".json"), is_lines=True),
         JSON_ARRAY: TextFormat(JSON_ROW, True, in_stream=_array_items),
         CSV: TextFormat(CSV_ROW, True, (".csv",), in_stream=_csv_rows),
-        TSV: TextFormat(TSV_ROW, True, (".tsv",), lines_in_range, _lines),
+        TSV: TextFormat(TSV_ROW, True, (".tsv",), is_lines=True),
         PARQUET: TextFormat(JSON_ROW, True, (".parquet",)),
     }
 )

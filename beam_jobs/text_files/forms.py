@@ -55,7 +55,7 @@ class TextForm(NamedTuple):
     @property
     def has_ranges(self) -> bool:
         """Whether a range of bytes can be read alone."""
-        return not self.packed and TEXT_FORMATS[self.kind].in_range is not None
+        return not self.packed and TEXT_FORMATS[self.kind].has_ranges
 
 
 def document_key(name: str) -> str:

@@ -114,17 +114,6 @@ def paragraphs(spans: Iterable[Span], limit: int, stop: int | None = None, *, in
         yield _paragraph(begin, size, held)
 
 
-def lines_in_range(path: str, start: int, stop: int, limit: int) -> Iterator[Span]:
-    """The lines of a file that begin in the range from byte `start` to before `stop`; see the module's docstring."""
-    if start <= 0:
-        yield from lines(line_spans(plain_chunks(path, 0, stop), 0, limit), stop)
-        return
-    # One byte before, so that the first line is one that began before, and a line that begins at `start` is the second.
-    spans = line_spans(plain_chunks(path, start - 1, stop), start - 1, limit)
-    next(spans, None)
-    yield from lines(spans, stop)
-
-
 def paragraphs_in_range(path: str, start: int, stop: int, limit: int) -> Iterator[Span]:
     """The paragraphs of a file that begin in the range from byte `start` to before `stop`."""
     if start <= len(BOM):

@@ -20,28 +20,38 @@ def best_fit_decreasing(sizes: npt.NDArray[np.int64], capacity: int) -> npt.NDAr
         int64 [items], the bin of each, counted from 0. Items of equal size are taken in order.
     """
     # Bins by their free room, and one bit for each room of which there is a bin: the smallest room that is enough is the lowest
-    # bit from there on, whatever the number of bins.
+    # bit from there on, whatever the number of bins. Items of equal size are placed together: a bin that takes one of them is
+    # the fullest for the next one, too, until it is full.
     bins: list[list[int]] = [[] for _ in range(capacity + 1)]
     rooms = 0
     count = 0
-    placed = []
+    placed: list[int] = []
     order = np.argsort(-sizes, kind="stable")
-    for size in sizes[order].tolist():
-        enough = rooms >> size
-        if enough:
-            room = size + (enough & -enough).bit_length() - 1
-            number = bins[room].pop()
-            if not bins[room]:
-                rooms ^= 1 << room
-        else:
-            room, number = capacity, count
-            count += 1
-        room -= size
-        # A full bin takes nothing more, since no item has size 0.
-        if room:
-            bins[room].append(number)
-            rooms |= 1 << room
-        placed.append(number)
+    distinct, items = np.unique(-sizes, return_counts=True)
+    for size, rest in zip((-distinct).tolist(), items.tolist(), strict=True):
+        while rest:
+            enough = rooms >> size
+            room = size + (enough & -enough).bit_length() - 1 if enough else capacity
+            each, left = divmod(room, size)
+            used = -(-rest // each)
+            if enough:
+                used = min(used, len(bins[room]))
+                chosen = bins[room][: -used - 1 : -1]
+                del bins[room][-used:]
+                if not bins[room]:
+                    rooms ^= 1 << room
+            else:
+                chosen = list(range(count, count + used))
+                count += used
+            taken = min(rest, used * each)
+            placed += chosen if each == 1 else np.repeat(chosen, each)[:taken].tolist()
+            rest -= taken
+            # The last one may have room for more of this size. A full bin takes nothing more, since no item has size 0.
+            last = room - size * (taken - (used - 1) * each)
+            for free, numbers in ((left, chosen[:-1]), (last, chosen[-1:])):
+                if free and numbers:
+                    bins[free] += numbers
+                    rooms |= 1 << free
     result = np.empty(len(sizes), np.int64)
     result[order] = placed
     return result

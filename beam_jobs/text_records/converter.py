@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.converter import Converter, Input, Reject, ShardContext
+from beam_jobs.converter import Converter, Reject, ShardContext
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.pack import Pack
-from beam_jobs.references.pack_reading import read_packs
+from beam_jobs.references.pack_reading import read_blocks
 from beam_jobs.references.reading import read_references
 from beam_jobs.references.reference import Reference
 from beam_jobs.text_files.options import TextOptions
 from beam_jobs.text_files.values import readable_texts
-from beam_jobs.text_records.records import TextRecords
+from beam_jobs.text_records.records import Block, TextRecords
 from beam_jobs.text_records.schema import text_features
 from beam_jobs.text_records.summary import TextSummary
 from beam_jobs.tokenizers import CharacterSet, Tokenizer, TokenizerIdentity, TokenizerSpec, open_tokenizer
@@ -62,14 +62,15 @@ class TextConverter(Converter):
         del summary, labels
         return text_features(self.options)
 
-    def read(self, packs: Sequence[Pack]) -> Iterator[tuple[Reference, bytes | BadRecordError]]:
-        """Yield the documents; neighbours in a file are read together."""
-        return read_packs(packs)
+    def read(self, packs: Sequence[Pack]) -> Iterator[tuple[Pack | Reference, bytes | BadRecordError]]:
+        """Yield the documents, some at a time; neighbours in a file are read together."""
+        for pack, data in read_blocks(packs):
+            yield (pack.reference(0) if isinstance(data, BadRecordError) else pack), data
 
     def records(
-        self, inputs: Iterable[Input], context: ShardContext, summary: TextSummary, reject: Reject
+        self, inputs: Iterable[Block], context: ShardContext, summary: TextSummary, reject: Reject
     ) -> Iterator[bytes]:
-        """Yield the records of a shard."""
+        """Yield the records of a shard; `inputs` are packs of documents, each with their bytes."""
         tokenizer = self._tokenizer(context.characters)
         records = TextRecords(self.options, None if tokenizer is None else tokenizer.identity)
         return records.records(inputs, tokenizer, summary, reject)
@@ -119,7 +120,8 @@ class TextConverter(Converter):
         options = dataclasses.replace(self.options, sequence_length=None, pack=False, int64_lists=False)
         records = TextRecords(options, None if tokenizer is None else tokenizer.identity)
         summary, left_out = self.new_summary(), set()
-        made = list(records.records(read, tokenizer, summary, lambda reference, _: left_out.add(reference.key)))
+        blocks = [(Pack.of([one], np.zeros(1, np.uint64)), data) for one, data in read]
+        made = list(records.records(blocks, tokenizer, summary, lambda reference, _: left_out.add(reference.key)))
         before = sum(reference.size for reference, _ in read if reference.key not in left_out)
         if not before:
             return 1.0

@@ -16,11 +16,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
+from beam_jobs.references.columns import spread
+from beam_jobs.references.pack import Pack
 from beam_jobs.references.reference import WHOLE_FILE, Reference
 from beam_jobs.text_files.options import INPUT_IDS, TEXT, TextOptions
 from beam_jobs.text_files.values import PLAIN, DocumentError, RowForm, Value, document_values
@@ -28,17 +32,14 @@ from beam_jobs.text_records.int_examples import IntLists, encode_int_examples, e
 from beam_jobs.text_records.schema import POSITIONS, SEGMENT_IDS
 from beam_jobs.text_records.sequences import Documents, Rows, packed_rows, stream_rows, windows
 from beam_jobs.text_records.summary import TextSummary
-from beam_jobs.tokenizers import Ids, Tokenizer, TokenizerIdentity, check_ids
+from beam_jobs.tokenizers import Ids, Tokenizer, TokenizerIdentity, Utf8Tokenizer, check_ids
 from beam_jobs.values.column_kinds import INT
 from tpudata.errors import BadRecordError, UsageError
 from tpudata.format import encode_example
 
-# Documents that are tokenized at once.
-_BATCH_DOCUMENTS = 1 << 12
-_BATCH_BYTES = 1 << 23
-
-Item = tuple[Reference, bytes]
-Refuse = Callable[[Reference, BadRecordError], None]
+# Neighbours of a shard, and their bytes one after the other.
+Block: TypeAlias = tuple[Pack, bytes]
+Reject: TypeAlias = Callable[[Reference, BadRecordError], None]
 
 
 class _Batch(NamedTuple):
@@ -84,26 +85,25 @@ class TextRecords:
         return self.options.sequence_length is not None and self.options.end_documents
 
     def records(
-        self, items: Iterable[Item], tokenizer: Tokenizer | None, summary: TextSummary, refuse: Refuse
+        self, blocks: Iterable[Block], tokenizer: Tokenizer | None, summary: TextSummary, reject: Reject
     ) -> Iterator[bytes]:
-        """Yields the records of a shard.
+        """Yield the records of a shard.
 
         Args:
-            items: references of the shard's documents, in order, and their bytes.
+            blocks: the shard's documents, in order.
             tokenizer: of the identity that the converter has, or None for layout text.
             summary: counts documents and tokens.
-            refuse: called with a document that cannot be read and its error. It may raise; where it returns, the document is
-                left out.
+            reject: called with a document that cannot be read and its error. If it returns, the document is omitted.
 
         Raises:
             FeatureError: the tokenizer gives an id that its vocabulary does not have.
             UsageError: the tokenizer is another one.
         """
         if tokenizer is None or self.tokenizer is None:
-            return self._text_records(items, summary, refuse)
+            return self._text_records(blocks, summary, reject)
         if tokenizer.identity != self.tokenizer:
-            raise UsageError(f"the tokenizer is {tokenizer.identity}, and {self.tokenizer} is due")
-        batches = self._tokenized(items, tokenizer, summary, refuse)
+            raise UsageError(f"wrong tokenizer (got {tokenizer.identity}, expected {self.tokenizer})")
+        batches = self._tokenized(blocks, tokenizer, summary, reject)
         length = self.options.sequence_length
         if length is None:
             return self._token_records(batches, summary)
@@ -115,57 +115,75 @@ class TextRecords:
             rows = stream_rows(windows(documents), length, pad_id)
         return self._row_records(rows, summary)
 
-    def _read(self, items: Iterable[Item], refuse: Refuse) -> Iterator[tuple[Reference, list[Value]]]:
-        for reference, data in items:
-            try:
-                yield reference, document_values(data, RowForm.parse(reference.form), self.options)
-            except DocumentError as error:
-                refuse(reference, _refusal(reference, str(error), error.at))
+    def _text_records(self, blocks: Iterable[Block], summary: TextSummary, reject: Reject) -> Iterator[bytes]:
+        names = [field.name for field in self.options.fields]
+        for block in blocks:
+            _, columns = self._read(block, reject)
+            for values in zip(*columns, strict=True):
+                # As bytes, a value takes the encoder's short way.
+                stored = [value.encode() if isinstance(value, str) else value for value in values]
+                record = encode_example(dict(zip(names, stored, strict=True)))
+                summary.documents += 1
+                summary.decoded_bytes += len(record)
+                yield record
 
-    def _read_batch(self, batch: Sequence[Item], refuse: Refuse) -> tuple[list[Reference], list[list[Value]]]:
-        """The references of the documents that can be read, and of each field their values."""
-        if all(reference.form == PLAIN for reference, _ in batch):
+    def _read(self, block: Block, reject: Reject) -> tuple[list[int], list[list[Value]]]:
+        """Return the rows of the documents that can be read, and of each field their values."""
+        pack, _ = block
+        texts = _documents(block)
+        if pack.forms() == [PLAIN]:
             # Most text, and nothing is to be done for each document but this.
             with contextlib.suppress(UnicodeDecodeError):
-                return [reference for reference, _ in batch], [[data.decode() for _, data in batch]]
-        read = list(self._read(batch, refuse))
-        values = [values for _, values in read]
-        return [reference for reference, _ in read], [list(column) for column in zip(*values, strict=True)]
-
-    def _text_records(self, items: Iterable[Item], summary: TextSummary, refuse: Refuse) -> Iterator[bytes]:
-        names = [field.name for field in self.options.fields]
-        for _, values in self._read(items, refuse):
-            # As bytes, a value takes the encoder's short way.
-            stored = [value.encode() if isinstance(value, str) else value for value in values]
-            record = encode_example(dict(zip(names, stored, strict=True)))
-            summary.documents += 1
-            summary.decoded_bytes += len(record)
-            yield record
+                return list(range(len(texts))), [[text.decode() for text in texts]]
+        rows, found = [], []
+        for row, (form, text) in enumerate(zip(spread(pack.forms(), len(texts)), texts, strict=True)):
+            try:
+                found.append(document_values(text, RowForm.parse(form), self.options))
+                rows.append(row)
+            except DocumentError as error:
+                reference = pack.reference(row)
+                reject(reference, _rejection(reference, str(error), error.at))
+        return rows, [list(column) for column in zip(*found, strict=True)]
 
     def _tokenized(
-        self, items: Iterable[Item], tokenizer: Tokenizer, summary: TextSummary, refuse: Refuse
+        self, blocks: Iterable[Block], tokenizer: Tokenizer, summary: TextSummary, reject: Reject
     ) -> Iterator[_Batch]:
         """Yield some documents at a time, never none, and count unknown tokens."""
-        fields = [number for number, field in enumerate(self.options.fields) if field.kind == TEXT]
-        for batch in _batches(items):
-            references, values = self._read_batch(batch, refuse)
-            if not references:
+        for block in blocks:
+            batch = self._utf8_batch(block, tokenizer) or self._batch(block, tokenizer, reject)
+            if batch is None:
                 continue
-            texts = [list(map(str, values[number])) for number in fields]
-            try:
-                columns = list(map(tokenizer.encode_batch, texts))
-            except ValueError:
-                # One of them cannot be encoded: one by one, it is found.
-                rows, columns = _one_by_one(references, texts, tokenizer, refuse)
-                if not rows:
-                    continue
-                values = [[column[row] for row in rows] for column in values]
-            tokens = list(map(Documents.of, columns))
-            for documents in tokens:
+            for documents in batch.tokens:
                 check_ids(documents.tokens, tokenizer.identity)
                 if tokenizer.unknown_id is not None:
                     summary.unknown += int(np.count_nonzero(documents.tokens == tokenizer.unknown_id))
-            yield _Batch(len(values[0]), values, tokens)
+            yield batch
+
+    def _utf8_batch(self, block: Block, tokenizer: Tokenizer) -> _Batch | None:
+        """Return the tokens of plain text, all documents at once; None if that cannot be done."""
+        pack, data = block
+        is_plain = pack.forms() == [PLAIN] and [field.kind for field in self.options.fields] == [TEXT]
+        if not is_plain or not isinstance(tokenizer, Utf8Tokenizer) or not _is_utf8(data, pack.sizes):
+            return None
+        return _Batch(len(pack.keys), [[]], [Documents(tokenizer.encode_utf8(data), pack.sizes.astype(np.int64))])
+
+    def _batch(self, block: Block, tokenizer: Tokenizer, reject: Reject) -> _Batch | None:
+        """Return the tokens of documents, one by one; None if there are none that can be read."""
+        rows, values = self._read(block, reject)
+        if not rows:
+            return None
+        fields = [number for number, field in enumerate(self.options.fields) if field.kind == TEXT]
+        texts = [list(map(str, values[number])) for number in fields]
+        try:
+            columns = list(map(tokenizer.encode_batch, texts))
+        except ValueError:
+            # One of them cannot be encoded: one by one, it is found.
+            references = [block[0].reference(row) for row in rows]
+            rows, columns = _one_by_one(references, texts, tokenizer, reject)
+            if not rows:
+                return None
+            values = [[column[row] for row in rows] for column in values]
+        return _Batch(len(values[0]), values, list(map(Documents.of, columns)))
 
     def _token_records(self, batches: Iterable[_Batch], summary: TextSummary) -> Iterator[bytes]:
         for count, values, tokens in batches:
@@ -212,21 +230,27 @@ class TextRecords:
                 yield from encode_row_examples(features)
 
 
-def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
-    held: list[Item] = []
-    size = 0
-    for item in items:
-        held.append(item)
-        size += len(item[1])
-        if len(held) >= _BATCH_DOCUMENTS or size >= _BATCH_BYTES:
-            yield held
-            held, size = [], 0
-    if held:
-        yield held
+def _documents(block: Block) -> list[bytes]:
+    pack, data = block
+    ends = itertools.accumulate(pack.sizes.tolist(), initial=0)
+    return [data[start:end] for start, end in itertools.pairwise(ends)]
+
+
+def _is_utf8(data: bytes, sizes: npt.NDArray[np.integer]) -> bool:
+    """Return whether each of some documents is UTF-8: all together are, and none begins inside a character."""
+    if data.isascii():
+        return True
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    starts = np.cumsum(sizes, dtype=np.int64) - sizes
+    firsts = np.frombuffer(data, np.uint8)[starts[sizes > 0]]
+    return not ((firsts & 0xC0) == 0x80).any()
 
 
 def _one_by_one(
-    references: Sequence[Reference], texts: Sequence[Sequence[str]], tokenizer: Tokenizer, refuse: Refuse
+    references: Sequence[Reference], texts: Sequence[Sequence[str]], tokenizer: Tokenizer, reject: Reject
 ) -> tuple[list[int], list[list[Ids]]]:
     """The rows of the documents that can be encoded, and of each text field their ids."""
     rows: list[int] = []
@@ -235,7 +259,7 @@ def _one_by_one(
         try:
             encoded = [tokenizer.encode_batch([column[row]])[0] for column in texts]
         except ValueError as error:
-            refuse(reference, _refusal(reference, str(error)))
+            reject(reference, _rejection(reference, str(error)))
             continue
         rows.append(row)
         for column, ids in zip(columns, encoded, strict=True):
@@ -243,7 +267,7 @@ def _one_by_one(
     return rows, columns
 
 
-def _refusal(reference: Reference, reason: str, at: int | None = None) -> BadRecordError:
+def _rejection(reference: Reference, reason: str, at: int | None = None) -> BadRecordError:
     """The error of a document: with the byte of its file, where it was read from there."""
     if reference.spool:
         return BadRecordError(reference.origin, reason if at is None else f"{reason} (byte {at} of the document)")

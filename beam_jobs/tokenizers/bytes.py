@@ -33,9 +33,13 @@ class ByteTokenizer:
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
         """The bytes of each text; UnicodeEncodeError, a ValueError, for a lone surrogate."""
         data = [text.encode() for text in texts]
-        ids = np.frombuffer(b"".join(data), np.uint8).astype(np.int32)
+        ids = self.encode_utf8(b"".join(data))
         ends = list(itertools.accumulate(map(len, data), initial=0))
         return [ids[start:end] for start, end in itertools.pairwise(ends)]
+
+    def encode_utf8(self, data: bytes) -> Ids:
+        """Return the bytes of a text as ids."""
+        return np.frombuffer(data, np.uint8).astype(np.int32)
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids; where a sequence begins or ends inside a character, its bytes become U+FFFD."""

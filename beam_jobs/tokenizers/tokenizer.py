@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -72,6 +72,14 @@ class Tokenizer(Protocol):
         Raises:
             FeatureError: there is no such id.
         """
+
+
+@runtime_checkable
+class Utf8Tokenizer(Tokenizer, Protocol):
+    """A tokenizer whose ids for some texts one after the other are those for each, one after the other, and as many as bytes."""
+
+    def encode_utf8(self, data: bytes) -> Ids:
+        """Return the ids of text in UTF-8: int32 [bytes]."""
 
 
 def sha256(data: bytes) -> str:

@@ -96,7 +96,7 @@ def _run_pipeline(records: int, workers: int) -> None:
     beam_options, _ = pipeline_options([], workers)
     pipeline, started = new_pipeline(beam_options), time.monotonic()
     source = steps.MadeUpFolders(steps.OPTIONS, records)
-    units = pipeline | ListUnits(source, shuffle=True)
+    units = pipeline | ListUnits(source, steps.OPTIONS)
     listed = (
         units.units
         | beam.Reshuffle()

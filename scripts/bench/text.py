@@ -24,13 +24,15 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import sentencepiece
 import tensorflow as tf
 import tokenizers
 
+from beam_jobs.references.pack import PACK_REFERENCES, Pack
 from beam_jobs.references.reference import Reference
 from beam_jobs.text_files.options import TextOptions
-from beam_jobs.text_records.records import Item, TextRecords
+from beam_jobs.text_records.records import Block, TextRecords
 from beam_jobs.text_records.summary import TextSummary
 from beam_jobs.tokenizers import Tokenizer, TokenizerSpec, open_tokenizer
 from tpudata.errors import BadRecordError
@@ -90,7 +92,7 @@ def train(texts: Sequence[str], folder: Path) -> list[TokenizerSpec]:
 def report_share(texts: Sequence[str], length: int, specs: Sequence[TokenizerSpec]) -> None:
     """Prints the share of the packed tokens that is text."""
     for spec in (TokenizerSpec("bytes"), *specs):
-        summary = convert(items_of(texts), open_tokenizer(spec), spec, length, pack=True)
+        summary = convert(blocks_of(texts), open_tokenizer(spec), spec, length, pack=True)
         print(f"packed with {spec.kind:14} {summary.real_share:7.2%} of {summary.tokens + summary.padding:,} tokens")
 
 
@@ -98,12 +100,12 @@ def report_bytes(texts: Sequence[str], length: int, rounds: int) -> None:
     """Prints how fast bytes are cut and packed, beside the plain loop."""
     spec = TokenizerSpec("bytes")
     tokenizer = open_tokenizer(spec)
-    items = items_of(texts)
+    blocks = blocks_of(texts)
     data = "".join(texts).encode()
     runs: dict[str, Callable[[], int]] = {
         "plain loop": lambda: plain_loop(data, length),
-        "bytes, stream": lambda: convert(items, tokenizer, spec, length, pack=False).tokens,
-        "bytes, packed": lambda: convert(items, tokenizer, spec, length, pack=True).tokens,
+        "bytes, stream": lambda: convert(blocks, tokenizer, spec, length, pack=False).tokens,
+        "bytes, packed": lambda: convert(blocks, tokenizer, spec, length, pack=True).tokens,
     }
     report(runs, rounds)
 
@@ -111,12 +113,12 @@ def report_bytes(texts: Sequence[str], length: int, rounds: int) -> None:
 def report_tokenizer(texts: Sequence[str], length: int, rounds: int, spec: TokenizerSpec) -> None:
     """Prints how fast a tokenizer is, beside its package's own batch call."""
     tokenizer = open_tokenizer(spec)
-    items = items_of(texts)
+    blocks = blocks_of(texts)
     batch = list(texts)
     runs: dict[str, Callable[[], int]] = {
         f"{spec.kind}, own batch": own_batch(spec, batch),
         f"{spec.kind}, encode_batch": lambda: sum(map(len, tokenizer.encode_batch(batch))),
-        f"{spec.kind}, packed": lambda: convert(items, tokenizer, spec, length, pack=True).tokens,
+        f"{spec.kind}, packed": lambda: convert(blocks, tokenizer, spec, length, pack=True).tokens,
     }
     report(runs, rounds)
 
@@ -152,25 +154,29 @@ def plain_loop(data: bytes, length: int) -> int:
     return len(data)
 
 
-def items_of(texts: Sequence[str]) -> list[Item]:
-    """The documents as the worker of a shard has them."""
-    data = [text.encode() for text in texts]
-    return [(Reference(str(n), "train", (), "a.txt", n, len(one), "plain"), one) for n, one in enumerate(data)]
+def blocks_of(texts: Sequence[str]) -> list[Block]:
+    """Return the documents as the worker of a shard has them."""
+    blocks = []
+    for start in range(0, len(texts), PACK_REFERENCES):
+        data = [text.encode() for text in texts[start : start + PACK_REFERENCES]]
+        references = [Reference(f"a.txt:{n}", "train", (), "a.txt", n, len(one), "plain") for n, one in enumerate(data)]
+        blocks.append((Pack.of(references, np.zeros(len(references), np.uint64)), b"".join(data)))
+    return blocks
 
 
 def convert(
-    items: Sequence[Item], tokenizer: Tokenizer, spec: TokenizerSpec, length: int, *, pack: bool
+    blocks: Sequence[Block], tokenizer: Tokenizer, spec: TokenizerSpec, length: int, *, pack: bool
 ) -> TextSummary:
     """Makes the records of documents, and returns what was counted."""
     summary = TextSummary()
     converter = TextRecords(TextOptions(tokenizer=spec, sequence_length=length, pack=pack), tokenizer.identity)
-    for _ in converter.records(items, tokenizer, summary, refuse):
+    for _ in converter.records(blocks, tokenizer, summary, reject):
         pass
     return summary
 
 
-def refuse(reference: Reference, error: BadRecordError) -> None:
-    """Raises the refusal of a document."""
+def reject(reference: Reference, error: BadRecordError) -> None:
+    """Raise the error of a rejected document."""
     del reference
     raise error
 

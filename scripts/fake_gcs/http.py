@@ -79,7 +79,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _serve(self) -> None:
         store = self._store
-        with store.counted():
+        with store.counted() as is_too_many:
             time.sleep(store.latency)
             request = self._request()
             fault = None
@@ -95,6 +95,9 @@ class Handler(BaseHTTPRequestHandler):
                     return self._reset()
                 request.is_cut = fault is not None and fault.kind == "cut"
                 request.body = self._body(request)
+                if is_too_many:
+                    store.requests["rejected"] += 1
+                    raise RefusedError(429, "The rate of requests to the bucket is too high.")
                 self._refuse_by(fault)
                 self._check_token(request)
                 request.spoils = fault is not None and fault.kind in _SPOILING and request.method in ("POST", "PUT")
@@ -114,6 +117,8 @@ class Handler(BaseHTTPRequestHandler):
                     answer = Answer(200, b"", {})
             except RefusedError as refusal:
                 answer = error_answer(refusal.code, refusal.message)
+                if refusal.code in (429, 503) and store.retry_after is not None:
+                    answer = answer._replace(headers={**answer.headers, "Retry-After": str(store.retry_after)})
             return self._send(self._as_it_comes(answer, request, fault), fault)
 
     do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = _serve  # noqa: N815

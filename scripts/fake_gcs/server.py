@@ -7,6 +7,7 @@ import socket
 import ssl
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from http.server import ThreadingHTTPServer
 from typing import Any
 
@@ -35,6 +36,8 @@ class FakeGcs(Objects):
         bandwidth: bytes per second of each answer's body, None for as many as there can be.
         packs: whether JSON is packed for clients that ask for it as Google wants, by two headers.
         hides_hashes: whether answers lack X-Goog-Hash, as some proxies leave them.
+        capacity: requests at the same time that are answered, None for any number; more get 429.
+        retry_after: seconds of the header Retry-After of answers 429 and 503, None for none.
         ended: set when the store ends.
         in_flight, most_in_flight: requests at the same time, now and ever.
     """
@@ -47,6 +50,8 @@ class FakeGcs(Objects):
         self.latency = 0.0
         self.bandwidth: float | None = None
         self.forward: str | None = None
+        self.capacity: int | None = None
+        self.retry_after: float | None = None
         self.packs, self.hides_hashes = True, False
         self.ended = threading.Event()
         self.page = page
@@ -83,13 +88,14 @@ class FakeGcs(Objects):
             return self._tls
 
     @contextlib.contextmanager
-    def counted(self) -> Any:
-        """Around a request."""
+    def counted(self) -> Iterator[bool]:
+        """Count a request; yield whether it is one too many."""
         with self.lock:
             self.in_flight += 1
             self.most_in_flight = max(self.most_in_flight, self.in_flight)
+            is_too_many = self.capacity is not None and self.in_flight > self.capacity
         try:
-            yield
+            yield is_too_many
         finally:
             with self.lock:
                 self.in_flight -= 1

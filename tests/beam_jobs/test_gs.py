@@ -30,7 +30,7 @@ from tests.beam_jobs.test_images import digests, make_pictures
 from tpudata.cli import main
 from tpudata.errors import BadRecordError, OutputError, StorageError, StorageUnavailableError, TpudataError
 from tpudata.format import decode_example, open_dataset, read_records, write_metadata
-from tpudata.storage import storage_for
+from tpudata.storage import RequestLimits, set_request_limits, storage_for
 from tpudata.storage.gcs import GcsStorage
 from tpudata.storage.gcs.session import RetryPolicy
 from tpudata.storage.select import _storage
@@ -92,6 +92,44 @@ def test_a_shard_takes_seven_requests(store: FakeGcs, pictures: Path) -> None:
     each = {name: (more[name] - fewer[name]) / 20 for name in more if name != "list"}
     assert {name: count for name, count in each.items() if count} == {"read": 1, "upload": 3, "part": 3}
     assert more["delete"] == 1  # of the claim
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_limits_of_requests_reach_the_workers(store: FakeGcs, workers: str) -> None:
+    store.latency = 0.01
+    flags = ["--num-shards=2", "--workers", workers]
+    try:
+        assert run(["--input", "gs://b/in", "--output", "gs://b/few", *flags, "--read-threads=2"]) == 0
+        few, store.most_in_flight = store.most_in_flight, 0
+        assert run(["--input", "gs://b/in", "--output", "gs://b/many", *flags]) == 0
+    finally:
+        set_request_limits(RequestLimits())
+    # Two readers in each worker, and as many uploads at once as there are workers.
+    assert few <= 4 * int(workers)
+    assert store.most_in_flight > 16
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_an_outage_ends_after_the_retry_time(store: FakeGcs, tmp_path: Path, workers: str) -> None:
+    store.faults.add(Fault("503", "read", count=None))
+    argv = ["--input", "gs://b/in", "--output", str(tmp_path / "out"), "--num-shards=1", "--workers", workers]
+    began = time.monotonic()
+    try:
+        with pytest.raises(StorageUnavailableError, match="until the time for tries was over"):
+            run([*argv, "--retry-seconds=0.5"])
+    finally:
+        set_request_limits(RequestLimits())
+    # The default is three minutes.
+    assert time.monotonic() - began < 90
+
+
+def test_a_store_that_answers_429_changes_no_byte(store: FakeGcs, tmp_path: Path) -> None:
+    argv = ["--input", "gs://b/in", "--num-shards=2", "--output"]
+    assert run([*argv, str(tmp_path / "whole")]) == 0
+    store.capacity, store.latency = 2, 0.005
+    assert run([*argv, str(tmp_path / "out")]) == 0
+    assert store.requests["rejected"]
+    assert digests(tmp_path / "out") == digests(tmp_path / "whole")
 
 
 def test_resume_append_and_overwrite_there(store: FakeGcs, tmp_path: Path) -> None:

@@ -51,8 +51,8 @@ for line in sys.stdin:
 class Jobs:
     """Runs the job of a module with some flags, whole or killed."""
 
-    def __init__(self, module: str, source: Path, *flags: str) -> None:
-        self._flags = ["--input", str(source), *flags]
+    def __init__(self, module: str, source: Path | None, *flags: str) -> None:
+        self._flags = [*([] if source is None else ["--input", str(source)]), *flags]
         self._server = subprocess.Popen(
             [sys.executable, "-c", SERVER, module], cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )

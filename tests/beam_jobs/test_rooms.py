@@ -25,6 +25,7 @@ ROOMS = (
     "text_files",
     "text_records",
     "sources",
+    "stored_records",
     "planning",
     "append",
     "steps",
@@ -33,6 +34,7 @@ ROOMS = (
     "command",
     "images",
     "text",
+    "reshard",
 )
 MODULES = sorted(path for path in ROOT.rglob("*.py") if path.parent != ROOT or path.stem != "__init__")
 

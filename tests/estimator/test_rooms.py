@@ -14,6 +14,7 @@ ROOMS = (
     "fetching",
     "feeding",
     "tracing",
+    "steps",
     "hooks",
     "loops",
     "export",

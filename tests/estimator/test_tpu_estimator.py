@@ -116,7 +116,7 @@ def test_what_may_go_by_position_means_what_it_meant_in_the_original(function: C
         ({"model_fn": lambda features, other: (features, other)}, ValueError, r"unknown arguments \['other'\]"),
     ],
 )
-def test_the_constructor_refuses(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_the_constructor_rejects(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         TPUEstimator(**{"model_fn": make_model_fn(), "use_tpu": False, **arguments})
 
@@ -278,6 +278,10 @@ def sparse(params: dict[str, Any]) -> Any:
     return dataset().map(lambda f, y: ({"x": tf.sparse.from_dense(f["x"])}, y))
 
 
+def ragged(params: dict[str, Any]) -> Any:
+    return dataset().map(lambda f, y: (f, {"y": tf.RaggedTensor.from_tensor(y[:, None])}))
+
+
 def unknown_shape(params: dict[str, Any]) -> Any:
     def parse(features: Any, labels: Any) -> Any:
         x = tf.numpy_function(lambda value: value, [features["x"]], tf.float32)
@@ -293,7 +297,8 @@ def unknown_shape(params: dict[str, Any]) -> Any:
         (takes_nothing, ValueError, "params"),
         (a_number, TypeError, r"tf\.data\.Dataset"),
         (three_parts, ValueError, "3 parts"),
-        (sparse, TypeError, r"features\['x'\] is a SparseTensorSpec"),
+        (sparse, TypeError, r"got features\['x'\] as a SparseTensorSpec, .* Use tf\.sparse\.to_dense"),
+        (ragged, TypeError, r"got labels\['y'\] as a RaggedTensorSpec"),
         (unknown_shape, ValueError, r"features\['x'\] has an unknown shape"),
     ],
 )

@@ -183,7 +183,7 @@ def test_what_may_go_by_position_means_what_it_meant_in_the_original() -> None:
         (EvalSpec, {"exporters": [Recorder("a"), Recorder("a")]}, ValueError, "own"),
     ],
 )
-def test_specs_refuse(kind: Any, arguments: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_specs_reject(kind: Any, arguments: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         kind(**{"input_fn": finite_input_fn(8), **arguments})
 

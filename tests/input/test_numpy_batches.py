@@ -27,20 +27,15 @@ from tpudata.format import Feature, encode_example
 from tpudata.format.tfrecord import FRAME_BYTES
 
 
-@pytest.mark.parametrize("processes", [1, 2, 3, 6])
-def test_processes_share_the_global_batch(raw_digits: Written, processes: int) -> None:
-    for training in (True, False):
-        input_fn = make_input_fn(raw_digits.path, "test", training=training, seed=1)
-        whole = [labels for (_, labels), _ in zip(as_numpy(input_fn, 24), range(4), strict=False)]
-        parts = [
-            [labels for (_, labels), _ in zip(iterator, range(4), strict=False)]
-            for iterator in (
-                as_numpy(input_fn, 24, process_index=index, process_count=processes) for index in range(processes)
-            )
-        ]
-        for step, want in enumerate(whole):
-            assert [len(part[step]) for part in parts] == [24 // processes] * processes
-            assert np.concatenate([part[step] for part in parts]).tolist() == want.tolist()
+@pytest.mark.parametrize("training", [True, False])
+def test_processes_share_the_global_batch(raw_digits: Written, training: bool) -> None:
+    input_fn = make_input_fn(raw_digits.path, "test", training=training, seed=1)
+    whole = [labels for (_, labels), _ in zip(as_numpy(input_fn, 24), range(4), strict=False)]
+    for processes, index in ((1, 0), (2, 0), (2, 1), (3, 1), (6, 5)):
+        iterator = as_numpy(input_fn, 24, process_index=index, process_count=processes)
+        rows = slice(24 // processes * index, 24 // processes * (index + 1))
+        for want, (_, labels) in zip(whole, iterator, strict=False):
+            assert labels.tolist() == want[rows].tolist()
 
 
 @pytest.mark.parametrize(("batch_size", "processes"), [(8, 1), (8, 2), (24, 3), (64, 8), (101, 1)])

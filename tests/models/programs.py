@@ -100,7 +100,7 @@ def estimator(
 def rehearsed(
     model_fn: Callable[..., Any], folder: Path, features: Mapping[str, Any], labels: Any, **params: Any
 ) -> tuple[Finding, ...]:
-    """What a TPU of 8 cores, with one row each, would refuse of training, evaluation and prediction."""
+    """What a TPU of 8 cores, with one row each, would reject of training, evaluation and prediction."""
     rehearsal = TPUEstimator(
         model_fn,
         str(folder),

@@ -163,7 +163,7 @@ def test_dropout_is_of_training_alone_and_follows_the_seed(values: dict[str, Any
     assert not np.allclose(dropped[0], plain)
 
 
-def test_a_tpu_would_refuse_nothing(tmp_path: Path) -> None:
+def test_a_tpu_would_reject_nothing(tmp_path: Path) -> None:
     features, labels = sentences(16, 5)
     findings = rehearsed(model_fn, tmp_path, features, labels, dropout=0.1, **PARAMS)
     assert [str(finding) for finding in findings] == []

@@ -79,7 +79,7 @@ def test_features_in_columns(tmp_path: Path) -> None:
     np.testing.assert_allclose(named, expected, rtol=1e-6)
 
 
-def test_a_tpu_would_refuse_nothing(irises: tuple[Any, Any], tmp_path: Path) -> None:
+def test_a_tpu_would_reject_nothing(irises: tuple[Any, Any], tmp_path: Path) -> None:
     findings = rehearsed(model_fn, tmp_path, {"x": irises[0][:16]}, irises[1][:16], dropout=0.2, hidden_units=[8])
     assert [str(finding) for finding in findings] == []
 

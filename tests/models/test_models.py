@@ -48,7 +48,7 @@ def test_unknown_names(name: str, message: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["mnist", "no_such_package.module:f", ":f", "tpudata.models:"])
-def test_some_names_are_refused_without_loading_anything(name: str) -> None:
+def test_some_names_are_rejected_without_loading_anything(name: str) -> None:
     with pytest.raises(UsageError):
         models.check_model_name(name)
     for good in ("mnist_cnn", "tpudata.not_looked_for_yet:f"):

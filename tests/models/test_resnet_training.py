@@ -63,7 +63,7 @@ def test_replicas_normalize_their_own_rows(tmp_path: Path) -> None:
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-3, atol=1e-5, err_msg=name)
 
 
-def test_a_tpu_would_refuse_nothing(tmp_path: Path) -> None:
+def test_a_tpu_would_reject_nothing(tmp_path: Path) -> None:
     features, labels = labelled(16)
     findings = rehearsed(model_fn, tmp_path, features, labels, optimizer="lars", **TINY)
     assert [str(finding) for finding in findings] == []

@@ -208,7 +208,7 @@ def test_without_segments_and_positions_a_row_is_one_document() -> None:
     np.testing.assert_array_equal(masked[1, :3], plain[1, :3])
 
 
-def test_a_tpu_would_refuse_nothing(tmp_path: Path) -> None:
+def test_a_tpu_would_reject_nothing(tmp_path: Path) -> None:
     features, labels = packed(16)
     findings = rehearsed(model_fn, tmp_path, features, labels, **SHAPE, dropout=0.1, precision="bfloat16")
     assert [str(finding) for finding in findings] == []

@@ -63,7 +63,7 @@ def test_a_flag_for_the_learning_rate_wins_under_either_name(
     assert (options.learning_rate, options.params) == (rate, params)
 
 
-def test_a_learning_rate_under_both_names_is_refused() -> None:
+def test_a_learning_rate_under_both_names_is_rejected() -> None:
     with pytest.raises(UsageError, match="give one"):
         parse_options([*REQUIRED, "--learning-rate=0.1", "--param=learning_rate=0.2"])
 

@@ -228,7 +228,7 @@ def test_a_parameter_that_a_model_does_not_have(
     assert not (tmp_path / "m").exists()
 
 
-# Nothing in it that a TPU would refuse, and little to compile.
+# Nothing in it that a TPU would reject, and little to compile.
 PLAIN_MODEL = """
 import tensorflow as tf
 from tpudata.estimator import CrossShardOptimizer, TPUEstimatorSpec
@@ -256,22 +256,22 @@ def test_a_rehearsal_finds_nothing_and_writes_nothing(
     with caplog.at_level("INFO"):
         assert _train(digits_dataset, own_models / "m", *flags, model=model) == 0
     names = {"train_and_eval": "train, eval", "predict": "infer"}.get(mode, mode)
-    assert f"Rehearsal of {names}: nothing that a TPU would refuse." in caplog.text
+    assert f"Rehearsal of {names}: nothing that a TPU would reject." in caplog.text
     assert not (own_models / "m").exists()
 
 
-def test_a_rehearsal_lists_what_a_tpu_would_refuse(
+def test_a_rehearsal_lists_what_a_tpu_would_reject(
     digits_dataset: Path, own_models: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (own_models / "asking_models.py").write_text(ASKING_MODEL)
     flags = ["--rehearse", "--batch-size=20"]
     assert _train(digits_dataset, own_models / "m", *flags, model="asking_models:model_fn") == 1
     error = capsys.readouterr().err
-    assert "A TPU would refuse 4 things:" in error
+    assert "A TPU would reject 4 things:" in error
     for mode in ("train", "eval"):
         name = "train" if mode == "train" else "eval"
         assert f"{mode}: batch size: TPUEstimator({name}_batch_size=20) cannot be split over 8 replicas" in error
-        assert re.search(rf"  {mode}: .*asking_models\.py:8: PyFunc: runs Python .* Mend: ", error)
+        assert re.search(rf"  {mode}: .*asking_models\.py:8: PyFunc: runs Python .* Fix: ", error)
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,7 @@ def test_image_size(text: str, size: tuple[int, int]) -> None:
         (["--eval-bach-size=3"], "did you mean --eval-batch-size"),
     ],
 )
-def test_what_does_not_fit_is_refused(words: list[str], message: str) -> None:
+def test_what_does_not_fit_is_rejected(words: list[str], message: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_options([*REQUIRED, *words])
     assert message in str(caught.value)

@@ -21,6 +21,7 @@ __all__ = ["main"]
 # By name: what it does. The module that does it has the same name.
 COMMANDS = {
     "convert": "make a dataset: raw files to TFRecord shards",
+    "reshard": "write datasets or TFRecord files anew: other shards, splits or compression, merged",
     "inspect": "show what is in a dataset",
     "report": "write one HTML page about a dataset: samples, classes, sizes, rejects",
     "verify": "re-read a dataset and name everything that is damaged",
@@ -33,7 +34,7 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the `tpudata` command and returns its exit code: 0 done, 1 the data or the run failed, 2 wrong usage.
+    """Run the `tpudata` command and return its exit code: 0 done, 1 the data or the run failed, 2 wrong usage.
 
     Args:
         argv: the arguments; those of this process where None.

@@ -11,7 +11,7 @@ _NOTED_SHARE = 0.1
 
 
 def report_text(report: dict[str, Any]) -> str:
-    """The object that `--json` prints as a table, and what follows from it in sentences."""
+    """Return the object that `--json` prints as a table, with the conclusions as sentences."""
     rows = [["stage", "records/s", "as stored", "cores busy", "CPU a record", "share"]]
     rows += [
         [

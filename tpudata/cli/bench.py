@@ -13,10 +13,9 @@ import tpudata
 from tpudata._gcs_blocks import set_block_size
 from tpudata._tensorflow import require_tensorflow
 from tpudata.cli._bench_text import report_text
-from tpudata.console.flags import FlagParser, flag_type, positive_int
+from tpudata.console.flags import FlagParser, positive_float, positive_int
 from tpudata.console.input_flags import add_input_flags
 from tpudata.console.quiet import quiet_loading
-from tpudata.errors import UsageError
 from tpudata.format import Dataset, open_dataset
 
 if TYPE_CHECKING:
@@ -31,7 +30,19 @@ _BUSY_SHARE = 0.75
 
 
 def run(argv: Sequence[str]) -> int:
-    """Runs the command with its flags and returns its exit code."""
+    """Run the command with its flags and return its exit code."""
+    flags = bench_flags(argv)
+    report = measure(open_dataset(flags.folder), flags)
+    if flags.json:
+        json.dump(report, sys.stdout, indent=1)
+        print()
+    else:
+        print(report_text(report))
+    return 0
+
+
+def bench_flags(argv: Sequence[str]) -> argparse.Namespace:
+    """Return the flags of the command; UsageError if they are wrong."""
     parser = FlagParser("tpudata bench", "Measures how fast a dataset is fed, stage by stage, and says what limits it.")
     parser.add_argument("folder", metavar="DIR", help="the dataset's folder")
     parser.add_argument("--split", default="train", metavar="NAME", help="which split (default: %(default)s)")
@@ -43,14 +54,14 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("--dtype", choices=_DTYPES, default="uint8", help="of images (default: %(default)s)")
     parser.add_argument(
         "--seconds",
-        type=flag_type("seconds", _positive),
+        type=positive_float,
         default=5.0,
         metavar="S",
         help="how long to measure each stage (default: %(default)g)",
     )
     parser.add_argument(
         "--step-time",
-        type=flag_type("milliseconds", _positive),
+        type=positive_float,
         metavar="MS",
         help="milliseconds that a step takes on the device: says whether the device will wait, and for what",
     )
@@ -58,13 +69,7 @@ def run(argv: Sequence[str]) -> int:
     flags = parser.parse(argv)
     if not flags.folder:
         parser.error("DIR is empty; name the dataset's folder")
-    report = measure(open_dataset(flags.folder), flags)
-    if flags.json:
-        json.dump(report, sys.stdout, indent=1)
-        print()
-    else:
-        print(report_text(report))
-    return 0
+    return flags
 
 
 def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
@@ -147,7 +152,7 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
 
 
 def _input_fns(dataset: Dataset, flags: argparse.Namespace) -> dict[str, InputFn]:
-    """The stages behind parsing: images as they are decoded, where there is more to do, and everything."""
+    """Return the stages after parsing: decoding images, if more follows, and the whole pipeline."""
     from tpudata.input import CentreCrop, RandAugment, TrainCrop, make_input_fn
 
     crop = None
@@ -175,7 +180,7 @@ def _has_pictures(dataset: Dataset) -> bool:
 
 
 def _does(stages: Sequence[Stage], dataset: Dataset, flags: argparse.Namespace) -> dict[str, str]:
-    """What each stage does, in words, by its name."""
+    """Describe what each stage does, by its name."""
     decoded = ["decode"] if _has_pictures(dataset) else []
     decoded += ["crop"] if flags.crop is not None else ["resize"] if flags.image_size is not None else []
     finished = [] if any(stage.name == "decode" for stage in stages) else decoded
@@ -213,7 +218,7 @@ def _step(whole: Stage, flags: argparse.Namespace, *, is_busy: bool) -> dict[str
 
 
 def _advice(limit: str, waits_for: str, dataset: Dataset, flags: argparse.Namespace, *, is_held: bool) -> str:
-    """What to do about the stage that limits."""
+    """Return what to do about the stage that limits."""
     is_encoded = _has_pictures(dataset)
     if waits_for == "storage":
         return (
@@ -234,13 +239,3 @@ def _advice(limit: str, waits_for: str, dataset: Dataset, flags: argparse.Namesp
     if waits_for == "threads":
         return f"{kept}One thread puts rows together, so more cores do not help; more hosts do, and larger batches."
     return f"{kept}More cores help, and so do more hosts."
-
-
-def _positive(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise UsageError(f"{text!r} is not a number above 0")
-    return value

@@ -11,14 +11,14 @@ from tpudata.console.nearest import suggestion
 from tpudata.errors import UsageError
 
 # By kind of input: what it is. The job is `beam_jobs.KIND`.
-_KINDS = {
+KINDS = {
     "images": "folders of classes, CSV and JSONL lists, patterns, tars, IDX pairs, ImageNet; local or gs://",
     "text": "lines, paragraphs, whole files, JSONL, CSV, TSV, Parquet, packed or not; local or gs://",
 }
 
 
 def run(argv: Sequence[str]) -> int:
-    """Runs the Beam job of the kind that `argv` begins with, and returns its exit code."""
+    """Run the Beam job of the kind that `argv` begins with, and return its exit code."""
     if not argv:
         print(_help(), file=sys.stderr)
         return UsageError.exit_code
@@ -26,15 +26,15 @@ def run(argv: Sequence[str]) -> int:
     if kind in ("-h", "--help"):
         print(_help())
         return 0
-    if kind not in _KINDS:
-        unknown = sentence(f"tpudata convert: unknown kind of input {kind!r}{suggestion(kind, _KINDS)}")
-        raise UsageError(f"{unknown} Known: {', '.join(_KINDS)}. The kind comes first. See: tpudata convert --help")
+    if kind not in KINDS:
+        unknown = sentence(f"tpudata convert: unknown kind of input {kind!r}{suggestion(kind, KINDS)}")
+        raise UsageError(f"{unknown} Known: {', '.join(KINDS)}. The kind comes first. See: tpudata convert --help")
     code: int = importlib.import_module(f"beam_jobs.{kind}").run(rest)
     return code
 
 
 def _help() -> str:
-    kinds = "\n".join(f"  {kind:<6}  {what}" for kind, what in _KINDS.items())
+    kinds = "\n".join(f"  {kind:<6}  {what}" for kind, what in KINDS.items())
     return (
         "usage: tpudata convert KIND --input SRC --output DIR [FLAGS]\n\n"
         f"kinds of input:\n{kinds}\n\n`tpudata convert KIND --help` lists the flags of a kind."

@@ -21,7 +21,7 @@ _SHOWN_CHARACTERS = 60
 
 
 def run(argv: Sequence[str]) -> int:
-    """Runs the command with its flags and returns its exit code."""
+    """Run the command with its flags and return its exit code."""
     parser = FlagParser(
         "tpudata inspect", "Shows what is in a dataset: splits, shards, features, sizes, rejects, records."
     )
@@ -47,7 +47,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def describe(dataset: Dataset, records: int) -> dict[str, Any]:
-    """What is in a dataset, as the JSON object that `--json` prints.
+    """Describe a dataset as the JSON object that `--json` prints.
 
     Args:
         dataset: which one.
@@ -103,7 +103,7 @@ def _count(text: str) -> int:
 
 
 def _check_sizes(dataset: Dataset) -> None:
-    """Compares the shards' sizes with the manifest: one listing, no shard is read."""
+    """Compare the shards' sizes with the manifest: one listing, no shard is read."""
     sizes = {entry.name: entry.size for entry in storage_for(dataset.path).list(dataset.path)}
     for split in dataset.manifest.splits.values():
         for shard in split.shards:
@@ -117,7 +117,7 @@ def _check_sizes(dataset: Dataset) -> None:
 
 
 def _check_indexes(dataset: Dataset) -> None:
-    """Checks that every shard has its index: one listing, no index is read."""
+    """Check that every shard has its index: one listing, no index is read."""
     storage = storage_for(dataset.path)
     folder = storage.join(dataset.path, INDEX_FOLDER)
     found = storage.stat(folder)
@@ -151,7 +151,7 @@ def _shard(shard: Shard) -> dict[str, Any]:
 
 
 def _value(values: Sequence[Any], feature: Feature | None) -> Any:
-    """The values of one feature of one record, short enough to be read."""
+    """Return the values of one feature of one record, cut to a readable length."""
     is_text = feature is None or feature.encoding in (None, "utf8")
     items = [_item(value, is_text) for value in values[:_SHOWN_VALUES]]
     if len(values) > _SHOWN_VALUES:

@@ -47,7 +47,7 @@ class FlagParser(argparse.ArgumentParser):
         self.add_argument("--no-" + name.removeprefix("--"), dest=dest, action="store_false", help=argparse.SUPPRESS)
 
     def parse(self, argv: Sequence[str]) -> argparse.Namespace:
-        """Parses all of `argv`.
+        """Parse all of `argv`.
 
         Raises:
             UsageError: a flag is unknown, a value does not fit or a required flag is missing.
@@ -63,7 +63,7 @@ class FlagParser(argparse.ArgumentParser):
 
         Args:
             argv: the words after the command.
-            also_known: names of flags that the other parser takes; with it, flags that neither knows are refused.
+            also_known: names of flags that the other parser takes; with it, flags that neither knows are rejected.
         """
         # After "--" words are no flags.
         end = list(argv).index("--") if "--" in argv else len(argv)
@@ -106,17 +106,17 @@ class FlagParser(argparse.ArgumentParser):
         return name + (equals + value or ("=true" if name in self._switches else ""))
 
     def error(self, message: str) -> NoReturn:
-        """Raises UsageError in place of argparse's exit."""
+        """Raise UsageError in place of argparse's exit."""
         raise UsageError(f"{self.prog}: {sentence(message)} See: {self.prog} --help")
 
 
 def sentence(message: str) -> str:
-    """The message with a full stop, where it does not end in a mark already (a suggestion ends in a question mark)."""
+    """Return the message with a full stop, unless it ends in a mark already (a suggestion ends in a question mark)."""
     return message if message.endswith((".", "?", "!")) else f"{message}."
 
 
 def flag_type(name: str, parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """An argparse `type` that shows the message of a ValueError or UsageError which `parse` raises.
+    """Return an argparse `type` that shows the message of a ValueError or UsageError which `parse` raises.
 
     Args:
         name: what the value is called in argparse's own messages.
@@ -134,7 +134,7 @@ def flag_type(name: str, parse: Callable[[str], Any]) -> Callable[[str], Any]:
 
 
 def positive_int(text: str) -> int:
-    """An argparse `type`: an integer of 1 or more."""
+    """Parse an integer of 1 or more, as an argparse `type`."""
     try:
         value = int(text)
     except ValueError:
@@ -144,8 +144,19 @@ def positive_int(text: str) -> int:
     return value
 
 
+def positive_float(text: str) -> float:
+    """An argparse `type`: a number above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return value
+
+
 def height_width(text: str) -> tuple[int, int]:
-    """An argparse `type`: HEIGHTxWIDTH, or one number for a square."""
+    """Parse HEIGHTxWIDTH, or one number for a square, as an argparse `type`."""
     height, cross, width = text.lower().partition("x")
     if not (height.isdecimal() and (width.isdecimal() or not cross)):
         raise argparse.ArgumentTypeError(f"{text!r} is not HEIGHTxWIDTH, such as 224x224, or one number for a square")

@@ -1,4 +1,4 @@
-"""The flags that say what records are made into on their way to a model, of all commands that feed one."""
+"""Flags of all commands that feed a model: how records become its input."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tpudata.console.flags import FlagParser, height_width, positive_int
 
 
 def add_input_flags(parser: FlagParser) -> None:
-    """Adds them; none of them is needed, and each does nothing where it is left out."""
+    """Add the flags; all are optional."""
     parser.add_argument(
         "--image-size",
         type=height_width,

@@ -36,7 +36,7 @@ class Terminated(KeyboardInterrupt):
 
 
 def run_command(function: Callable[[Sequence[str]], int], argv: Sequence[str] | None = None) -> int:
-    """Runs a command and returns its exit code: 0 done, 1 the data or the run failed, 2 wrong usage.
+    """Run a command and return its exit code: 0 done, 1 the data or the run failed, 2 wrong usage.
 
     A TpudataError is printed on stderr as `tpudata: error: ...`. Any other exception is a fault in a program, ours or the
     user's, and keeps its traceback. Where stdout is closed or takes no more (a full disk), that is said on stderr in a line.

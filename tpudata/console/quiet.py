@@ -1,4 +1,4 @@
-"""Keeps what TensorFlow's C++ libraries say about themselves while they load off the terminal."""
+"""Keep what TensorFlow's C++ libraries log while they load off the terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CHATTER = re.compile(rb"I\d{4} \d|\d{4}-\d\d-\d\d [\d:.]+: I |WARNING: All log 
 
 @contextlib.contextmanager
 def quiet_loading() -> Iterator[None]:
-    """Drops the informational lines that are written to stderr inside; everything else is written when the context ends.
+    """Drop informational lines that are written to stderr inside; write everything else when the context ends.
 
     TensorFlow 2.21 writes them in spite of TF_CPP_MIN_LOG_LEVEL (tensorflow/tensorflow#100442). Where the user has set that
     variable, nothing is dropped; otherwise it is set, for the lines that come later.

@@ -8,7 +8,7 @@ _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 
 
 def table(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
-    """Rows as lines of aligned columns, without trailing spaces.
+    """Return rows as lines of aligned columns, without trailing spaces.
 
     Args:
         rows: all of the same length; the first may be a heading.
@@ -26,17 +26,17 @@ def table(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
 
 
 def count_text(count: int) -> str:
-    """A count with thousands separated: 1,437."""
+    """Return a count with its thousands separated: 1,437."""
     return f"{count:,}"
 
 
 def counted(count: int, one: str, many: str | None = None) -> str:
-    """A count of things: 1 record, 1,437 records; `many` is their name where it is not that of one with an s."""
+    """Return a count of things: 1 record, 1,437 records; `many` is the plural if it is not `one` with an s."""
     return f"{count_text(count)} {one if count == 1 else many or f'{one}s'}"
 
 
 def bytes_text(size: int) -> str:
-    """A size in decimal units (1 MB is 10^6 bytes), to three or four digits: 812 bytes, 37.5 kB, 1.28 GB."""
+    """Return a size in decimal units (1 MB is 10^6 bytes), to three or four digits: 812 bytes, 37.5 kB, 1.28 GB."""
     value, unit = float(size), 0
     # 999.95 of a unit would print as 1000.0 of it.
     while value >= 999.95 and unit < len(_UNITS) - 1:

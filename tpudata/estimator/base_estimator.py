@@ -17,7 +17,7 @@ from tpudata.estimator.hooks.saving import AfterSave
 from tpudata.estimator.loops.evaluation import evaluate
 from tpudata.estimator.loops.model_check import check_model
 from tpudata.estimator.loops.prediction import predict
-from tpudata.estimator.loops.runtime import Runtime
+from tpudata.estimator.loops.runtime import Runtimes
 from tpudata.estimator.loops.training import train
 from tpudata.estimator.state.claim import claimed_model_dir
 from tpudata.estimator.state.model_dir import ModelDir
@@ -31,38 +31,25 @@ class BaseEstimator(ModelDir):
     """A model that is trained, evaluated and applied.
 
     Args:
-        runtime: what trains, and predicts.
-        evaluation_runtime: what evaluates; the same, or one on other devices.
-        own_runtime: what predicts and exports in a process of a cluster, on devices of its own.
+        runtimes: what trains, evaluates and predicts.
         rehearses: whether calls look for what a TPU would reject, in place of running.
     """
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        evaluation_runtime: Runtime | None = None,
-        *,
-        own_runtime: Runtime | None = None,
-        rehearses: bool = False,
-    ) -> None:
-        super().__init__(runtime.model_dir)
-        self._runtime = runtime
-        self._own_runtime = own_runtime or runtime
-        self._evaluation_runtime = evaluation_runtime or self._own_runtime
+    def __init__(self, runtimes: Runtimes, *, rehearses: bool = False) -> None:
+        super().__init__(runtimes.training.model_dir)
+        self._runtimes = runtimes
         self._rehearses = rehearses
         self._last_loss: float | None = None
-        # They evaluate and predict while the runtimes are in use, by the ids of those; with separate variables.
-        self._spares: dict[int, list[Runtime]] = {}
 
     @property
     def config(self) -> RunConfig:
         """The configuration, with the model_dir that is used."""
-        return self._runtime.config
+        return self._runtimes.training.config
 
     @property
     def params(self) -> dict[str, Any]:
         """A copy of the params."""
-        return copy.deepcopy(dict(self._runtime.params))
+        return copy.deepcopy(dict(self._runtimes.training.user_model.params))
 
     @property
     def model_fn(self) -> Callable[..., Any]:
@@ -70,7 +57,8 @@ class BaseEstimator(ModelDir):
 
         def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
             del config  # The estimator's counts, as in the original.
-            return self._runtime.call_model(features, labels, mode)
+            runtime = self._runtimes.training
+            return runtime.user_model.call_model(features, labels, runtime.deployment(mode))
 
         return model_fn
 
@@ -135,45 +123,18 @@ class BaseEstimator(ModelDir):
         saving_listeners: Any = None,
         after_save: AfterSave | None = None,
     ) -> None:
-        runtime = self._runtime
-        config = runtime.config
-        if config.task_type == "evaluator" and not runtime.topology.is_tpu:
+        config = self.config
+        if config.task_type == "evaluator" and not self._runtimes.training.topology.is_tpu:
             raise UsageError(
                 f"TF_CONFIG: this process is evaluator {config.task_id}, and an evaluator does not train (got train, expected "
                 "train_and_evaluate or evaluate). Call train in the chief and the workers."
             )
-        if not runtime.in_use.acquire(blocking=False):
-            raise UsageError(
-                "train was called while the same estimator trains or evaluates, by a hook, an input_fn or another thread: let that "
-                "end first, or use another estimator."
-            )
-        try:
-            with runtime.lock:
-                runtime.trains = True
-            claim = claimed_model_dir(config.model_dir or "") if runtime.peers.is_chief else contextlib.nullcontext()
+        with self._runtimes.taken_for_training() as runtime:
+            claim = claimed_model_dir(runtime.model_dir) if runtime.peers.is_chief else contextlib.nullcontext()
             # Programs call within a graph of their own.
             with claim, tf.__internal__.eager_context.eager_mode():
                 loss = train(runtime, input_fn, steps, max_steps, hooks, saving_listeners, after_save)
-        finally:
-            runtime.trains = False
-            self._spares.clear()
-            runtime.in_use.release()
         self._last_loss = self._last_loss if loss is None else loss
-
-    @contextlib.contextmanager
-    def _unused(self, runtime: Runtime) -> Iterator[Runtime]:
-        """Yield an idle runtime: this one, or a clone with separate variables if it is busy."""
-        spares = self._spares.setdefault(id(runtime), [])
-        free = (item for item in (runtime, *spares) if item.in_use.acquire(blocking=False))
-        found = next(free, None)
-        if found is None:
-            found = runtime.clone()
-            found.in_use.acquire()
-            spares.append(found)
-        try:
-            yield found
-        finally:
-            found.in_use.release()
 
     def check_model(self, input_fn: Callable[..., Any], mode: str) -> tuple[str, ...]:
         """Build the model for the data and load the newest checkpoint, if there is one, but run no step.
@@ -193,22 +154,23 @@ class BaseEstimator(ModelDir):
             TypeError, ValueError: an unknown mode, an input_fn that does not fit, or a batch size, of this mode or another, that
                 the replicas cannot split.
         """
-        with self._unused(self._runtime if mode == ModeKeys.TRAIN else self._own_runtime) as runtime:
+        runtimes = self._runtimes
+        with runtimes.idle(runtimes.training if mode == ModeKeys.TRAIN else runtimes.predicting) as runtime:
             return check_model(runtime, input_fn, mode)
 
     def _modes_on_tpu(self, input_fns: Mapping[str, Any]) -> dict[str, Any]:
         """Return those of the modes that run on the TPU."""
-        evaluates = self._evaluation_runtime is self._runtime
+        evaluates = self._runtimes.evaluating is self._runtimes.training
         return {mode: input_fn for mode, input_fn in input_fns.items() if mode != ModeKeys.EVAL or evaluates}
 
     def _rehearse_call(self, input_fns: Mapping[str, Any], *, has_limit: bool = True) -> dict[str, Any]:
         """Rehearse in the place of a call; returns what stands for the metrics.
 
         Raises:
-            RehearsalError: a TPU would refuse something.
+            RehearsalError: a TPU would reject something.
         """
         with tf.__internal__.eager_context.eager_mode():
-            found = rehearse(self._runtime, self._modes_on_tpu(input_fns))
+            found = rehearse(self._runtimes.training, self._modes_on_tpu(input_fns))
         return stand_in(found, list(input_fns), has_limit=has_limit)
 
     def evaluate(
@@ -243,15 +205,15 @@ class BaseEstimator(ModelDir):
         if self._rehearses:
             return self._rehearse_call({ModeKeys.EVAL: input_fn})
         eager = tf.__internal__.eager_context.eager_mode()  # Hooks call from within a graph.
-        with eager, self._unused(self._evaluation_runtime) as runtime:
+        with eager, self._runtimes.idle(self._runtimes.evaluating) as runtime:
             return evaluate(runtime, input_fn, steps, hooks, checkpoint_path, self.eval_dir(name))
 
     def _evaluate_saved(
         self, input_fn: Any, steps: int | None, hooks: Any, path: str, name: str | None
     ) -> dict[str, Any]:
         """Evaluate the checkpoint that was just saved, in the variables that hold it; who trains loads it again."""
-        runtime = self._evaluation_runtime
-        with contextlib.nullcontext(runtime) if runtime.trains else self._unused(runtime) as taken:
+        runtime = self._runtimes.evaluating
+        with contextlib.nullcontext(runtime) if runtime.trains else self._runtimes.idle(runtime) as taken:
             return evaluate(taken, input_fn, steps, hooks, path, self.eval_dir(name))
 
     def predict(
@@ -293,9 +255,9 @@ class BaseEstimator(ModelDir):
             return iter(list(rows))
 
     def _predict(self, *arguments: Any) -> Iterator[Any]:
-        runtime = self._own_runtime
+        runtime = self._runtimes.predicting
         if runtime.trains:
-            with self._unused(runtime) as runtime:
+            with self._runtimes.idle(runtime) as runtime:
                 pass  # Evaluations and predictions may share one.
         yield from predict(runtime, *arguments)
 
@@ -330,7 +292,12 @@ class BaseEstimator(ModelDir):
             StorageError: the files could not be written, or one of assets_extra not be read.
         """
         return export_saved_model(
-            self._own_runtime, export_dir_base, serving_input_receiver_fn, assets_extra, as_text, checkpoint_path
+            self._runtimes.predicting,
+            export_dir_base,
+            serving_input_receiver_fn,
+            assets_extra,
+            as_text,
+            checkpoint_path,
         )
 
     # The name of tf.contrib's time.

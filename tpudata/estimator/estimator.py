@@ -16,7 +16,8 @@ from tpudata.estimator.config.session_config import apply_session_config
 from tpudata.estimator.devices.cluster import cluster_topology, is_in_cluster
 from tpudata.estimator.devices.topology import local_topology
 from tpudata.estimator.feeding.signature import check_model_fn
-from tpudata.estimator.loops.runtime import Runtime
+from tpudata.estimator.feeding.user_model import UserModel
+from tpudata.estimator.loops.runtime import Runtime, Runtimes
 from tpudata.estimator.state.warm_start import WarmStartSettings, warm_start_settings
 
 _log = logging.getLogger("tpudata")
@@ -60,19 +61,19 @@ class Estimator(BaseEstimator):
         folder = found_model_dir(None if model_dir is None else os.fspath(model_dir), config, "Estimator")
         apply_session_config(config.session_config)
         topology = cluster_topology(config) if is_in_cluster(config) else local_topology(None)
-        runtime = Runtime(
+        user_model = UserModel(
             model_fn,
             folder,
             config.replace(model_dir=folder),
             copied_params(params, "Estimator"),
             dict.fromkeys(MODES),
-            find_topology=lambda: topology,
-            warm_start=warm_start,
             is_plain=True,
-            peers=topology.peers,
         )
+        runtime = Runtime(user_model, lambda: topology, warm_start, topology.peers)
         on_host = functools.partial(local_topology, None)
-        super().__init__(runtime, own_runtime=None if runtime.peers.count == 1 else runtime.alone(on_host))
+        super().__init__(
+            Runtimes(runtime, predicting=None if topology.peers.count == 1 else runtime.elsewhere(on_host))
+        )
 
 
 def load_global_step(checkpoint_dir: str) -> int:

@@ -32,4 +32,4 @@ def check_tpu_compatibility(estimator: BaseEstimator, input_fns: Mapping[str, Ca
     if not isinstance(estimator, BaseEstimator):
         raise TypeError(f"check_tpu_compatibility: estimator must be a TPUEstimator, got {type(estimator).__name__}.")
     with tf.__internal__.eager_context.eager_mode():
-        return list(rehearse(estimator._runtime, estimator._modes_on_tpu(input_fns)).findings)
+        return list(rehearse(estimator._runtimes.training, estimator._modes_on_tpu(input_fns)).findings)

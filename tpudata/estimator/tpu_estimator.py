@@ -23,7 +23,8 @@ from tpudata.estimator.devices.peers import Peers
 from tpudata.estimator.devices.topology import local_topology
 from tpudata.estimator.devices.tpu_system import tpu_topology
 from tpudata.estimator.feeding.signature import check_model_fn
-from tpudata.estimator.loops.runtime import Runtime
+from tpudata.estimator.feeding.user_model import UserModel
+from tpudata.estimator.loops.runtime import Runtime, Runtimes
 from tpudata.estimator.state.warm_start import WarmStartSettings, warm_start_settings
 from tpudata.estimator.tpu_compatibility import check_tpu_compatibility
 
@@ -60,7 +61,9 @@ class TPUEstimator(BaseEstimator):
         config: a RunConfig.
         params: a dict for model_fn and input_fn, who each get a copy.
         use_tpu: whether to run on a TPU, which is connected to at the first call that needs it.
-        train_batch_size, eval_batch_size, predict_batch_size: rows per step, of all replicas together.
+        train_batch_size: rows per training step, of all replicas together.
+        eval_batch_size: rows per evaluation step, of all replicas together.
+        predict_batch_size: rows per prediction step, of all replicas together.
         batch_axis: of each tensor of (features, labels), in the order of `tf.nest.flatten`, the axis along which its rows lie,
             where that is not 0, as for images of shape [height, width, channels, rows]. For PER_HOST_V1 and SLICED.
         eval_on_tpu: False evaluates on one device of this machine, as without a TPU.
@@ -70,7 +73,7 @@ class TPUEstimator(BaseEstimator):
             a path for all trainable variables.
         embedding_config_spec: None.
         export_saved_model_api_version: 1 (V1).
-        rehearse: True looks for what a TPU would refuse, in place of using one: `train`, `evaluate` and `predict` (and
+        rehearse: True looks for what a TPU would reject, in place of using one: `train`, `evaluate` and `predict` (and
             train_and_evaluate) call `rehearse` and run nothing. Where it finds nothing, they return as on empty data, with metrics
             of NaN; model_dir is not written to.
 
@@ -137,24 +140,23 @@ class TPUEstimator(BaseEstimator):
             local = cluster_topology(config)
         else:
             local = local_topology(None if rehearse else config.tpu_config.num_replicas)
-        runtime = Runtime(
+        user_model = UserModel(
             model_fn,
             folder,
             config.replace(model_dir=folder),
             own_params,
             sizes,
-            find_topology=lambda: local or tpu_topology(config),
-            warm_start=warm_start,
-            batch_axis=checked_batch_axis(batch_axis, config.tpu_config),
-            peers=Peers() if local is None else local.peers,
+            checked_batch_axis(batch_axis, config.tpu_config),
         )
+        peers = Peers() if local is None else local.peers
+        runtime = Runtime(user_model, lambda: local or tpu_topology(config), warm_start, peers)
         on_host = functools.partial(local_topology, None)
-        super().__init__(
+        runtimes = Runtimes(
             runtime,
-            None if eval_on_tpu else runtime.alone(on_host),
-            own_runtime=None if runtime.peers.count == 1 else runtime.alone(on_host),
-            rehearses=rehearse,
+            predicting=None if peers.count == 1 else runtime.elsewhere(on_host),
+            evaluating=None if eval_on_tpu else runtime.elsewhere(on_host),
         )
+        super().__init__(runtimes, rehearses=rehearse)
 
     def rehearse(self, input_fns: Mapping[str, Callable[..., Any]]) -> tuple[Finding, ...]:
         """Return what `check_tpu_compatibility` finds."""

@@ -152,8 +152,8 @@ def train_and_evaluate(
         return estimator._rehearse_call(modes, has_limit=train_spec.max_steps is not None), []
     max_steps = train_spec.max_steps
     config = estimator.config
-    has_evaluator = "evaluator" in config.cluster_spec.jobs and not estimator._runtime.topology.is_tpu
-    if estimator._runtime.peers.count > 1 or (has_evaluator and config.task_type != "evaluator"):
+    has_evaluator = "evaluator" in config.cluster_spec.jobs and not estimator._runtimes.training.topology.is_tpu
+    if estimator._runtimes.training.peers.count > 1 or (has_evaluator and config.task_type != "evaluator"):
         estimator.train(train_spec.input_fn, train_spec.hooks, None, max_steps, train_spec.saving_listeners)
         return None, None
     evaluator = _Evaluator(estimator, eval_spec, max_steps)

@@ -79,6 +79,13 @@ def _packer() -> zlib._Compress:
     return zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
 
 
+def packed_size(pieces: Iterable[bytes]) -> int:
+    """Return the bytes that a block of these pieces takes in a file."""
+    packer = _packer()
+    body = sum(len(packer.compress(piece)) for piece in pieces) + len(packer.flush())
+    return len(HEADER) + body + _TRAILER.size
+
+
 def check_compression(compression: str | None) -> None:
     """Raises UsageError unless shards may be compressed so."""
     if compression not in (None, GZIP):

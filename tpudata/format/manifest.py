@@ -15,7 +15,8 @@
     rejects          names of files in rejects/ beside those of the shards: refused inputs that are of no shard
     converted        {reason: count} of inputs that are stored in another encoding than they came in
     appends          int, how many times something was added
-    counts           {what: count} of a conversion of text: documents, tokens, padding, dropped and unknown tokens, duplicates
+    counts           {what: count} of a conversion of text: documents, tokens, padding, dropped and unknown tokens, duplicates;
+                     of `tpudata reshard`: quarantined records that were omitted, inputs that were rejected_before
     real_token_share of the places for tokens in sequences, the share that is no padding: follows from counts; else missing
     keys             whether index/ has the keys of every shard, see tpudata.format.keys
     dali_index       whether index/ has an index for DALI of every shard, see tpudata.format.dali_index

@@ -1,4 +1,7 @@
-"""Whether a record is what the manifest says: every feature there, of its kind, shape, size and range, and no other."""
+"""Whether a record is what the manifest says: every feature there, of its kind, shape, size and range, and no other.
+
+Some writers omit a list without values, so a feature of shape (None,) may be absent.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,8 @@ class RecordCheck:
             if problem:
                 yield f"feature {name!r} {problem}"
         if matched < len(features):
-            yield from (f"feature {name!r} is missing" for name in features if name not in example)
+            absent = (feature for name, feature in features.items() if name not in example)
+            yield from (f"feature {found.feature.name!r} is missing" for found in absent if not found.may_be_absent)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +66,11 @@ class _FeatureCheck:
     repeats: bool
     low: int | None
     high: int | None
+
+    @property
+    def may_be_absent(self) -> bool:
+        """Whether a record without it stands for one with no values, as TensorFlow parses it."""
+        return self.repeats and self.feature.shape == (None,) and self.feature.encoding != "raw"
 
     @classmethod
     def of(cls, feature: Feature, manifest: Manifest) -> _FeatureCheck:

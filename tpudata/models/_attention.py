@@ -4,7 +4,7 @@ import tensorflow as tf
 
 
 def visible(segment_ids: tf.Tensor) -> tf.Tensor:
-    """Return whether a token sees another: one of the same segment that is not behind it. Every token sees itself.
+    """Return whether a token sees another: one of the same segment that does not come after it. Every token sees itself.
 
     Args:
         segment_ids: int32 [batch, length].
@@ -22,7 +22,9 @@ def attention(queries: tf.Tensor, keys: tf.Tensor, values: tf.Tensor, mask: tf.T
     """Return for each query the mean of the values, weighted by the softmax of query times key.
 
     Args:
-        queries, keys, values: floats [batch, heads, length, size].
+        queries: floats [batch, heads, length, size].
+        keys: of the same shape and dtype.
+        values: of the same shape and dtype.
         mask: bool [batch, 1, length, length], as `visible` gives it.
 
     Returns:

@@ -75,6 +75,9 @@ def _named(manifest: Manifest, fed: Sequence[tuple[str, Feature]], names: Sequen
 
 def _decoded(feature: Feature, example: dict[str, Value]) -> Decoded:
     values = example.get(feature.name)
+    if values is None and feature.shape == (None,) and feature.encoding in (None, "utf8"):
+        # Some writers omit a list without values; TensorFlow parses it as empty.
+        values = []
     if values is None:
         raise FeatureError(
             f"Feature {feature.name!r} is missing. Check the record's writer, or convert the data again."

@@ -6,6 +6,7 @@ Every path is a full path in the storage's own notation. `storage_for(path)` pic
 from tpudata.storage.for_each import for_each
 from tpudata.storage.glob import expand, expand_below, is_pattern, matches, matching_names, split_pattern
 from tpudata.storage.interface import Entry, Storage
+from tpudata.storage.limits import RequestLimits, request_limits, set_request_limits
 from tpudata.storage.local import LocalStorage
 from tpudata.storage.ranges import Range, files_below, folder_ranges, lazy_entries
 from tpudata.storage.select import is_remote, storage_for
@@ -14,6 +15,7 @@ __all__ = [
     "Entry",
     "LocalStorage",
     "Range",
+    "RequestLimits",
     "Storage",
     "expand",
     "expand_below",
@@ -25,6 +27,8 @@ __all__ = [
     "lazy_entries",
     "matches",
     "matching_names",
+    "request_limits",
+    "set_request_limits",
     "split_pattern",
     "storage_for",
 ]

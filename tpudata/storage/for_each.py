@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from tpudata.storage.limits import request_limits
 from tpudata.storage.select import is_remote
 
 T = TypeVar("T")
@@ -24,6 +25,6 @@ def for_each(folder: str, action: Callable[[T], None], items: Iterable[T]) -> No
         for item in items:
             action(item)
         return
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="tpudata-each") as pool:
+    with ThreadPoolExecutor(min(_AT_ONCE, request_limits().read_threads), thread_name_prefix="tpudata-each") as pool:
         for _ in pool.map(action, items):
             pass

@@ -30,7 +30,7 @@ _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
 
 
 def read_config(path: str, kinds: Mapping[str, str]) -> dict[str, Any]:
-    """Reads the file of `--config`.
+    """Read the file of `--config`.
 
     Args:
         path: the file, local or gs://.
@@ -64,7 +64,7 @@ def read_config(path: str, kinds: Mapping[str, str]) -> dict[str, Any]:
 
 
 def parse_param(text: str) -> tuple[str, Any]:
-    """Splits the `name=value` of a `--param`; the value is read as YAML.
+    """Split the `name=value` of a `--param`; the value is read as YAML.
 
     Raises:
         UsageError: it has not that form.
@@ -78,7 +78,7 @@ def parse_param(text: str) -> tuple[str, Any]:
 
 
 def parse_yaml(text: str, place: str) -> Any:
-    """Returns what a YAML text says.
+    """Parse a YAML text.
 
     Raises:
         UsageError: it is none, or a mapping has a key twice.
@@ -118,7 +118,7 @@ def parse_yaml(text: str, place: str) -> Any:
 
 
 def checked_params(value: Any, place: str) -> dict[str, Any]:
-    """Returns the model's parameters as a dict by names with underscores.
+    """Return the model's parameters as a dict by names with underscores.
 
     Raises:
         UsageError: it is no mapping from names to numbers, texts, true, false, null, lists or mappings of them.
@@ -139,7 +139,7 @@ def checked_params(value: Any, place: str) -> dict[str, Any]:
 
 
 def _plain(value: Any, place: str) -> Any:
-    """The value, if JSON has it too: the run's record is JSON."""
+    """Return the value, if JSON has it too: the run's record is JSON."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, list):
@@ -152,14 +152,14 @@ def _plain(value: Any, place: str) -> Any:
 
 
 def _written(value: Any) -> str:
-    """A value as a file has it: YAML's names, not Python's."""
+    """Return a value as a file has it: by YAML's names, not Python's."""
     if value is None or isinstance(value, bool):
         return json.dumps(value)
     return str(value) if isinstance(value, datetime.date) else repr(value)
 
 
 def _checked(value: Any, kind: str, place: str) -> Any:
-    """The value of an option; `kind` is its field's annotation."""
+    """Return the value of an option; `kind` is its field's annotation."""
     name, _, optional = kind.partition(" | ")
     if value is None and optional:
         return None

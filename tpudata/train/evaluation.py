@@ -31,7 +31,7 @@ _log = logging.getLogger("tpudata")
 
 
 class Evaluation:
-    """Evaluates a split, exactly; the last result is in evaluation.json.
+    """Exact evaluation of a split; the last result is in evaluation.json.
 
     Args:
         estimator: the run's.
@@ -48,7 +48,7 @@ class Evaluation:
         self.rows: list[Row] = []
 
     def run(self, checkpoint: str | None = None) -> None:
-        """Evaluates a checkpoint, the newest where it is None; sets `metrics`, and adds a row.
+        """Evaluate a checkpoint (None: the newest); set `metrics`, and add a row.
 
         In a run that trains SIGTERM ends it as it ends training, with the same exit code; on its own it does as ever.
         """
@@ -68,7 +68,7 @@ class Evaluation:
         self.rows.append(closing_row("evaluate", split, self._records, step, seconds, self.metrics["loss"], accuracy))
 
     def run_continuously(self) -> None:
-        """Evaluates each checkpoint as it appears, up to that of the last step or until none came for too long.
+        """Evaluate each checkpoint as it appears, up to that of the last step or until none came for too long.
 
         Raises:
             TpudataError: there was none at all.
@@ -89,7 +89,7 @@ class Evaluation:
         )
 
     def _run_if_there(self, checkpoint: str) -> bool:
-        """Evaluates a checkpoint, unless training removes it before it is read; whether it did."""
+        """Evaluate a checkpoint, unless training removes it before it is read; return whether it was evaluated."""
         from tpudata.estimator import CheckpointError
 
         try:
@@ -102,7 +102,7 @@ class Evaluation:
         return True
 
     def train_until_no_better(self, train: Callable[[int], int], step: int) -> None:
-        """Trains from evaluation to evaluation, until the last step or until the metric got no better for too long.
+        """Train from evaluation to evaluation, until the last step or until the metric got no better for too long.
 
         What it goes by is kept in early_stopping.json: a run that is called again decides as one that was not interrupted. The
         best checkpoint is kept in best/.
@@ -140,7 +140,7 @@ class Evaluation:
 
 
 def check_metric(options: TrainOptions, names: Sequence[str]) -> None:
-    """Checks the metric of early stopping before training; UsageError names the nearest.
+    """Check the metric of early stopping before training.
 
     Args:
         options: the run's.
@@ -153,7 +153,7 @@ def check_metric(options: TrainOptions, names: Sequence[str]) -> None:
 
 
 def _new_checkpoints(options: TrainOptions) -> Iterator[str]:
-    """Each checkpoint of the folder once, from the oldest; ends where none appeared for `continuous_timeout` seconds."""
+    """Yield each checkpoint of the folder once, from the oldest; end if none appeared for `continuous_timeout` seconds."""
     import tensorflow as tf
 
     seen: set[str] = set()
@@ -188,7 +188,11 @@ def _timeout(options: TrainOptions) -> float:
 
 
 def _kept(options: TrainOptions) -> dict[int, float]:
-    """The values of earlier calls in this folder, by step, where they are of the same metric; TpudataError: it is damaged."""
+    """Return the values of earlier calls in this folder, by step, if they are of the same metric.
+
+    Raises:
+        TpudataError: the file is damaged.
+    """
     storage = storage_for(options.model_dir)
     path = storage.join(options.model_dir, STOPPING_NAME)
     if storage.stat(path) is None:
@@ -209,7 +213,7 @@ def _is_max(options: TrainOptions) -> bool:
 
 
 def _best(values: list[float], is_max: bool) -> int:
-    """The place of the first of the best values; what is not a number is the worst."""
+    """Return the index of the first of the best values; NaN is the worst."""
     signed = [math.inf if math.isnan(value) else -value if is_max else value for value in values]
     return signed.index(min(signed))
 
@@ -221,5 +225,5 @@ def _is_over(values: list[float], options: TrainOptions) -> bool:
 
 
 def _number(value: Any) -> Any:
-    """A metric as Python has it: numpy's scalars are no JSON."""
+    """Return a metric as a Python number: JSON has no numpy scalars."""
     return value.item() if hasattr(value, "item") else value

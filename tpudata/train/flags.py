@@ -16,7 +16,7 @@ _RATE = "learning_rate"
 
 
 def parse_options(argv: Sequence[str], prog: str = "tpudata train") -> TrainOptions:
-    """Parses the flags of `tpudata train`.
+    """Parse the flags of `tpudata train`.
 
     Args:
         argv: the flags.
@@ -46,7 +46,7 @@ def parse_options(argv: Sequence[str], prog: str = "tpudata train") -> TrainOpti
 
 
 def _over_file(parser: FlagParser, argv: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:
-    """The flags over what a file says; one file serves all modes, so what is in it for another mode is not looked at."""
+    """Return the flags over the options of a file. One file serves all modes, so its options for other modes are ignored."""
     asked = vars(parser.parse(argv))
     # A crop has a size of its own: a flag for one of the two wins over the other in the file.
     for one, other in (("crop", "image_size"), ("image_size", "crop")):
@@ -175,7 +175,7 @@ def _add_devices(parser: FlagParser) -> None:
     parser.add_switch(
         "--rehearse",
         default=TrainOptions.rehearse,
-        help="list what a TPU would refuse, without one, and do nothing else",
+        help="list what a TPU would reject, without one, and do nothing else",
     )
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def model_params(options: TrainOptions, dataset: Dataset, label: Feature | None) -> dict[str, Any]:
-    """What model_fn gets in `params`, beside what the estimator adds.
+    """Return the `params` of model_fn, without those that the estimator adds.
 
     A parameter that is asked for stands; the dataset, the seed and the number of steps fill in what is not, where the model has
     such a parameter. A model of one's own gets all that the dataset knows.
@@ -45,7 +45,7 @@ def model_params(options: TrainOptions, dataset: Dataset, label: Feature | None)
     known = {name: value for name, value in known.items() if name in defaults}
     _check_sizes(options, dataset, label, known, asked)
     if "vocab_size" in defaults and not {"vocab_size"} & {*known, *asked}:
-        _refuse_textless(options, dataset)
+        _reject_textless(options, dataset)
     if "decay_steps" in defaults and asked.get("schedule", defaults.get("schedule")) == "cosine":
         # A run that ends within warm-up, such as a trial of a few steps, has the rates of warm-up.
         warmup = asked.get("warmup_steps", defaults.get("warmup_steps"))
@@ -93,7 +93,7 @@ def _check_sizes(
             )
 
 
-def _refuse_textless(options: TrainOptions, dataset: Dataset) -> None:
+def _reject_textless(options: TrainOptions, dataset: Dataset) -> None:
     """Says why a model of tokens does not know how many there are."""
     names = [feature.name for feature in dataset.manifest.features]
     if "input_ids" in names:
@@ -107,11 +107,11 @@ def _refuse_textless(options: TrainOptions, dataset: Dataset) -> None:
 
 
 def make_estimator(options: TrainOptions, model_fn: Callable[..., Any], params: dict[str, Any]) -> TPUEstimator:
-    """The estimator of a run.
+    """Return the estimator of a run.
 
     Raises:
         ModelFnError: model_fn cannot be used.
-        UsageError: what TPUEstimator refuses.
+        UsageError: what TPUEstimator rejects.
     """
     from tpudata.estimator import RunConfig, TPUConfig, TPUEstimator, cluster_from_slurm
 
@@ -166,7 +166,7 @@ def _check_task(options: TrainOptions, config: RunConfig) -> None:
 
 
 def training_input_fn(options: TrainOptions, dataset: Dataset) -> Callable[..., Any]:
-    """What training is fed with.
+    """Return the input_fn of training.
 
     Raises:
         UsageError: an option does not fit what the dataset holds.
@@ -194,7 +194,7 @@ def training_input_fn(options: TrainOptions, dataset: Dataset) -> Callable[..., 
 
 
 def evaluation_input_fn(options: TrainOptions, dataset: Dataset) -> Callable[..., Any]:
-    """What evaluation and prediction are fed with; raises as training_input_fn."""
+    """Return the input_fn of evaluation and prediction; it raises as training_input_fn."""
     from tpudata.input import CentreCrop, make_input_fn
 
     return make_input_fn(
@@ -210,7 +210,7 @@ def evaluation_input_fn(options: TrainOptions, dataset: Dataset) -> Callable[...
 
 
 def label_of(options: TrainOptions, dataset: Dataset) -> Feature | None:
-    """The feature that is the dataset's label, or None; raises as training_input_fn."""
+    """Return the feature that is the dataset's label, or None; raises as training_input_fn."""
     from tpudata.input.dataset.fields import select_fields
 
     fields = select_fields(

@@ -10,7 +10,7 @@ from typing import Any
 
 from tpudata.estimator import ModeKeys, TPUEstimator, check_tpu_compatibility, export
 from tpudata.estimator.state.checkpoints import Checkpoint
-from tpudata.estimator.tpu_check.result import require_none_refused
+from tpudata.estimator.tpu_check.result import require_none_rejected
 from tpudata.storage import storage_for
 from tpudata.train.closing_table import Row, closing_row
 from tpudata.train.evaluation import Evaluation, check_metric
@@ -129,7 +129,7 @@ def rehearse(job: Job) -> None:
         modes[ModeKeys.EVAL] = evaluation_input_fn(options, job.dataset)
     if options.mode == "predict":
         modes[ModeKeys.PREDICT] = _unlearned_input_fn(job)
-    require_none_refused(check_tpu_compatibility(job.estimator, modes), list(modes))
+    require_none_rejected(check_tpu_compatibility(job.estimator, modes), list(modes))
 
 
 def check_model(job: Job) -> None:

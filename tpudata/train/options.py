@@ -65,7 +65,7 @@ class TrainOptions:
         gcp_project: the Google Cloud project that a name is looked up in; None for gcloud's.
         cluster: "slurm" trains with all tasks of the Slurm job step, "slurm-evaluator" lets the last one evaluate instead; None
             reads TF_CONFIG.
-        rehearse: list what a TPU of 8 cores would refuse of the steps that the mode runs, and run none.
+        rehearse: list what a TPU of 8 cores would reject of the steps that the mode runs, and run none.
         image_size: (height, width) that images are resized to; needed where their sizes vary, unless they are cropped.
         crop: side in pixels of the squares that images are cropped to: random windows in training, the middle otherwise.
         augment: change images at random in training, as `tpudata.RandAugment()` does.
@@ -196,7 +196,7 @@ class TrainOptions:
         return int(first), int(last)
 
     def _check_mode(self) -> None:
-        """Checks that no option is given that the mode does not look at."""
+        """Check that no option is given that the mode ignores."""
         for name, modes in MODES_OF.items():
             value = getattr(self, name)
             if value is not None and value is not False and self.mode not in modes:

@@ -14,7 +14,11 @@ _SCHEMES = ("file", "gs")
 
 
 def check_splits(options: TrainOptions, dataset: Dataset) -> None:
-    """Checks that the splits that the mode reads are there; DatasetError says what to do."""
+    """Check that the dataset has the splits that the mode reads.
+
+    Raises:
+        DatasetError: it lacks one.
+    """
     splits = dataset.manifest.splits
     wanted = {"--train-split": options.train_split} if options.trains else {}
     if options.mode != "train" and options.prompt is None:
@@ -22,11 +26,11 @@ def check_splits(options: TrainOptions, dataset: Dataset) -> None:
     for flag, name in wanted.items():
         if name in splits:
             continue
-        mends = [f"pass {flag} {' or '.join(splits)}", "convert again with --split train=0.9,validation=0.1"]
+        fixes = [f"pass {flag} {' or '.join(splits)}", "convert again with --split train=0.9,validation=0.1"]
         if flag == "--eval-split" and options.mode == "train_and_eval":
-            mends.insert(1, "train without evaluation: --mode train")
+            fixes.insert(1, "train without evaluation: --mode train")
         raise DatasetError(
-            f"No split {name!r}; the dataset has {', '.join(splits)}. What helps: {'; '.join(mends[:-1])}; or {mends[-1]}."
+            f"No split {name!r}; the dataset has {', '.join(splits)}. What helps: {'; '.join(fixes[:-1])}; or {fixes[-1]}."
         )
 
 
@@ -68,7 +72,7 @@ def check_places(options: TrainOptions) -> None:
 
 
 def chosen_checkpoint(options: TrainOptions) -> str | None:
-    """The checkpoint that is asked for, as a path without its ending; None for the newest.
+    """Return the checkpoint that is asked for, as a path without its ending, or None for the newest.
 
     Raises:
         UsageError: there is none.
@@ -97,12 +101,12 @@ def chosen_checkpoint(options: TrainOptions) -> str | None:
 
 
 def best_folder(options: TrainOptions) -> str:
-    """Where early stopping keeps the best checkpoint."""
+    """Return the folder in which early stopping keeps the best checkpoint."""
     return storage_for(options.model_dir).join(options.model_dir, BEST)
 
 
 def keep_best(options: TrainOptions, checkpoint: str) -> None:
-    """Copies a checkpoint to `best_folder`, in place of the one that is there.
+    """Copy a checkpoint to `best_folder`, in place of the one that is there.
 
     Raises:
         StorageError: it could not be written.

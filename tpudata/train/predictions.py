@@ -41,7 +41,7 @@ def write_predictions(
     label: Feature | None,
     limit: int | None = None,
 ) -> tuple[int, int | None]:
-    """Writes the file; it appears whole or not at all.
+    """Write the file, whole or not at all.
 
     Args:
         path: the file to write, as CSV where its name ends in .csv.
@@ -86,7 +86,7 @@ def write_predictions(
 
 
 def line_format(path: str) -> Callable[[dict[str, Any]], bytes]:
-    """Returns what makes bytes of one line after the other: CSV where the path ends in .csv, else JSON Lines."""
+    """Return the formatter of one line after the other: CSV if the path ends in .csv, else JSON Lines."""
     return _Csv() if path.lower().endswith(".csv") else _json_line
 
 
@@ -120,7 +120,7 @@ def _cell(value: Any) -> Any:
 
 
 def _named(key: str, value: Any, names: tuple[str, ...] | None, label: Feature) -> dict[str, str]:
-    """`{key: class name}` where the value is a label that has one."""
+    """Return `{key: class name}` if the value is a label that has one, else an empty dict."""
     if names is None or not isinstance(value, int):
         return {}
     number = value - label.label_offset
@@ -128,7 +128,11 @@ def _named(key: str, value: Any, names: tuple[str, ...] | None, label: Feature) 
 
 
 def _json(value: Any, name: str) -> Any:
-    """A predicted value as JSON: nested lists of numbers and text; UsageError says which one is of another kind."""
+    """Return a predicted value as JSON: nested lists of numbers and text.
+
+    Raises:
+        UsageError: the value is of another kind.
+    """
     if isinstance(value, np.ndarray):
         return [_json(item, name) for item in value]
     if isinstance(value, bytes):

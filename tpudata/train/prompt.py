@@ -1,4 +1,4 @@
-"""Text that a trained model goes on with: `tpudata train --mode predict --prompt TEXT`."""
+"""Text that a trained model continues: `tpudata train --mode predict --prompt TEXT`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from tpudata.train.predictions import line_format
 
 
 def prompt_input_fn(options: TrainOptions) -> Callable[..., Any]:
-    """Feeds the prompt once for each continuation: `input_ids` int32 [B, L], and `prompt_seed` int32 [B], counted from 0.
+    """Return an input_fn with the prompt once for each continuation.
+
+    Its features are `input_ids` int32 [B, L], and `prompt_seed` int32 [B], counted from 0.
 
     Raises:
         UsageError: the dataset's tokenizer cannot encode the prompt, or makes nothing of it.
@@ -39,7 +41,7 @@ def prompt_input_fn(options: TrainOptions) -> Callable[..., Any]:
 
 
 def write_continuations(path: str, predictions: Iterable[Mapping[str, Any]], options: TrainOptions) -> list[str]:
-    """Writes a line for each continuation: `index`, `prompt` and `text`, what comes behind it; returns the texts.
+    """Write a line for each continuation: `index`, `prompt`, and the `text` that follows; return the texts.
 
     Args:
         path: JSON Lines, or CSV where its name ends in .csv; it appears whole or not at all.

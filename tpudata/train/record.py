@@ -1,4 +1,4 @@
-"""What is kept of a run: the full configuration, and the versions that ran it."""
+"""Record of a run: the full configuration, and the versions that ran it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PACKAGES = ("tensorflow", "tensorflow-tpu", "tf_keras", "keras", "numpy")
 
 
 def record_run(options: TrainOptions, dataset: Dataset, params: dict[str, Any]) -> None:
-    """Prints the full configuration with the versions that run it, and saves it in the model's folder.
+    """Print the full configuration with the versions that run it, and save it in the model's folder.
 
     The file is `train_config.json`, or `eval_config.json` or `predict_config.json` where the run does not train: JSON with
     sorted keys.
@@ -65,7 +65,7 @@ def _versions() -> dict[str, str]:
 
 
 def write_json(folder: str, name: str, value: dict[str, Any]) -> None:
-    """Writes a JSON object with sorted keys into a folder; the file appears whole or not at all."""
+    """Write a JSON object with sorted keys into a folder, whole or not at all."""
     storage = storage_for(folder)
     with storage.create(storage.join(folder, name)) as file:
         file.write((json.dumps(value, indent=1, sort_keys=True) + "\n").encode())

@@ -9,20 +9,22 @@ the order is that of the input, are read from where they stand.
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from beam_jobs.options import ConvertOptions
+from beam_jobs.options import DEFAULT_SPLIT, ConvertOptions
+from beam_jobs.references.columns import joined_columns
 from beam_jobs.references.labels import Labels
-from beam_jobs.references.reference import WHOLE_FILE, Reference, key_digests
-from beam_jobs.sources.source import Refuse, make_reference, raise_refusal
+from beam_jobs.references.listed_pack import NOT_HELD, ListedPack
+from beam_jobs.references.pack import PACK_REFERENCES, Pack
+from beam_jobs.references.packed_keys import PackedKeys
+from beam_jobs.references.reference import WHOLE_FILE, Reference
+from beam_jobs.sources.source import Refuse, raise_refusal
 from beam_jobs.sources.text.names import NamedSplits, TextFiles, text_files, text_names, text_ranges
-from beam_jobs.text_files.documents import RANGE_BYTES, Document, TextPart, documents, text_parts
+from beam_jobs.text_files.documents import RANGE_BYTES, DocumentBlock, TextPart, document_blocks, text_parts
 from beam_jobs.text_files.options import TextOptions
-from beam_jobs.text_files.values import RowForm
 from tpudata.format import Feature
 
 # Smaller documents are written aside: a separate read costs more than reading so much twice.
@@ -105,55 +107,76 @@ class TextSource:
             yield TextUnit(tuple(held))
 
     def references(self, unit: TextUnit, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
-        """Yield a reference to each document of a unit.
+        """Yield a reference to each document of a unit."""
+        for listed in self.packs(unit, ignored, refuse):
+            yield from listed.references()
 
-        Args:
-            unit: one of `units`.
-            ignored: nothing is ignored here.
-            refuse: called with the error of a document or file that cannot be read.
-        """
+    def packs(self, unit: TextUnit, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[ListedPack]:
+        """Yield the documents of a unit by column, see `PackSource`; shuffled, each run sorted by position."""
         del ignored
-        listed = (
-            self._reference(part, split, document)
-            for part, split in unit.parts
-            for document in documents(part, self.text, refuse)
+        for run in _runs(self._parts(unit, refuse)):
+            listed = self._listed(run)
+            rows = np.arange(len(listed.starts))
+            if self.options.shuffle:
+                # Neither the unit nor a record's number in it decides.
+                rows = np.argsort(self.options.order.positions(listed.digests[:, 1], 0, 0), kind="stable")
+            for start in range(0, len(rows), PACK_REFERENCES):
+                yield listed.take(rows[start : start + PACK_REFERENCES])
+
+    def _parts(self, unit: TextUnit, refuse: Refuse) -> Iterator[_Part]:
+        for part, split in unit.parts:
+            for block in document_blocks(part, self.text, refuse):
+                for start in range(0, len(block.spans.sizes), _RUN_DOCUMENTS):
+                    spans = block.spans.take(slice(start, start + _RUN_DOCUMENTS))
+                    yield _Part(part.file.path, split, block._replace(spans=spans))
+
+    def _listed(self, parts: Sequence[_Part]) -> ListedPack:
+        counts = [len(part.block.spans.sizes) for part in parts]
+        rows = np.repeat(np.arange(len(parts)), counts)
+        blocks = [part.block for part in parts]
+        sizes, offsets, starts = (
+            np.concatenate([getattr(block.spans, name) for block in blocks]) for name in ("sizes", "offsets", "starts")
         )
-        return self._in_runs(listed) if self.options.shuffle else listed
-
-    def _reference(self, part: TextPart, split: str, document: Document) -> Reference:
-        is_read_later = document.is_addressed and (
-            not self.options.shuffle or document.size >= SMALL_BYTES or document.offset == WHOLE_FILE
-        )
-        return make_reference(
-            self.options,
-            document.key,
-            path=part.file.path,
-            size=document.size,
-            offset=document.offset,
-            split=split,
-            form=_form_text(document.form),
-            data=b"" if is_read_later else document.data,
-        )
-
-    def _in_runs(self, listed: Iterable[Reference]) -> Iterator[Reference]:
-        held: list[Reference] = []
-        size = 0
-        for reference in listed:
-            held.append(reference)
-            size += len(reference.data)
-            if size >= _RUN_BYTES or len(held) >= _RUN_DOCUMENTS:
-                yield from self._sorted(held)
-                held, size = [], 0
-        if held:
-            yield from self._sorted(held)
-
-    def _sorted(self, references: list[Reference]) -> Iterator[Reference]:
-        digests = key_digests([reference.key for reference in references])
-        # Shuffled, neither the unit nor a record's number in it decides.
-        positions = self.options.order.positions(digests[:, 1], 0, 0)
-        return (references[row] for row in np.argsort(positions, kind="stable").tolist())
+        is_addressed = np.repeat([block.is_addressed for block in blocks], counts)
+        if self.options.shuffle:
+            is_addressed &= (sizes >= SMALL_BYTES) | (offsets == WHOLE_FILE)
+        starts[is_addressed] = NOT_HELD
+        keys = [block.keys() for block in blocks]
+        digests = np.concatenate([some.digests() for some in keys])
+        if parts[0].split:
+            splits = joined_columns([[part.split] for part in parts], counts)
+        else:
+            splits = self.options.split.splits_of(digests[:, 0]) if self.options.split else [DEFAULT_SPLIT]
+        paths = joined_columns([[part.path] for part in parts], counts)
+        forms = joined_columns([[str(block.form)] for block in blocks], counts)
+        pack = Pack.of_columns(PackedKeys.joined(keys), sizes, offsets, (paths, splits, [()], forms, [""], [""]))
+        return ListedPack(pack, digests, [block.spans.data for block in blocks], rows, starts)
 
 
-@functools.lru_cache(maxsize=1024)
-def _form_text(form: RowForm) -> str:
-    return str(form)
+class _Part(NamedTuple):
+    """Some documents of a file.
+
+    Attributes:
+        path: the file.
+        split: the split that its place gives; empty if the options deal out splits, which then holds for all of an input.
+        block: the documents.
+    """
+
+    path: str
+    split: str
+    block: DocumentBlock
+
+
+def _runs(parts: Iterable[_Part]) -> Iterator[list[_Part]]:
+    """Yield parts together, of 16 MB or 65,536 documents or somewhat more."""
+    held: list[_Part] = []
+    size = count = 0
+    for part in parts:
+        held.append(part)
+        size += len(part.block.spans.data)
+        count += len(part.block.spans.sizes)
+        if size >= _RUN_BYTES or count >= _RUN_DOCUMENTS:
+            yield held
+            held, size, count = [], 0, 0
+    if held:
+        yield held

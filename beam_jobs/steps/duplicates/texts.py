@@ -23,6 +23,7 @@ from beam_jobs.references.pack_reading import read_packs
 from beam_jobs.references.reference import key_bytes
 from beam_jobs.text_files.options import TextOptions
 from beam_jobs.text_files.values import readable_texts
+from tpudata.storage import RequestLimits, set_request_limits
 
 DIGEST_BYTES = 16
 # Names of the outputs of LeaveOutDuplicates.
@@ -40,18 +41,20 @@ class LeaveOutDuplicates(beam.PTransform):  # type: ignore[misc]
 
     Args:
         options: of the conversion.
+        limits: of the requests of each worker.
     """
 
-    def __init__(self, options: TextOptions) -> None:
+    def __init__(self, options: TextOptions, limits: RequestLimits) -> None:
         super().__init__()
         self._options = options
+        self._limits = limits
 
     def expand(self, packs: beam.PCollection) -> Any:
         """Apply the transform."""
         named = packs | "Name" >> beam.Map(_named)
         doubles = (
             named
-            | "Digests" >> beam.ParDo(_Digests(self._options))
+            | "Digests" >> beam.ParDo(_Digests(self._options, self._limits))
             | "ByDigest" >> beam.GroupByKey()
             | "Compare" >> beam.FlatMap(_doubles)
         )
@@ -91,9 +94,13 @@ def _named(data: bytes) -> tuple[bytes, bytes]:
 class _Digests(beam.DoFn):  # type: ignore[misc]
     """Yields (group, entries of documents)."""
 
-    def __init__(self, options: TextOptions) -> None:
+    def __init__(self, options: TextOptions, limits: RequestLimits) -> None:
         super().__init__()
         self._options = options
+        self._limits = limits
+
+    def setup(self) -> None:
+        set_request_limits(self._limits)
 
     def start_bundle(self) -> None:
         self._held: dict[int, list[_Entry]] = {}

@@ -39,6 +39,8 @@ SAID = {
     "overwrite": (["--overwrite=true"], True),
     "append": (["--append"], True),
     "dali_index": (["--dali-index"], True),
+    "read_threads": (["--read-threads=8"], 8),
+    "retry_seconds": (["--retry-seconds=2.5"], 2.5),
 }
 
 

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
+
 from beam_jobs.planning.sample import SAMPLE_SIZE, MergeSamples, Sample
 from beam_jobs.references.pack import packs
 from beam_jobs.references.record_order import Order
@@ -33,9 +35,10 @@ def test_merged_packs_are_the_sample_of_all() -> None:
     whole.add(references)
     combine = MergeSamples()
     parts = []
+    bounds: dict[str, np.uint64] = {}
     for pack, digests in packs(references, Order(shuffle=True, seed=0), 0):
         part = combine.create_accumulator()
-        for smallest in pack.smallest(digests, SAMPLE_SIZE):
+        for smallest in pack.smallest(digests, SAMPLE_SIZE, bounds):
             part = combine.add_input(part, smallest.to_bytes())
         parts.append(part)
     merged = combine.extract_output(combine.merge_accumulators(reversed(parts)))

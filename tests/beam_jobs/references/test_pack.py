@@ -100,11 +100,21 @@ def test_a_unit_is_packed_with_positions_that_go_on() -> None:
 def test_the_sample_is_of_the_smallest_digests_of_each_split() -> None:
     items = [Reference(f"{n}", ("train", "test")[n % 4 == 0], (), f"/in/{n}", WHOLE_FILE, n) for n in range(100)]
     pack, digests = next(packs(items, Order(shuffle=False, seed=0), 0))
-    sampled = {part.others[1][0]: set(part.keys) for part in pack.smallest(digests, 7)}
-    assert sampled == {
+    due = {
         split: set(sorted((item.key for item in items if item.split == split), key=key_digest)[:7])
         for split in ("train", "test")
     }
+    bounds: dict[str, np.uint64] = {}
+    assert {part.others[1][0]: set(part.keys) for part in pack.smallest(digests, 7, bounds)} == due
+    # Of packs after it, only references that may be among the smallest count.
+    assert {key for part in pack.smallest(digests, 7, bounds) for key in part.keys} == due["train"] | due["test"]
+    highest = np.argsort(digests[:, 0])[-20:]
+    assert not list(pack.take(highest).smallest(digests[highest], 7, bounds))
+
+
+@given(st.lists(NUMBERED | NEARLY, min_size=1, max_size=8))
+def test_digests_of_packed_keys_are_those_of_the_keys(keys: list[str]) -> None:
+    assert PackedKeys.of(keys).digests().tolist() == key_digests(keys).tolist()
 
 
 @given(st.lists(NUMBERED | NEARLY, min_size=1, max_size=8) | st.lists(NUMBERED, min_size=1, max_size=8), st.data())

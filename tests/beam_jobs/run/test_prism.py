@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from beam_jobs import images, text
+from beam_jobs import images, reshard, text
 from beam_jobs.run import progress
 from beam_jobs.run.prism import find_prism
 from beam_jobs.run.runner import pipeline_options
@@ -422,3 +422,11 @@ def test_a_bar_counts_what_the_engine_counts(
     counts = [int(records) for records in re.findall(r"(\d+) records, \d+ shards", shown)]
     assert counts == sorted(counts)
     assert any(0 < count < 720 for count in counts)
+
+
+def test_stored_records_on_prism(prism: list[str], pictures: Path, tmp_path: Path) -> None:
+    assert images.run(argv(pictures, tmp_path / "d", "--compression=gzip")) == 0
+    flags = ["--compression=none", "--num-shards=4", "--split=train=0.5,test=0.5"]
+    assert reshard.run([str(tmp_path / "d"), f"--output={tmp_path}/here", *flags]) == 0
+    assert reshard.run([str(tmp_path / "d"), f"--output={tmp_path}/there", *flags, *prism]) == 0
+    assert digests(tmp_path / "there") == digests(tmp_path / "here")

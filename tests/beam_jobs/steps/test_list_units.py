@@ -48,7 +48,7 @@ def test_every_unit_comes_once_and_is_numbered_in_order(shuffle: bool) -> None:
     lengths = (3, 0, 700, 1, *[2] * 10)
     expected = [f"{length}/{number}" for length in lengths for number in range(length)]
     with beam.Pipeline() as pipeline:
-        found = pipeline | ListUnits(Lengths(*lengths), shuffle=shuffle)  # type: ignore[arg-type]
+        found = pipeline | ListUnits(Lengths(*lengths), ConvertOptions("in", "out", shuffle=shuffle))  # type: ignore[arg-type]
         units = found.units | beam.FlatMap(lambda some: [unit for _, unit in some])
         assert_that(units, equal_to(expected), "units")
         skipped = found[SKIPPED] | beam.Map(lambda counts: counts.ignored) | beam.CombineGlobally(sum)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from beam_jobs.text_files import lines as text_lines
 from beam_jobs.text_files import streams as text_streams
-from beam_jobs.text_files.lines import BOM, Span, line_spans, lines, lines_in_range, paragraphs, paragraphs_in_range
+from beam_jobs.text_files.blocks import SpanBlock, line_blocks, line_blocks_in_range
+from beam_jobs.text_files.lines import BOM, Span, line_spans, lines, paragraphs, paragraphs_in_range
 
 LIMIT = 1 << 20
 # What goes wrong at a boundary: line ends of both kinds, blank lines, characters of several bytes, byte order marks.
@@ -50,6 +51,17 @@ def plain_paragraphs(data: bytes) -> list[tuple[int, bytes]]:
             inside = True
         offset += len(line) + 1
     return [(begin, text.removesuffix(b"\r")) for begin, text in found]
+
+
+def spans_of(blocks: Iterable[SpanBlock], limit: int) -> Iterator[Span]:
+    """The spans of blocks, one by one."""
+    for block in blocks:
+        for start, size, offset in zip(*(column.tolist() for column in block[1:]), strict=True):
+            yield Span(offset, size, block.data[start : start + size] if size <= limit else b"")
+
+
+def lines_in_range(path: str, start: int, stop: int, limit: int) -> Iterator[Span]:
+    return spans_of(line_blocks_in_range(path, start, stop, limit), limit)
 
 
 def cut(data: bytes, places: list[int]) -> list[int]:
@@ -97,6 +109,14 @@ def test_ranges_do_not_matter(
     assert all(data[span.offset :].startswith(span.data) and span.size == len(span.data) for span in found)
 
 
+@given(contents, st.lists(st.integers(0, 10**6), max_size=6), st.integers(0, 12))
+@settings(max_examples=300)
+def test_blocks_have_the_lines_that_a_plain_loop_has(data: bytes, places: list[int], limit: int) -> None:
+    chunks = [data[start:stop] for start, stop in itertools.pairwise(cut(data, places))]
+    # Line by line, with a limit that some of the lines exceed.
+    assert list(spans_of(line_blocks(chunks, 0, limit), limit)) == list(lines(line_spans(chunks, 0, limit)))
+
+
 def test_a_range_of_every_byte(tmp_path: Path) -> None:
     data = BOM + "öne\r\n\r\n two\nthree\n\n\nfour".encode()
     path = tmp_path / "a.txt"
@@ -125,7 +145,7 @@ def test_a_line_over_the_limit_is_read_past_in_bounded_memory() -> None:
             yield b"x" * 1000
         yield b"\nafter"
 
-    spans = list(lines(line_spans(chunks(), 0, 5000)))
+    spans = list(spans_of(line_blocks(chunks(), 0, 5000), 5000))
     assert [(span.offset, span.size, span.data) for span in spans] == [
         (0, 5, b"short"),
         (6, 1_000_000, b""),
@@ -150,6 +170,6 @@ def test_a_range_is_read_no_further_than_its_last_record(tmp_path: Path) -> None
             read.append(len(chunk))
             yield chunk
 
-    with mock.patch("beam_jobs.text_files.lines.plain_chunks", counted):
+    with mock.patch("beam_jobs.text_files.blocks.plain_chunks", counted):
         assert len(list(lines_in_range(str(path), 13_000, 26_000, LIMIT))) == 1000
     assert sum(read) <= 13_001 + text_streams._BEHIND_BYTES

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from beam_jobs.references.pack import Pack
 from beam_jobs.references.reference import WHOLE_FILE, Reference
 from beam_jobs.text_files.options import TextField, TextOptions
-from beam_jobs.text_records.records import Item, TextRecords
+from beam_jobs.text_records.records import Block, TextRecords
 from beam_jobs.text_records.schema import text_features, text_layout
 from beam_jobs.text_records.summary import TextSummary
 from beam_jobs.tokenizers import (
@@ -31,20 +32,28 @@ TEXTS = ["One.", "", "Zwölf Boxkämpfer jagen Viktor quer über den großen Syl
 ROW_FIELDS = (TextField("source"), TextField("target"), TextField("n", "int"))
 
 
-def items_of(data: Sequence[bytes], form: str = "plain", **said: Any) -> list[Item]:
-    return [
-        (Reference(f"a.txt:{n}", "train", (), "in/a.txt", 100 * n, len(some), form, **said), some)
+def blocks_of(data: Sequence[bytes], form: str = "plain", size: int = 3, **said: Any) -> list[Block]:
+    """Documents as a worker reads them, `size` at a time."""
+    references = [
+        Reference(f"a.txt:{n}", "train", (), "in/a.txt", 100 * n, len(some), form, **said)
         for n, some in enumerate(data)
+    ]
+    return [
+        block_of(references[start : start + size], data[start : start + size]) for start in range(0, len(data), size)
     ]
 
 
+def block_of(references: Sequence[Reference], data: Sequence[bytes]) -> Block:
+    return Pack.of(references, np.zeros(len(references), np.uint64)), b"".join(data)
+
+
 def convert(
-    items: Sequence[Item], options: TextOptions, tokenizer: Tokenizer | None = None
+    blocks: Sequence[Block], options: TextOptions, tokenizer: Tokenizer | None = None
 ) -> tuple[list[bytes], TextSummary, list[BadRecordError]]:
     errors: list[BadRecordError] = []
     summary = TextSummary()
     converter = TextRecords(options, tokenizer.identity if tokenizer else None)
-    records = list(converter.records(items, tokenizer, summary, lambda _, error: errors.append(error)))
+    records = list(converter.records(blocks, tokenizer, summary, lambda _, error: errors.append(error)))
     for record in records:
         # What the schema says is what is there.
         found = tf.train.Example.FromString(record).features.feature
@@ -65,7 +74,7 @@ def encoded(texts: Sequence[str]) -> list[bytes]:
 
 
 def test_text_is_stored_as_it_is() -> None:
-    records, summary, _ = convert(items_of(encoded(TEXTS)), TextOptions())
+    records, summary, _ = convert(blocks_of(encoded(TEXTS)), TextOptions())
     features = [tf.train.Example.FromString(record).features.feature for record in records]
     assert [one["text"].bytes_list.value[0].decode() for one in features] == TEXTS
     assert (summary.documents, summary.tokens, summary.real_share) == (5, 0, 1)
@@ -77,7 +86,7 @@ def test_fields_of_every_kind() -> None:
     rows = [b'{"text": "a", "name": "b", "n": -1, "x": 0.5}', b'{"text": "c", "name": "", "n": 7, "x": 2}']
     for tokenizer in (None, ByteTokenizer()):
         options = TextOptions(fields=fields, tokenizer=BYTES if tokenizer else None)
-        records, _, _ = convert(items_of(rows, "json"), options, tokenizer)
+        records, _, _ = convert(blocks_of(rows, "json"), options, tokenizer)
         one, two = (tf.train.Example.FromString(record).features.feature for record in records)
         assert (one["n"].int64_list.value[0], two["n"].int64_list.value[0]) == (-1, 7)
         assert (one["x"].float_list.value[0], two["x"].float_list.value[0]) == (0.5, 2.0)
@@ -89,7 +98,7 @@ def test_fields_of_every_kind() -> None:
 def test_tokens_of_several_fields() -> None:
     rows = [b'{"source": "ab", "target": "", "n": 1}', b'{"source": "", "target": "cde", "n": 2}']
     options = TextOptions(fields=ROW_FIELDS, tokenizer=BYTES)
-    records, summary, _ = convert(items_of(rows, "json"), options, ByteTokenizer())
+    records, summary, _ = convert(blocks_of(rows, "json"), options, ByteTokenizer())
     assert [ints(record, "source_ids") for record in records] == [[97, 98], []]
     assert [ints(record, "target_ids") for record in records] == [[], [99, 100, 101]]
     assert [ints(record, "n") for record in records] == [[1], [2]]
@@ -99,7 +108,7 @@ def test_tokens_of_several_fields() -> None:
 @pytest.mark.parametrize("end_documents", [True, False])
 def test_a_stream_comes_back_whole(end_documents: bool) -> None:
     options = TextOptions(tokenizer=BYTES, sequence_length=16, end_documents=end_documents)
-    records, summary, _ = convert(items_of(encoded(TEXTS)), options, ByteTokenizer())
+    records, summary, _ = convert(blocks_of(encoded(TEXTS)), options, ByteTokenizer())
     rows = [ints(record, "input_ids") for record in records]
     assert {len(row) for row in rows} == {16}
     tokens = [token for row in rows for token in row]
@@ -114,7 +123,7 @@ def test_a_stream_comes_back_whole(end_documents: bool) -> None:
 @pytest.mark.parametrize("long_documents", ["split", "cut"])
 def test_packed_documents_come_back_whole(long_documents: str) -> None:
     options = TextOptions(tokenizer=BYTES, sequence_length=48, pack=True, long_documents=long_documents)
-    records, summary, _ = convert(items_of(encoded(TEXTS)), options, ByteTokenizer())
+    records, summary, _ = convert(blocks_of(encoded(TEXTS)), options, ByteTokenizer())
     found = []
     for record in records:
         ids, numbers, positions = (np.array(ints(record, name)) for name in ("input_ids", "segment_ids", "positions"))
@@ -135,20 +144,19 @@ def test_a_whole_text_as_characters() -> None:
     seen.add(text)
     tokenizer = CharTokenizer(seen.characters)
     options = TextOptions(form="files", tokenizer=TokenizerSpec("chars"), sequence_length=100)
-    item = (Reference("a.txt", "train", (), "a.txt", WHOLE_FILE, len(text.encode()), "file"), text.encode())
-    records, summary, _ = convert([item], options, tokenizer)
+    reference = Reference("a.txt", "train", (), "a.txt", WHOLE_FILE, len(text.encode()), "file")
+    records, summary, _ = convert([block_of([reference], [text.encode()])], options, tokenizer)
     assert "".join(tokenizer.decode(ints(record, "input_ids")) for record in records) == text
     assert (summary.documents, summary.tokens) == (1, len(text) + 1)
 
 
-def test_the_same_documents_give_the_same_records(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_documents_give_the_same_records() -> None:
     random = np.random.default_rng(0)
     texts = ["x" * int(size) for size in random.integers(0, 90, 3000)]
     options = TextOptions(tokenizer=BYTES, sequence_length=64, pack=True)
-    one, counted, _ = convert(items_of(encoded(texts)), options, ByteTokenizer())
+    one, counted, _ = convert(blocks_of(encoded(texts), size=3000), options, ByteTokenizer())
     # How many documents are tokenized at once does not matter.
-    monkeypatch.setattr("beam_jobs.text_records.records._BATCH_DOCUMENTS", 7)
-    two, again, _ = convert(items_of(encoded(texts)), options, ByteTokenizer())
+    two, again, _ = convert(blocks_of(encoded(texts), size=7), options, ByteTokenizer())
     assert one == two
     assert counted == again
     assert counted.real_share > 0.98
@@ -157,16 +165,27 @@ def test_the_same_documents_give_the_same_records(monkeypatch: pytest.MonkeyPatc
 def test_refused_documents_are_left_out_and_named() -> None:
     data = [b"ab", b"a\xff", "é".encode(), b"ba"]
     options = TextOptions(tokenizer=TokenizerSpec("chars"))
-    records, summary, errors = convert(items_of(data), options, CharTokenizer("ab"))
+    records, summary, errors = convert(blocks_of(data), options, CharTokenizer("ab"))
     assert [ints(record, "input_ids") for record in records] == [[0, 1], [1, 0]]
     assert summary.documents == 2
     assert [(error.source, error.offset) for error in errors] == [("in/a.txt", 101), ("in/a.txt", 200)]
     assert "not UTF-8: byte 0xff" in str(errors[0])
     assert "U+00E9" in str(errors[1])
     # Of a compressed file, the place in it is the key's.
-    _, _, errors = convert(items_of(data[1:2], spool="out/.spool"), options, CharTokenizer("ab"))
+    _, _, errors = convert(blocks_of(data[1:2], spool="out/.spool"), options, CharTokenizer("ab"))
     assert str(errors[0]).startswith("a.txt:0 in in/a.txt: refused: not UTF-8: byte 0xff.")
     assert str(errors[0]).endswith("(byte 1 of the document)")
+
+
+def test_documents_that_are_utf8_only_together_are_rejected() -> None:
+    data = [b"ab", b"c\xc3", b"\xa9d", "é".encode()]
+    for length in (None, 4):
+        options = TextOptions(tokenizer=BYTES, sequence_length=length)
+        records, summary, errors = convert(blocks_of(data, size=4), options, ByteTokenizer())
+        assert summary.documents == 2
+        assert [error.offset for error in errors] == [101, 200]
+        tokens = [token for record in records for token in ints(record, "input_ids") if token < 256]
+        assert bytes(tokens) == "abé".encode()
 
 
 def test_refusing_may_raise() -> None:
@@ -175,19 +194,19 @@ def test_refusing_may_raise() -> None:
 
     converter = TextRecords(TextOptions())
     with pytest.raises(BadRecordError, match=r"in/a\.txt at byte 0: refused: not UTF-8"):
-        list(converter.records(items_of([b"\xff"]), None, TextSummary(), refuse))
+        list(converter.records(blocks_of([b"\xff"]), None, TextSummary(), refuse))
 
 
 class Broken(ByteTokenizer):
-    def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
-        return [np.full(3, 300, np.int32) for _ in texts]
+    def encode_utf8(self, data: bytes) -> Ids:
+        return np.full(len(data), 300, np.int32)
 
 
 def test_tokenizers_that_do_not_fit() -> None:
     with pytest.raises(FeatureError, match="id 300 is not in the vocabulary of bytes, which has 258 ids"):
-        convert(items_of([b"a"]), TextOptions(tokenizer=BYTES), Broken())
+        convert(blocks_of([b"a"]), TextOptions(tokenizer=BYTES), Broken())
     converter = TextRecords(TextOptions(tokenizer=TokenizerSpec("chars")), CharTokenizer("ab").identity)
-    with pytest.raises(UsageError, match="is due"):
+    with pytest.raises(UsageError, match="wrong tokenizer"):
         converter.records([], CharTokenizer("abc"), TextSummary(), print)
     with pytest.raises(UsageError, match="go together"):
         TextRecords(TextOptions(), ByteTokenizer.identity)
@@ -223,7 +242,7 @@ def test_sequences_as_lists_hold_the_same_ids(pack: bool) -> None:
     found = []
     for int64_lists in (False, True):
         options = TextOptions(tokenizer=BYTES, sequence_length=16, pack=pack, int64_lists=int64_lists)
-        records, _, _ = convert(items_of(encoded(TEXTS)), options, ByteTokenizer())
+        records, _, _ = convert(blocks_of(encoded(TEXTS)), options, ByteTokenizer())
         assert {feature.kind for feature in text_features(options)} == {"int64" if int64_lists else "bytes"}
         found.append([ints(record, feature.name) for record in records for feature in text_features(options)])
     assert found[0] == found[1]
@@ -232,19 +251,19 @@ def test_sequences_as_lists_hold_the_same_ids(pack: bool) -> None:
 def test_memory_holds_a_window_and_not_a_shard() -> None:
     taken = 0
 
-    def items() -> Iterator[Item]:
+    def blocks() -> Iterator[Block]:
         nonlocal taken
-        for n in range(100_000):
-            taken += 1
-            yield (Reference(f"a:{n}", "train", (), "a", n, 8, "plain"), b"x" * 8)
+        for n in range(0, 100_000, 10):
+            taken += 10
+            yield block_of([Reference(f"a:{n + m}", "train", (), "a", n, 8, "plain") for m in range(10)], [b"x" * 80])
 
     for pack in (False, True):
         taken = 0
         options = TextOptions(tokenizer=BYTES, sequence_length=512, pack=pack)
         converter = TextRecords(options, ByteTokenizer.identity)
-        records = converter.records(items(), ByteTokenizer(), TextSummary(), print)
+        records = converter.records(blocks(), ByteTokenizer(), TextSummary(), print)
         next(records)
-        assert taken <= 1 << 14
+        assert taken < (1 << 14) + 10
         # 56 documents of 9 tokens go into a packed sequence.
         assert len(list(records)) >= 100_000 * 9 // 512 - 1
         assert taken == 100_000

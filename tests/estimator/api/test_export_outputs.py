@@ -28,13 +28,13 @@ def test_public_names() -> None:
         (lambda: export.RegressionOutput(tf.zeros([2], tf.int32)), "floating dtype, got int32"),
     ],
 )
-def test_outputs_refuse(make: Any, message: str) -> None:
+def test_outputs_reject(make: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
 
 
 @pytest.mark.parametrize("spec", [TPUEstimatorSpec, EstimatorSpec])
-def test_specs_refuse(spec: Any) -> None:
+def test_specs_reject(spec: Any) -> None:
     predictions = {"y": Y}
     with pytest.raises(TypeError, match="dict from name to ExportOutput, got list"):
         spec("infer", predictions, export_outputs=[OUTPUT])

@@ -81,7 +81,7 @@ def test_bad_loop_time(text: str) -> None:
         ({"per_host_input_for_training": 6}, ValueError),
     ],
 )
-def test_tpu_config_refuses(arguments: dict[str, object], error: type[Exception]) -> None:
+def test_tpu_config_rejects(arguments: dict[str, object], error: type[Exception]) -> None:
     with pytest.raises(error, match=next(iter(arguments))):
         TPUConfig(**arguments)  # type: ignore[arg-type]
 
@@ -113,7 +113,7 @@ def test_tpu_config_refuses(arguments: dict[str, object], error: type[Exception]
         ({"session_creation_timeout_secs": 0}, ValueError),
     ],
 )
-def test_run_config_refuses(arguments: dict[str, object], error: type[Exception]) -> None:
+def test_run_config_rejects(arguments: dict[str, object], error: type[Exception]) -> None:
     with pytest.raises(error, match=next(iter(arguments))):
         RunConfig(**arguments)  # type: ignore[arg-type]
 

@@ -29,6 +29,21 @@ def test_tasks_become_a_chief_and_workers(monkeypatch: pytest.MonkeyPatch) -> No
     assert config.replace(save_summary_steps=3).task_id == 1
 
 
+def test_steps_of_a_job_and_of_its_neighbours_have_their_own_ports(monkeypatch: pytest.MonkeyPatch) -> None:
+    in_step(monkeypatch, 0, "a", "64", 64)
+    used: set[int] = set()
+    for job in ("4294967", "4294968", "4294969"):
+        for step in range(8):
+            monkeypatch.setenv("SLURM_JOB_ID", job)
+            monkeypatch.setenv("SLURM_STEP_ID", str(step))
+            cluster = cluster_from_slurm()["cluster"]
+            ports = {int(address.partition(":")[2]) for address in [*cluster["chief"], *cluster["worker"]]}
+            assert len(ports) == 64
+            assert 12000 <= min(ports) <= max(ports) < 32000
+            assert not ports & used
+            used |= ports
+
+
 def test_the_last_task_may_evaluate(monkeypatch: pytest.MonkeyPatch) -> None:
     in_step(monkeypatch, 2, "a,b,c", "1(x3)", 3)
     found = cluster_from_slurm(evaluator=True, port=5000)

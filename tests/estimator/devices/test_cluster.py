@@ -22,7 +22,7 @@ from tests.processes import ROOT
 from tpudata.errors import UsageError
 from tpudata.estimator import ClusterError, Estimator, RunConfig, TPUConfig, TPUEstimator
 from tpudata.estimator.devices.peers import Peers
-from tpudata.estimator.loops.training import first_checkpoint
+from tpudata.estimator.loops.first_checkpoint import first_checkpoint
 from tpudata.estimator.state.checkpoints import Checkpoint
 
 Task = tuple[str, int]

@@ -129,6 +129,19 @@ def test_tf_summary(replicas: int, tmp_path: Path) -> None:
     assert "new/loss" not in values_of(tmp_path / "eval")
 
 
+@REPLICAS
+def test_tf_summary_with_other_hooks_in_each_call(replicas: int, tmp_path: Path) -> None:
+    def summarize(loss: Any, outputs: Any) -> None:
+        tf.summary.scalar("new", loss)
+        tf.identity(loss, name="one")
+        tf.identity(outputs, name="two")
+
+    estimator = build(tmp_path, replicas, summarize, save_summary_steps=1)
+    for name in ("one", "two"):
+        estimator.train(train_input_fn, hooks=[v1.train.LoggingTensorHook([name], 100)], steps=2)
+    assert sorted(values_of(tmp_path)["new"]) == [1, 2, 3, 4]
+
+
 def test_old_and_new_summaries_in_one_model(tmp_path: Path) -> None:
     def summarize(loss: Any, outputs: Any) -> None:
         v1.summary.scalar("old", loss)
@@ -213,5 +226,5 @@ def test_bad_host_calls(host_call: Any, error: type[Exception], message: str, tm
 def test_a_scalar_for_host_call_on_several_replicas(tmp_path: Path) -> None:
     more = {"host_call": lambda loss, _: (lambda loss: loss, [loss])}
     build(tmp_path / "one", more=more).train(train_input_fn, steps=1)
-    with pytest.raises(ValueError, match=r"host_call.*is a scalar.*reshape it to \[1\]"):
+    with pytest.raises(ValueError, match=r"host_call.*is a scalar.*Reshape it to \[1\]"):
         build(tmp_path / "two", 2, more=more).train(train_input_fn, steps=1)

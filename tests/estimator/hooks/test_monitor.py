@@ -439,7 +439,7 @@ def test_what_is_no_hook(call: str, hooks: Any, error: type[Exception], message:
         list(getattr(build(tmp_path), call)(train_input_fn, hooks=hooks))
 
 
-def test_what_is_refused(tmp_path: Path) -> None:
+def test_what_is_rejected(tmp_path: Path) -> None:
     class Traced(v1.train.SessionRunHook):  # type: ignore[misc]
         def before_run(self, run_context: Any) -> Any:
             options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
@@ -542,7 +542,7 @@ def test_a_hook_may_evaluate_and_predict(replicas: int, tmp_path: Path) -> None:
         estimator.get_variable_value("linear/w"), plain.get_variable_value("linear/w"), rtol=1e-5, atol=1e-6
     )
     nested = Recorder(lambda: estimator.train(train_input_fn, steps=1))
-    with pytest.raises(UsageError, match="train was called while the same estimator trains"):
+    with pytest.raises(UsageError, match="the same estimator trains or evaluates already"):
         estimator.train(train_input_fn, hooks=[nested], steps=1)
 
 

@@ -22,21 +22,21 @@ def test_profiles_some_steps(
 ) -> None:
     estimator = make_estimator(tmp_path, iterations=iterations, profile_steps=steps)
     seen: list[int] = []
-    run = estimator._runtime.program
+    step_of = estimator._runtimes.training.step
 
     def noted(mode: str, spec: Any) -> Any:
-        program = run(mode, spec)
-        inner = program.run
+        step = step_of(mode, spec)
+        inner = step.run
 
         def counted(*arguments: Any, **options: Any) -> Any:
             results = inner(*arguments, **options)
             seen.append(int(results[0]))
             return results
 
-        program.run = counted
-        return program
+        step.run = counted
+        return step
 
-    estimator._runtime.program = noted
+    estimator._runtimes.training.step = noted
     with caplog.at_level(logging.INFO, logger="tpudata"):
         estimator.train(train_input_fn, max_steps=8)
     assert seen == ends

@@ -13,7 +13,7 @@ from tests.estimator.feeding.test_deployment import tpu_estimator
 from tests.estimator.programs import X, Y, make_estimator, make_model_fn, train_input_fn, v1
 from tpudata.estimator import CrossShardOptimizer, ModeKeys, NonFiniteError, RunConfig, TPUConfig, TPUEstimatorSpec
 from tpudata.estimator.loops.pace import LoopSize
-from tpudata.estimator.tracing.train_program import TrainProgram
+from tpudata.estimator.steps.train_step import TrainStep
 
 OPTIMIZERS: dict[str, Callable[[], Any]] = {
     "sgd": lambda: v1.train.GradientDescentOptimizer(
@@ -99,13 +99,13 @@ def test_everything_comes_at_the_step_that_was_asked_for(
 
 def test_every_loss_is_written_without_shorter_loops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = []
-    run = TrainProgram.run
+    run = TrainStep.run
 
-    def noted(program: TrainProgram, iteration: Any, limit: int, record: bool = False, **options: Any) -> Any:
+    def noted(step: TrainStep, iteration: Any, limit: int, record: bool = False, **options: Any) -> Any:
         sizes.append(limit)
-        return run(program, iteration, limit, record, **options)
+        return run(step, iteration, limit, record, **options)
 
-    monkeypatch.setattr(TrainProgram, "run", noted)
+    monkeypatch.setattr(TrainStep, "run", noted)
     estimator = make_estimator(tmp_path, iterations=20, save_summary_steps=1, log_step_count_steps=None)
     estimator.train(train_input_fn, steps=50)
     expected, _ = session_loop(lambda: v1.train.GradientDescentOptimizer(0.1), 50, 8)
@@ -249,8 +249,24 @@ def test_nan_in_the_input_stops_at_its_step(replicas: int, with_hooks: bool, tmp
     assert np.isfinite(estimator.get_variable_value("linear/w")).all()
 
 
+@pytest.mark.parametrize("hooks", [None, [v1.train.SessionRunHook()]])
+def test_data_that_repeat_nothing(hooks: Any, tmp_path: Path) -> None:
+    estimator = make_estimator(tmp_path)
+    dataset = tf.data.Dataset.from_tensor_slices(({"x": X}, Y)).filter(lambda _, label: label > 99)
+    assert dataset.repeat().cardinality() == tf.data.INFINITE_CARDINALITY
+    estimator.train(
+        lambda params: dataset.repeat().batch(params["batch_size"], drop_remainder=True), hooks=hooks, steps=5
+    )
+    assert programs.saved_steps(tmp_path) == [0]
+    estimator.train(train_input_fn, hooks=hooks, steps=2)
+    assert programs.saved_steps(tmp_path) == [0, 2]
+    expected, _ = session_loop(lambda: v1.train.GradientDescentOptimizer(0.1), 2, 8)
+    np.testing.assert_allclose(estimator.last_loss, expected[-1], rtol=1e-5)
+
+
+@pytest.mark.parametrize("with_hooks", [False, True])
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_a_variable_that_is_not_finite_is_named(replicas: int, tmp_path: Path) -> None:
+def test_a_variable_that_is_not_finite_is_named(replicas: int, with_hooks: bool, tmp_path: Path) -> None:
     def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
         outputs = programs.linear(features["x"])
         other = v1.get_variable("other", [2], initializer=v1.ones_initializer())
@@ -265,7 +281,7 @@ def test_a_variable_that_is_not_finite_is_named(replicas: int, tmp_path: Path) -
     tpu_config = {"num_replicas": replicas}
     estimator = make_estimator(tmp_path, model_fn, save_checkpoints_steps=4, tpu_config=tpu_config)
     with pytest.raises(NonFiniteError, match=r"step 8: the variable 'other' holds NaN or Inf.*model\.ckpt-4"):
-        estimator.train(train_input_fn, steps=20)
+        estimator.train(train_input_fn, hooks=[v1.train.SessionRunHook()] if with_hooks else None, steps=20)
     assert estimator.latest_checkpoint() == str(tmp_path / "model.ckpt-4")
 
 

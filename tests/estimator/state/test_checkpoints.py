@@ -189,7 +189,7 @@ def test_variables_by_name(tmp_path: Path) -> None:
 def test_a_checkpoint_that_cannot_be_written_names_the_one_before(tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path / "model")
     estimator.train(train_input_fn, max_steps=2)
-    # A folder where the next checkpoint's data would be put stands for a disk that refuses it.
+    # A folder where the next checkpoint's data would be put stands for a disk that rejects it.
     (tmp_path / "model" / "model.ckpt-4.index").mkdir()
     with pytest.raises(StorageError, match=r"model\.ckpt-4 could not be written: .*The last one is .*model\.ckpt-2"):
         make_estimator(tmp_path / "model").train(train_input_fn, max_steps=4)

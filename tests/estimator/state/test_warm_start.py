@@ -200,11 +200,11 @@ def test_no_checkpoint_to_start_from(tmp_path: Path) -> None:
         ({"ckpt_to_initialize_from": "a", "vars_to_warm_start": [3]}, TypeError, "not variables"),
     ],
 )
-def test_settings_refuse(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_settings_reject(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         WarmStartSettings(**arguments)
 
 
-def test_the_estimator_refuses() -> None:
+def test_the_estimator_rejects() -> None:
     with pytest.raises(ValueError, match="warm_start_from"):
         TPUEstimator(make_model_fn(), use_tpu=False, warm_start_from=3)  # type: ignore[arg-type]

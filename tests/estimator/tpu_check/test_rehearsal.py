@@ -1,4 +1,4 @@
-"""What a TPU would refuse, found without one: a small program for each cause, and some that have none."""
+"""What a TPU would reject, found without one: a small program for each cause, and some that have none."""
 
 import importlib
 import logging
@@ -208,16 +208,16 @@ CAUSES = [
 ]
 
 
-@pytest.mark.parametrize(("body", "what", "mend"), CAUSES, ids=[cause[1].partition(":")[0] for cause in CAUSES])
-def test_a_cause(body: Any, what: str, mend: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("body", "what", "fix"), CAUSES, ids=[cause[1].partition(":")[0] for cause in CAUSES])
+def test_a_cause(body: Any, what: str, fix: str, tmp_path: Path) -> None:
     findings = rehearsed(tmp_path, body)
     assert len(findings) == 1, [str(item) for item in findings]
     finding = findings[0]
-    assert finding.is_refused
+    assert finding.is_rejected
     assert finding.mode == ModeKeys.TRAIN
     assert THIS_FILE in finding.where
     assert what in finding.what
-    assert mend in finding.mend
+    assert fix in finding.fix
 
 
 def test_what_no_step_runs_is_no_finding(tmp_path: Path) -> None:
@@ -253,12 +253,12 @@ def test_all_are_listed_at_once(tmp_path: Path) -> None:
     with pytest.raises(RehearsalError) as caught:
         estimator.train(input_fn, steps=1)
     assert [item for item in findings if item.mode == ModeKeys.TRAIN] == list(caught.value.findings)
-    assert str(caught.value).startswith("A TPU would refuse 9 things:")
+    assert str(caught.value).startswith("A TPU would reject 9 things:")
     for text in training:
         assert text in str(caught.value)
 
 
-def test_what_is_slow_is_no_refusal(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_slow_is_not_rejected(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def input_fn(params: dict[str, Any]) -> Any:
         numbers = np.arange(40)
         data = tf.data.Dataset.from_tensor_slices(({"x": X.astype(np.float64), "number": numbers}, Y))
@@ -267,18 +267,18 @@ def test_what_is_slow_is_no_refusal(tmp_path: Path, caplog: pytest.LogCaptureFix
     estimator = make_estimator(tmp_path, model_of(lambda x: tf.cast(x * 2, tf.float32)))
     findings = estimator.rehearse({ModeKeys.TRAIN: input_fn})
     assert [item.where for item in findings] == ["features['number']", "features['x']"]
-    assert [item.mend for item in findings] == [
+    assert [item.fix for item in findings] == [
         "tf.cast to int32 in the dataset's map",
         "tf.cast to float32 in the dataset's map",
     ]
-    assert not any(item.is_refused for item in findings)
+    assert not any(item.is_rejected for item in findings)
     with caplog.at_level(logging.INFO):
         estimator.train(input_fn, steps=1)
     assert "features['x']: it is of the dtype float64" in caplog.text
-    assert "Rehearsal of train: nothing that a TPU would refuse." in caplog.text
+    assert "Rehearsal of train: nothing that a TPU would reject." in caplog.text
 
     within = rehearsed(tmp_path, lambda x: tf.cast(tf.cast(x, tf.float64) * 2, tf.float32))
-    assert [(item.is_refused, "float64" in item.what) for item in within] == [(False, True)]
+    assert [(item.is_rejected, "float64" in item.what) for item in within] == [(False, True)]
 
 
 @pytest.mark.parametrize(
@@ -309,7 +309,7 @@ def test_rows_are_padded_in_prediction_alone(tmp_path: Path) -> None:
     assert estimator.rehearse({ModeKeys.PREDICT: finite_input_fn(10)}) == ()
     findings = estimator.rehearse({ModeKeys.EVAL: finite_input_fn(10)})
     assert [item.where for item in findings] == ["features['x']", "labels"]
-    assert "drop_remainder=True" in findings[0].mend
+    assert "drop_remainder=True" in findings[0].fix
 
 
 @pytest.mark.parametrize("size", [12, None])
@@ -375,7 +375,7 @@ def test_what_was_made_outside(tmp_path: Path) -> None:
     layer(np.zeros([1, 3], np.float32))
     for body in (lambda x: x * variable, layer):
         findings = rehearsed(tmp_path, body)
-        assert [(item.where, item.mend) for item in findings] == [
+        assert [(item.where, item.fix) for item in findings] == [
             ("model_fn", "make variables and layers inside of model_fn, at every call")
         ]
 
@@ -423,8 +423,8 @@ def test_errors_of_model_fn_and_metric_fn_end_nothing_else(tmp_path: Path) -> No
     assert "no prediction here" in findings[1].what
 
 
-@pytest.mark.parametrize(("rows", "refused"), [(2_500_000_000, True), (1_500_000_000, False)])
-def test_what_a_core_s_memory_does_not_hold(rows: int, refused: bool, tmp_path: Path, monkeypatch: Any) -> None:
+@pytest.mark.parametrize(("rows", "rejected"), [(2_500_000_000, True), (1_500_000_000, False)])
+def test_what_a_core_s_memory_does_not_hold(rows: int, rejected: bool, tmp_path: Path, monkeypatch: Any) -> None:
     """With a momentum, two floats of 4 bytes for each of its elements; nothing of it is made here."""
     monkeypatch.setattr("os.sysconf", lambda _: 1)
     model_fn = model_of(
@@ -434,9 +434,9 @@ def test_what_a_core_s_memory_does_not_hold(rows: int, refused: bool, tmp_path: 
     findings = make_estimator(tmp_path, model_fn).rehearse({ModeKeys.TRAIN: train_input_fn})
     certain = [item for item in findings if item.where == "memory of a core"]
     assert len(certain) == 1
-    assert certain[0].is_refused is refused
+    assert certain[0].is_rejected is rejected
     assert f"{rows * 8 / 2**30:.2f} GiB"[:3] in certain[0].what
-    assert ("v2, v3, v5e" if refused else "v2 has less") in certain[0].what
+    assert ("v2, v3, v5e" if rejected else "v2 has less") in certain[0].what
 
 
 def test_calls_return_as_on_empty_data(tmp_path: Path) -> None:
@@ -519,7 +519,7 @@ def test_python_in_the_dataset_of_other_hosts(
     estimator = make_estimator(tmp_path, config=RunConfig(**config))
     assert check_tpu_compatibility(estimator, {ModeKeys.TRAIN: train_input_fn}) == []
     findings = check_tpu_compatibility(estimator, {ModeKeys.TRAIN: through_python})
-    assert [(item.where, item.is_refused) for item in findings] == [("input_fn", True)] * is_found
+    assert [(item.where, item.is_rejected) for item in findings] == [("input_fn", True)] * is_found
     for finding in findings:
         assert finding.what.startswith("PyFunc: ")
-        assert "TensorFlow's operations" in finding.mend
+        assert "TensorFlow's operations" in finding.fix

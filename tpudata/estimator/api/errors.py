@@ -17,7 +17,7 @@ _AROUND = re.compile(r"^\{\{.*?\}\} | \[Op:\w+\]")
 
 
 def reason(error: tf.errors.OpError) -> str:
-    """What went wrong in an operation, in a line, without where it was built."""
+    """Return what went wrong in an operation, in one line, without where it was built."""
     found = _OF_OPERATION.search(error.message)
     line = found[1] if found else error.message.strip().partition("\n")[0]
     return _AROUND.sub("", line)
@@ -68,7 +68,7 @@ class BatchSizeError(UsageError, ValueError):
 
 
 class RehearsalError(TpudataError):
-    """A rehearsal found what a TPU would refuse; the message lists all of it.
+    """A rehearsal found what a TPU would reject; the message lists all of it.
 
     Attributes:
         findings: those, and what a TPU would be slow at.

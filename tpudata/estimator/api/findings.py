@@ -6,30 +6,30 @@ from typing import Protocol
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One thing that a TPU would refuse, or would be slow at.
+    """One thing that a TPU would reject, or would be slow at.
 
     Attributes:
         mode: the value of ModeKeys whose step it is in.
         where: the place: a feature, a line of the program, an argument.
         what: what is wrong there, and why it matters.
-        mend: what to do about it; "" where `what` says so.
-        is_refused: False where a TPU takes it, but is slow or may be too small.
+        fix: what to do about it; "" where `what` says so.
+        is_rejected: False where a TPU takes it, but is slow or may be too small.
     """
 
     mode: str
     where: str
     what: str
-    mend: str = ""
-    is_refused: bool = True
+    fix: str = ""
+    is_rejected: bool = True
 
     def __str__(self) -> str:
-        mend = f" Mend: {self.mend}." if self.mend else ""
+        fix = f" Fix: {self.fix}." if self.fix else ""
         what = self.what if self.what.endswith(".") else f"{self.what}."
-        return f"{self.mode}: {self.where}: {what}{mend}"
+        return f"{self.mode}: {self.where}: {what}{fix}"
 
 
 class Find(Protocol):
     """Adds a finding of the mode that is looked at."""
 
-    def __call__(self, where: str, what: str, mend: str = "", *, is_refused: bool = True) -> None:
+    def __call__(self, where: str, what: str, fix: str = "", *, is_rejected: bool = True) -> None:
         """Arguments as in Finding."""

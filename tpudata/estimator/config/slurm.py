@@ -7,8 +7,11 @@ from typing import Any
 from tpudata.errors import UsageError
 
 _FIRST_PORT = 12000
-_PORTS = 20000  # Up to where Linux begins to give out ports of its own.
 _TASKS_OF_A_NODE = 64
+# Up to 32000, where Linux begins to give out ports.
+_RANGES = 20000 // _TASKS_OF_A_NODE
+# More steps of one job seldom run at a time.
+_STEPS_OF_A_JOB = 8
 
 
 def cluster_from_slurm(*, evaluator: bool = False, port: int | None = None) -> dict[str, Any]:
@@ -20,11 +23,11 @@ def cluster_from_slurm(*, evaluator: bool = False, port: int | None = None) -> d
 
     Args:
         evaluator: whether the last task is an evaluator, which does not train.
-        port: that the first task of each node listens on; further tasks take those that follow. None: one that the number of the
-            job gives.
+        port: the port of the first task of each node; further tasks take the ports that follow. None: one derived from the numbers
+            of the job and of the step.
 
     Raises:
-        UsageError: this is no task of a job step, or its tasks are spread over the nodes in turn.
+        UsageError: this is not a task of a job step, or its tasks are spread over the nodes in turn.
     """
     rank, tasks = int(_variable("PROCID")), int(_variable("STEP_NUM_TASKS", "NTASKS"))
     hosts = _hosts(_variable("STEP_NODELIST", "JOB_NODELIST"))
@@ -42,8 +45,7 @@ def cluster_from_slurm(*, evaluator: bool = False, port: int | None = None) -> d
         raise UsageError(
             f"Slurm: got {tasks} tasks (expected 3 or more: a chief, workers and an evaluator). Use srun --ntasks."
         )
-    job = int(os.environ.get("SLURM_JOB_ID", "0"))
-    first = _FIRST_PORT + job * _TASKS_OF_A_NODE % _PORTS if port is None else port
+    first = _port_of_step() if port is None else port
     before = [nodes[:task].count(node) for task, node in enumerate(nodes)]
     addresses = [f"{hosts[node]}:{first + number}" for node, number in zip(nodes, before, strict=True)]
     jobs = ["chief", *["worker"] * (tasks - 1)]
@@ -53,6 +55,12 @@ def cluster_from_slurm(*, evaluator: bool = False, port: int | None = None) -> d
     for name, address in zip(jobs, addresses, strict=True):
         cluster.setdefault(name, []).append(address)
     return {"cluster": cluster, "task": {"type": jobs[rank], "index": jobs[:rank].count(jobs[rank])}}
+
+
+def _port_of_step() -> int:
+    """Return the first of 64 ports; steps that run at the same time on the same nodes, of one job or of neighbours, get others."""
+    job, step = (int(os.environ.get(f"SLURM_{name}_ID", "0")) for name in ("JOB", "STEP"))
+    return _FIRST_PORT + (job * _STEPS_OF_A_JOB + step) % _RANGES * _TASKS_OF_A_NODE
 
 
 def _variable(*names: str) -> str:

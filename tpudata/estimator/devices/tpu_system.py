@@ -40,7 +40,8 @@ def tpu_system(
     Args:
         name: its name, its address (grpc://HOST:PORT or HOST:PORT), or "local" for this machine's; None: the environment variable
             TPU_NAME, or else this machine's.
-        zone, project: where a name is looked up; None: gcloud's.
+        zone: zone in which a name is looked up; None: gcloud's.
+        project: project in which a name is looked up; None: gcloud's.
         timeout: seconds after which the search or the connection is given up.
 
     Yields:
@@ -149,10 +150,10 @@ def _probe(what: str, address: str) -> None:
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE_TIMEOUT).close()
     except (OSError, ValueError) as error:
-        raise TPUConnectionError(f"{what}: nothing answers at {address!r} ({error}). {_MEND}") from error
+        raise TPUConnectionError(f"{what}: nothing answers at {address!r} ({error}). {_FIX}") from error
 
 
-_MEND = (
+_FIX = (
     "Give the TPU by RunConfig(master='grpc://HOST:8470'), RunConfig(tpu_name=..., zone=..., project=...) or the environment "
     "variable TPU_NAME, or run on a TPU VM; without a TPU pass use_tpu=False."
 )
@@ -176,8 +177,8 @@ def _within(seconds: float, what: str, function: Callable[[], _T]) -> _T:
         return results[0]
     if errors:
         reason = str(errors[0]).splitlines()[0]
-        raise TPUConnectionError(f"{what}: {reason} {_MEND}") from errors[0]
-    raise TPUConnectionError(f"{what}: no answer within {seconds:g} seconds. {_MEND}")
+        raise TPUConnectionError(f"{what}: {reason} {_FIX}") from errors[0]
+    raise TPUConnectionError(f"{what}: no answer within {seconds:g} seconds. {_FIX}")
 
 
 def _gcloud(section: str, key: str) -> str | None:
@@ -201,6 +202,6 @@ def _gcloud(section: str, key: str) -> str | None:
     except (configparser.Error, UnicodeDecodeError) as error:
         reason = str(error).splitlines()[0]
         raise TPUConnectionError(
-            f"gcloud's configuration {path} cannot be read: {reason} Give the zone and the project of the TPU, or mend the file."
+            f"gcloud's configuration {path} cannot be read: {reason} Give the zone and the project of the TPU, or fix the file."
         ) from error
     return settings.get(section, key, fallback=None)

@@ -101,7 +101,9 @@ class LatestExporter(_SavedModelExporter):
 
     Args:
         name: of the exporter, and of its folder under `model_dir/export`.
-        serving_input_receiver_fn, assets_extra, as_text: as in `BaseEstimator.export_saved_model`.
+        serving_input_receiver_fn: as in `BaseEstimator.export_saved_model`.
+        assets_extra: as in `BaseEstimator.export_saved_model`.
+        as_text: as in `BaseEstimator.export_saved_model`.
         exports_to_keep: how many; None: all.
 
     Raises:
@@ -136,7 +138,9 @@ class FinalExporter(_SavedModelExporter):
 
     Args:
         name: of the exporter, and of its folder under `model_dir/export`.
-        serving_input_receiver_fn, assets_extra, as_text: as in `BaseEstimator.export_saved_model`.
+        serving_input_receiver_fn: as in `BaseEstimator.export_saved_model`.
+        assets_extra: as in `BaseEstimator.export_saved_model`.
+        as_text: as in `BaseEstimator.export_saved_model`.
     """
 
     def __init__(
@@ -170,7 +174,9 @@ class BestExporter(_SavedModelExporter):
 
     Args:
         name: of the exporter, and of its folder under `model_dir/export`.
-        serving_input_receiver_fn, assets_extra, as_text: as in `BaseEstimator.export_saved_model`.
+        serving_input_receiver_fn: as in `BaseEstimator.export_saved_model`.
+        assets_extra: as in `BaseEstimator.export_saved_model`.
+        as_text: as in `BaseEstimator.export_saved_model`.
         event_file_pattern: where in model_dir the event files of earlier evaluations lie, in which the best result so far is
             looked up where there are exports of it. For an evaluation with a name: "eval_NAME/*.tfevents.*". None: a new run
             begins without a best result.

@@ -107,10 +107,10 @@ def _build(runtime: Runtime, serving_input_receiver_fn: Any) -> tuple[dict[str, 
             "serving_input_receiver_fn must return a ServingInputReceiver or a TensorServingInputReceiver, got "
             f"{type(receiver).__name__}."
         )
-    params = {**copy.deepcopy(dict(runtime.params)), "use_tpu": False}
+    params = {**copy.deepcopy(dict(runtime.user_model.params)), "use_tpu": False}
     call = tf.autograph.experimental.do_not_convert(call_model_fn)
     with fresh_keras_state(seed):
-        spec = call(runtime.model_fn, receiver.features, None, ModeKeys.PREDICT, params, runtime.config)
+        spec = call(runtime.user_model.model_fn, receiver.features, None, ModeKeys.PREDICT, params, runtime.config)
     if not isinstance(spec, TPUEstimatorSpec | EstimatorSpec):
         raise ModelFnTypeError(
             f"model_fn must return a TPUEstimatorSpec or an EstimatorSpec, got {type(spec).__name__}."

@@ -43,7 +43,9 @@ class Feed:
 
     def iterate(self) -> Iteration:
         """Begin with the steps' elements, which are per-replica values where there are several replicas."""
-        return Iteration(self._dataset, self._end, self._strategy, can_fill=self._can_fill)
+        iteration = Iteration(self._dataset, self._end, self._strategy, can_fill=self._can_fill)
+        iteration.is_endless = self.endless
+        return iteration
 
 
 def make_feed(call_input_fn: CallInputFn, deployment: Deployment, batch_axis: Sequence[int] | None) -> Feed:
@@ -204,12 +206,12 @@ class _Source:
         for (path, spec), (_, axis) in zip(leaves(specs), leaves(axes), strict=True):
             rows = spec.shape[axis] if spec.shape.rank else None
             if not spec.shape.is_fully_defined():
-                mend = "set_shape in the dataset's map"
+                fix = "set_shape in the dataset's map"
                 if rows is None:
-                    mend = "batch(..., drop_remainder=True), or make_input_fn, which pads the last batch with rows of weight 0"
+                    fix = "batch(..., drop_remainder=True), or make_input_fn, which pads the last batch with rows of weight 0"
                 raise ValueError(
                     f"input_fn: {path} has the shape {spec.shape}; {deployment.topology.num_replicas} replicas need static shapes: "
-                    f"use {mend}."
+                    f"use {fix}."
                 )
             if rows != size:
                 raise ValueError(

@@ -53,6 +53,7 @@ class Iteration:
     Attributes:
         spec: the type of the iterator.
         end: as given.
+        is_endless: whether the data is known to repeat for ever.
 
     Args:
         dataset: a `tf.data.Dataset`, or a distributed one.
@@ -63,6 +64,7 @@ class Iteration:
 
     def __init__(self, dataset: Any, end: End = End.ASKED, strategy: Any = None, *, can_fill: bool = True) -> None:
         self.end = end
+        self.is_endless = False
         self._can_fill = can_fill
         self._strategy = strategy
         # One call fetches the marks of all hosts.

@@ -101,16 +101,19 @@ def call_input_fn(
     if not datasets_alone and (dataset is None or are_tensors(dataset)):
         dataset = dataset_of_tensors(call, config.tf_random_seed)
     if not isinstance(dataset, tf.data.Dataset):
-        mend = " PER_HOST_V2 takes no tensors: return the dataset itself." if datasets_alone else ""
+        fix = " PER_HOST_V2 takes no tensors: return the dataset itself." if datasets_alone else ""
         raise TypeError(
-            f"input_fn must return a tf.data.Dataset of features or of (features, labels), got {type(dataset).__name__}.{mend}"
+            f"input_fn must return a tf.data.Dataset of features or of (features, labels), got {type(dataset).__name__}.{fix}"
         )
     for path, spec in leaves(split_element(dataset.element_spec)):
         if not isinstance(spec, tf.TensorSpec):
-            raise TypeError(f"input_fn: {path} is a {type(spec).__name__}; only dense tensors are taken: densify it.")
+            raise TypeError(
+                f"input_fn: the estimator takes dense tensors alone (got {path} as a {type(spec).__name__}, expected a tensor). "
+                "Use tf.sparse.to_dense or RaggedTensor.to_tensor in the dataset's map."
+            )
         if spec.shape.rank is None:
             raise ValueError(
-                f"input_fn: {path} has an unknown shape. Give it one in the dataset's map with set_shape or reshape."
+                f"input_fn: {path} has an unknown shape (expected a known rank). Use set_shape or reshape in the dataset's map."
             )
     return dataset
 

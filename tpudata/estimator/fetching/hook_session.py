@@ -118,7 +118,8 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         Args:
             fetches: a tensor, an operation, a variable, a name, or a nested structure of them.
             feed_dict: values by tensor.
-            options, run_metadata: not there without a session; None.
+            options: None, as no session runs here.
+            run_metadata: None.
 
         Returns:
             NumPy values in the structure of `fetches`; None for an operation.
@@ -128,7 +129,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         """
         if run_metadata is not None:
             raise ValueError("session.run(run_metadata=...): no session runs here, so there is none. Leave it out.")
-        refuse_options(options)
+        reject_options(options)
         parts = Fetches(self.element, fetches)
         feeds = dict(self.fed(key, value) for key, value in (feed_dict or {}).items())
         tensors = [item for item in parts.elements if isinstance(item, tf.Tensor)]
@@ -233,7 +234,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
                     )
 
 
-def refuse_options(options: Any) -> None:
+def reject_options(options: Any) -> None:
     """Check that there are no RunOptions.
 
     Raises:

@@ -109,8 +109,9 @@ def _subgraph(blueprint: Blueprint, names: set[str]) -> Any:
         node.input.extend(inputs)
         node.attr.pop("_class", None)
         # Of what lives on between runs, such as tables and writers: each copy of the graph finds it by this name.
-        is_shared = "shared_name" in node.attr and node.op != "VarHandleOp"
-        if is_shared and (node.op == "SummaryWriter" or not node.attr["shared_name"].s):
+        if node.op == "SummaryWriter":
+            node.attr["shared_name"].s = f"{node.name}_{blueprint.writer_key}".encode()
+        elif "shared_name" in node.attr and node.op != "VarHandleOp" and not node.attr["shared_name"].s:
             node.attr["shared_name"].s = f"{node.name}_{blueprint.key}".encode()
     return graph_def
 

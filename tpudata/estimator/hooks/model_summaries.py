@@ -9,7 +9,7 @@ from tpudata.estimator.fetching.fetch_plan import plan
 from tpudata.estimator.fetching.hook_session import HookSession
 from tpudata.estimator.hooks.events import EventWriter
 from tpudata.estimator.hooks.monitor import Request
-from tpudata.estimator.tracing.train_program import TrainProgram
+from tpudata.estimator.steps.train_step import TrainStep
 
 _Keys = tf.compat.v1.GraphKeys
 
@@ -20,17 +20,17 @@ class ModelSummaries:
     Those of `tf.summary` write themselves, in the step.
 
     Args:
-        program: of the training.
+        train_step: of the training.
         session: of the run.
         scaffold: its summary_op takes the place of all others; None: of none.
         wanted: whether any are to be written at all.
     """
 
-    def __init__(self, program: TrainProgram, session: HookSession, scaffold: Any, wanted: bool) -> None:
+    def __init__(self, train_step: TrainStep, session: HookSession, scaffold: Any, wanted: bool) -> None:
         self._request: Request | None = None
         self._tensors: list[Any] = []
-        self.uses_tf_summary = wanted and program.uses_tf_summary
-        if not wanted or not program.keeps_v1_summaries:
+        self.uses_tf_summary = wanted and train_step.uses_tf_summary
+        if not wanted or not train_step.keeps_v1_summaries:
             return
         if scaffold.summary_op is not None:
             self._tensors = [session.element(scaffold.summary_op)]

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tpudata.estimator.fetching.fetch_plan import FetchPlan, When, plan
 from tpudata.estimator.fetching.fetches import Fetches
-from tpudata.estimator.fetching.hook_session import HookSession, refuse_options
+from tpudata.estimator.fetching.hook_session import HookSession, reject_options
 from tpudata.estimator.hooks.profiler import ProfilerHook
 
 _train = tf.compat.v1.train
@@ -73,6 +73,7 @@ class Monitor:
         self._original = _train.SessionRunArgs(original)
         self._context: Any = None
         self._fetches: dict[int, Fetches] = {}
+        self._single: dict[int, tuple[Any, Fetches]] = {}
         self._plans: dict[tuple[tuple[str, ...], frozenset[str]], FetchPlan] = {}
         self._request: Request | None = None
 
@@ -117,9 +118,9 @@ class Monitor:
             raise TypeError(
                 f"{type(hook).__name__}.before_run must return SessionRunArgs or None, got {type(arguments).__name__}."
             )
-        refuse_options(arguments.options)
+        reject_options(arguments.options)
         if arguments.fetches is not None:
-            self._fetches[number] = Fetches(self._session.element, arguments.fetches)
+            self._fetches[number] = self._fetches_of(arguments.fetches)
         for key, value in (arguments.feed_dict or {}).items():
             tensor = self._session.element(key)
             is_models = self._session.timing.is_models(tensor.op)
@@ -135,6 +136,14 @@ class Monitor:
             feeds |= [fed]
             if is_models:
                 self.model_feeds |= [fed]
+
+    def _fetches_of(self, structure: Any) -> Fetches:
+        if not isinstance(structure, tf.Tensor):
+            return Fetches(self._session.element, structure)
+        # Most hooks ask for the same tensor at each step.
+        if id(structure) not in self._single:
+            self._single[id(structure)] = structure, Fetches(self._session.element, structure)
+        return self._single[id(structure)][1]
 
     def after_run(self, step: Mapping[str, Any]) -> None:
         """Give the hooks what they wanted.

@@ -19,7 +19,8 @@ class ProfilerHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # 
         save_steps: the interval between profiles in steps.
         save_secs: the interval in seconds; pass one of the two.
         output_dir: the folder.
-        show_dataflow, show_memory: a profile for TensorBoard has both.
+        show_dataflow: ignored; a profile for TensorBoard has the dataflow.
+        show_memory: ignored; a profile for TensorBoard has the memory.
 
     Raises:
         ValueError: neither save_steps nor save_secs, or both.

@@ -8,7 +8,7 @@ from tpudata.estimator.api.errors import CheckpointError, ModelFnTypeError, Mode
 from tpudata.estimator.fetching.hook_session import HookSession
 from tpudata.estimator.state.checkpoints import Checkpoint
 from tpudata.estimator.state.store import VariableStore
-from tpudata.estimator.tracing.program import Program
+from tpudata.estimator.steps.step import Step
 
 _Scaffold = tf.compat.v1.train.Scaffold
 
@@ -66,21 +66,21 @@ def restore_with(saver: Any, session: Any, checkpoint: Checkpoint) -> None:
 
 
 class ScaffoldLoader:
-    """Gives a program's variables their values as a scaffold says.
+    """Gives a step's variables their values as a scaffold says.
 
     Args:
-        program: the program.
+        step: the compiled step.
         store: of its variables.
         session: of the run.
         scaffold: of the run.
     """
 
-    def __init__(self, program: Program, store: VariableStore, session: HookSession, scaffold: Any) -> None:
-        self._program = program
+    def __init__(self, step: Step, store: VariableStore, session: HookSession, scaffold: Any) -> None:
+        self._step = step
         self._store = store
         self._session = session
         self._scaffold = scaffold
-        self._names = [info.name for info in program.saved]
+        self._names = [info.name for info in step.saved]
         self._own: object = None
 
     def load(self, checkpoint: Checkpoint | None) -> None:
@@ -111,7 +111,7 @@ class ScaffoldLoader:
 
     def note_writes(self) -> None:
         """Note that the variables may hold what a step or a hook assigned: it lasts as long as this evaluation or prediction."""
-        if self._program.writes or self._session.takes_writes():
+        if self._step.writes or self._session.takes_writes():
             self._own = object()
             self._store.mark(self._names, self._own)
 
@@ -122,13 +122,13 @@ class ScaffoldLoader:
 
     def restore(self, checkpoint: Checkpoint | None) -> None:
         """Do the first part of `load`: no operation of the scaffold is run."""
-        program, saver = self._program, self._scaffold.saver
+        step, saver = self._step, self._scaffold.saver
         if checkpoint is None or saver is None:
-            self._store.load(program.blueprint, program.saved, checkpoint)
+            self._store.load(step.blueprint, step.saved, checkpoint)
             return
 
         def restore() -> None:
             with self._session.installed():
                 restore_with(saver, self._session, checkpoint)
 
-        self._store.restore(program.blueprint, program.saved, (checkpoint, program.mode), restore)
+        self._store.restore(step.blueprint, step.saved, (checkpoint, step.mode), restore)

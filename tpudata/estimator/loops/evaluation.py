@@ -13,9 +13,10 @@ from tpudata.estimator.feeding.signature import split_element
 from tpudata.estimator.hooks.events import EventWriter
 from tpudata.estimator.hooks.monitor import Monitor, tensor_names
 from tpudata.estimator.hooks.scaffold import ScaffoldLoader, has_scaffold, make_scaffold
+from tpudata.estimator.loops.first_checkpoint import given_or_newest
 from tpudata.estimator.loops.runtime import Runtime
-from tpudata.estimator.state import checkpoints
-from tpudata.estimator.tracing.metrics import EvalProgram
+from tpudata.estimator.state.checkpoints import Checkpoint
+from tpudata.estimator.steps.eval_step import EvalStep
 
 _log = logging.getLogger("tpudata")
 
@@ -26,19 +27,19 @@ def evaluate(
     """Evaluate as `TPUEstimator.evaluate` says."""
     require_steps("evaluate", "steps", steps)
     hooks = check_hooks(hooks, "evaluate(hooks=...)")
-    checkpoint = find_checkpoint(runtime, checkpoint_path)
+    checkpoint = given_or_newest(runtime, checkpoint_path)
     feed = runtime.feed(input_fn, ModeKeys.EVAL)
     if steps is None and feed.endless:
         raise ValueError("evaluate(steps=None) needs a dataset that ends: give steps, or leave out repeat().")
-    program: EvalProgram = runtime.program(ModeKeys.EVAL, feed.element_spec)
-    session = program.session(is_added_to=bool(hooks or program.spec.evaluation_hooks) or has_scaffold(program.spec))
-    scaffold = make_scaffold(program.spec, session)
-    monitor = Monitor(session, (*hooks, *program.spec.evaluation_hooks), program.spec.loss)
+    step: EvalStep = runtime.step(ModeKeys.EVAL, feed.element_spec)
+    session = step.session(is_added_to=bool(hooks or step.spec.evaluation_hooks) or has_scaffold(step.spec))
+    scaffold = make_scaffold(step.spec, session)
+    monitor = Monitor(session, (*hooks, *step.spec.evaluation_hooks), step.spec.loss)
     monitor.begin()
-    loader = ScaffoldLoader(program, runtime.store, session, scaffold)
+    loader = ScaffoldLoader(step, runtime.store, session, scaffold)
     with runtime.lock:
         loader.load(checkpoint)
-    program.reset()
+    step.reset()
     monitor.after_create_session()
     total, weight, batches = 0.0, 0.0, 0
     with contextlib.closing(feed.iterate()) as iteration:
@@ -47,33 +48,35 @@ def evaluate(
             element = iteration.next()
             if element is None:
                 break
-            program.fetch(asked)
+            step.fetches.ask(asked)
             features, labels = split_element(element)
             with runtime.lock:
                 # A prediction of another checkpoint may be under way.
                 loader.reload(checkpoint)
-                batch_loss, batch_weight, fetched = program.run(features, labels)
+                batch_loss, batch_weight, fetched = step.run(features, labels)
                 loader.note_writes()
             total += float(batch_loss)
             weight += float(batch_weight)
             batches += 1
             monitor.after_run({name: fetched[name].numpy() for name in tensor_names(asked)})
-            if program.ignores_weights:
-                _warn_of_padding(program, np.concatenate([part.numpy() for part in program.join(features["weights"])]))
+            if step.ignores_weights:
+                _warn_of_padding(
+                    step, np.concatenate([part.numpy() for part in step.replicas.parts(features["weights"])])
+                )
     monitor.end()
     loader.note_writes()
-    program.flush()
+    step.flush()
     with runtime.lock:
         loader.reload(checkpoint)
         loss = np.float32(total / weight if weight else 0.0)
-        result: dict[str, Any] = {**program.values(), "loss": loss, "global_step": program.global_step}
+        result: dict[str, Any] = {**step.values(), "loss": loss, "global_step": step.global_step}
     results = ", ".join(f"{name} = {result[name]}" for name in sorted(result))
     _log.info("Evaluated %d %s: %s", batches, "batch" if batches == 1 else "batches", results)
     _write(events_dir, result, checkpoint)
     return result
 
 
-def _warn_of_padding(program: EvalProgram, weights: Any) -> None:
+def _warn_of_padding(step: EvalStep, weights: Any) -> None:
     padding = int(np.sum(weights == 0))
     if not padding:
         return
@@ -84,24 +87,10 @@ def _warn_of_padding(program: EvalProgram, weights: Any) -> None:
         padding,
         np.size(weights),
     )
-    program.ignores_weights = False  # Said once.
+    step.ignores_weights = False  # Said once.
 
 
-def find_checkpoint(runtime: Runtime, checkpoint_path: str | None) -> checkpoints.Checkpoint | None:
-    """Return the checkpoint at `checkpoint_path`, or the newest of model_dir, or None where there is none yet.
-
-    Raises:
-        CheckpointError: there is none at the given path.
-    """
-    if checkpoint_path is not None:
-        return checkpoints.Checkpoint.open(str(checkpoint_path))
-    newest = checkpoints.latest(runtime.model_dir)
-    if newest is None:
-        _log.warning("There is no checkpoint in %s: using initial values.", runtime.model_dir)
-    return newest
-
-
-def _write(folder: str, result: dict[str, Any], checkpoint: checkpoints.Checkpoint | None) -> None:
+def _write(folder: str, result: dict[str, Any], checkpoint: Checkpoint | None) -> None:
     scalars = {}
     for name, value in result.items():
         if name == "global_step":

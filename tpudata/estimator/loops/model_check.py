@@ -3,23 +3,22 @@
 from typing import Any
 
 from tpudata.estimator.api.mode_keys import MODES, ModeKeys
+from tpudata.estimator.loops.first_checkpoint import first_checkpoint
 from tpudata.estimator.loops.runtime import Runtime
-from tpudata.estimator.loops.training import first_checkpoint
-from tpudata.estimator.tracing.metrics import EvalProgram
-from tpudata.estimator.tracing.program import Program
+from tpudata.estimator.steps.eval_step import EvalStep
 
 
 def check_model(runtime: Runtime, input_fn: Any, mode: str) -> tuple[str, ...]:
     """Do as `TPUEstimator.check_model` says."""
     if mode not in MODES:
         raise ValueError(f"check_model(mode=...) must be one of {', '.join(MODES)}, got {mode!r}.")
-    for other, size in runtime.batch_sizes.items():
+    for other, size in runtime.user_model.batch_sizes.items():
         if size is not None:
-            runtime.deployment(other)  # So that no evaluation is refused after a long training.
+            runtime.deployment(other)  # An evaluation must not fail after a long training.
     with runtime.peers.watched():
         spec = runtime.feed(input_fn, mode).element_spec
         if mode == ModeKeys.PREDICT:
             spec = (spec[0], None)
-        program: Program = runtime.program(mode, spec)
-        runtime.store.load(program.blueprint, program.saved, first_checkpoint(runtime))
-    return (*program.metric_names, "loss", "global_step") if isinstance(program, EvalProgram) else ()
+        step = runtime.step(mode, spec)
+        runtime.store.load(step.blueprint, step.saved, first_checkpoint(runtime))
+    return (*step.metric_names, "loss", "global_step") if isinstance(step, EvalStep) else ()

@@ -15,9 +15,9 @@ from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.feeding.signature import leaves
 from tpudata.estimator.hooks.monitor import Monitor, tensor_names
 from tpudata.estimator.hooks.scaffold import ScaffoldLoader, has_scaffold, make_scaffold
-from tpudata.estimator.loops.evaluation import find_checkpoint
+from tpudata.estimator.loops.first_checkpoint import given_or_newest
 from tpudata.estimator.loops.runtime import Runtime
-from tpudata.estimator.tracing.program import PredictProgram
+from tpudata.estimator.steps.predict_step import PredictStep
 
 
 def predict(
@@ -30,13 +30,13 @@ def predict(
 ) -> Iterator[Any]:
     """Predict as `TPUEstimator.predict` says."""
     hooks = check_hooks(hooks, "predict(hooks=...)")
-    checkpoint = find_checkpoint(runtime, checkpoint_path)
+    checkpoint = given_or_newest(runtime, checkpoint_path)
     feed = runtime.feed(input_fn, ModeKeys.PREDICT)
-    program: PredictProgram = runtime.program(ModeKeys.PREDICT, (feed.element_spec[0], None))
-    keys = _selected_keys(program.spec.predictions, predict_keys)
-    session = program.session(is_added_to=bool(hooks or program.spec.prediction_hooks) or has_scaffold(program.spec))
-    loader = ScaffoldLoader(program, runtime.store, session, make_scaffold(program.spec, session))
-    monitor = Monitor(session, (*hooks, *program.spec.prediction_hooks), program.spec.predictions)
+    step: PredictStep = runtime.step(ModeKeys.PREDICT, (feed.element_spec[0], None))
+    keys = _selected_keys(step.spec.predictions, predict_keys)
+    session = step.session(is_added_to=bool(hooks or step.spec.prediction_hooks) or has_scaffold(step.spec))
+    loader = ScaffoldLoader(step, runtime.store, session, make_scaffold(step.spec, session))
+    monitor = Monitor(session, (*hooks, *step.spec.prediction_hooks), step.spec.predictions)
     monitor.begin()
     with runtime.lock:
         loader.load(checkpoint)
@@ -56,13 +56,13 @@ def predict(
                     )
                 # Between two batches the caller may have trained: the predictions stay those of one checkpoint.
                 loader.reload(checkpoint)
-                program.fetch(asked)
-                predictions, fetched = program.run(features)
+                step.fetches.ask(asked)
+                predictions, fetched = step.run(features)
                 loader.note_writes()
             monitor.after_run({name: fetched[name].numpy() for name in tensor_names(asked)})
-            batch = tf.nest.map_structure(functools.partial(_rows, program), predictions)
+            batch = tf.nest.map_structure(functools.partial(_rows, step), predictions)
             batch = {key: batch[key] for key in keys} if keys is not None else batch
-            kept = _rows(program, mask)
+            kept = _rows(step, mask)
             for path, array in leaves((batch, None)):
                 if np.ndim(array) == 0 or len(array) != len(kept):
                     name = path.replace("features", "predictions", 1)
@@ -79,9 +79,9 @@ def predict(
     loader.note_writes()
 
 
-def _rows(program: PredictProgram, value: Any) -> Any:
+def _rows(step: PredictStep, value: Any) -> Any:
     """Return the rows that all replicas have of a value, in their order."""
-    parts = [part.numpy() for part in program.join(value)]
+    parts = [part.numpy() for part in step.replicas.parts(value)]
     return parts[0] if len(parts) == 1 or np.ndim(parts[0]) == 0 else np.concatenate(parts)
 
 

@@ -1,157 +1,188 @@
-"""What train, evaluate and predict of one estimator share."""
+"""What train, evaluate and predict of one estimator share, and who uses it."""
 
-import copy
-import dataclasses
+import contextlib
 import functools
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import tensorflow as tf
-
+from tpudata.errors import UsageError
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.config.run_config import RunConfig
 from tpudata.estimator.config.tpu_config import InputPipelineConfig
 from tpudata.estimator.devices.peers import Peers
 from tpudata.estimator.devices.topology import Topology
-from tpudata.estimator.feeding.deployment import Call, Deployment
+from tpudata.estimator.feeding.deployment import Deployment
 from tpudata.estimator.feeding.feed import Feed, make_feed
-from tpudata.estimator.feeding.signature import call_input_fn, call_model_fn, split_element
+from tpudata.estimator.feeding.signature import split_element
+from tpudata.estimator.feeding.user_model import UserModel
 from tpudata.estimator.state.store import VariableStore
 from tpudata.estimator.state.warm_start import WarmStartSettings
-from tpudata.estimator.tracing.metrics import EvalProgram
-from tpudata.estimator.tracing.program import PredictProgram, Program
-from tpudata.estimator.tracing.train_program import TrainProgram
+from tpudata.estimator.steps.eval_step import EvalStep
+from tpudata.estimator.steps.predict_step import PredictStep
+from tpudata.estimator.steps.train_step import TrainStep
+from tpudata.estimator.tracing.traced_model import trace_model
 
-_PROGRAMS: Mapping[str, type[Program]] = {
-    ModeKeys.TRAIN: TrainProgram,
-    ModeKeys.EVAL: EvalProgram,
-    ModeKeys.PREDICT: PredictProgram,
+_STEPS: Mapping[str, type[TrainStep] | type[EvalStep] | type[PredictStep]] = {
+    ModeKeys.TRAIN: TrainStep,
+    ModeKeys.EVAL: EvalStep,
+    ModeKeys.PREDICT: PredictStep,
 }
 
 
-@dataclasses.dataclass
 class Runtime:
-    """The model, its variables and the programs built so far.
+    """A model on devices: its variables, and the steps compiled so far.
 
     Attributes:
-        model_fn: the user's.
-        model_dir: folder of checkpoints and event files.
-        config: the RunConfig.
-        params: the user's params.
-        batch_sizes: the global batch size by mode, or None.
+        user_model: what the estimator was made of.
+        peers: the processes that train together.
+        in_use: held while training or an evaluation uses the steps and the variables.
+        trains: whether that is training, which keeps predictions under way from the variables.
+        lock: held while a step is compiled, and while the variables are loaded for a batch and the batch is run.
+
+    Args:
+        user_model: as above.
         find_topology: returns what the steps run on; it is called when that is needed, as it may have to connect to it.
         warm_start: where first values come from, or None.
-        peers: the processes that train together.
-        is_plain: whether model_fn and input_fn get the user's params alone, and input_fn need not take any: of an Estimator.
-        batch_axis: of each tensor of (features, labels), the axis along which its rows lie; None: 0.
-        in_use: held while training or an evaluation has the programs and the variables.
-        trains: whether that is training, which keeps predictions under way from the variables.
-        lock: held while a program is built, and while the variables are loaded for a batch and the batch is run.
+        peers: as above.
     """
 
-    model_fn: Callable[..., Any]
-    model_dir: str
-    config: RunConfig
-    params: Mapping[str, Any]
-    batch_sizes: Mapping[str, int | None]
-    find_topology: Callable[[], Topology]
-    warm_start: WarmStartSettings | None = None
-    batch_axis: Sequence[int] | None = None
-    is_plain: bool = False
-    peers: Peers = dataclasses.field(default_factory=Peers)
-
-    def __post_init__(self) -> None:
-        self._programs: list[tuple[str, Any, Program]] = []
+    def __init__(
+        self,
+        user_model: UserModel,
+        find_topology: Callable[[], Topology],
+        warm_start: WarmStartSettings | None = None,
+        peers: Peers | None = None,
+    ) -> None:
+        self.user_model = user_model
+        self.peers = Peers() if peers is None else peers
         self.in_use = threading.Lock()
         self.trains = False
         self.lock = threading.RLock()
+        self._find_topology = find_topology
+        self._warm_start = warm_start
+        self._steps: list[tuple[str, Any, Any]] = []
+
+    @property
+    def config(self) -> RunConfig:
+        """The RunConfig."""
+        return self.user_model.config
+
+    @property
+    def model_dir(self) -> str:
+        """The folder of checkpoints and event files."""
+        return self.user_model.model_dir
 
     @functools.cached_property
     def topology(self) -> Topology:
         """What the steps run on."""
-        return self.find_topology()
-
-    def alone(self, find_topology: Callable[[], Topology]) -> "Runtime":
-        """Return a runtime on devices of this process alone."""
-        return dataclasses.replace(self, find_topology=find_topology, peers=Peers())
-
-    def clone(self) -> "Runtime":
-        """Return a runtime on the same devices, with separate programs and variables."""
-        return dataclasses.replace(self, find_topology=lambda: self.topology)
+        return self._find_topology()
 
     @functools.cached_property
     def store(self) -> VariableStore:
         """The variables that the modes share."""
-        return VariableStore(self.topology, self.warm_start)
+        return VariableStore(self.topology, self._warm_start)
+
+    def elsewhere(self, find_topology: Callable[[], Topology]) -> "Runtime":
+        """Return a runtime of the same model on devices of this process alone."""
+        return Runtime(self.user_model, find_topology, self._warm_start)
+
+    def another(self) -> "Runtime":
+        """Return a runtime of the same model on the same devices, with separate steps and variables."""
+        return Runtime(self.user_model, lambda: self.topology, self._warm_start, self.peers)
+
+    def deployment(self, mode: str) -> Deployment:
+        """Return how `mode` is fed."""
+        user_model = self.user_model
+        return Deployment(mode, self.topology, user_model.config.tpu_config, user_model.batch_sizes[mode])
 
     def feed(self, input_fn: Any, mode: str, start_step: int = 0) -> Feed:
         """Call input_fn for `mode`, as often as its replicas need; returns the data.
 
-        An input_fn that takes `start_step` is told how many steps are done already.
+        An input_fn that takes `start_step` gets the number of steps done already.
         """
         deployment = self.deployment(mode)
+        call = functools.partial(self.user_model.call_input, input_fn, deployment, start_step=start_step)
+        return make_feed(call, deployment, self.user_model.batch_axis)
 
-        def call_for(call: Call) -> Any:
-            return self._call_input_fn(input_fn, deployment, call, start_step)
-
-        return make_feed(call_for, deployment, self.batch_axis)
-
-    def first_dataset(self, input_fn: Any, mode: str) -> Any:
-        """Return what the first of input_fn's calls for `mode` gives, as it is."""
-        deployment = self.deployment(mode)
-        return self._call_input_fn(input_fn, deployment, deployment.calls()[0], 0)
-
-    def _call_input_fn(self, input_fn: Any, deployment: Deployment, call: Call, start_step: int) -> Any:
-        per_replica = deployment.pipeline is InputPipelineConfig.PER_HOST_V2
-        return call_input_fn(
-            input_fn,
-            deployment.mode,
-            self._params(deployment, call),
-            self.config,
-            call.input_context(call.replicas if per_replica else 1),
-            start_step,
-            datasets_alone=per_replica and self.topology.is_sharded,
-            needs_params=not self.is_plain,
-        )
-
-    def program(self, mode: str, element_spec: Any) -> Any:
-        """Return the program of `mode` for such elements; it is built at the first call."""
+    def step(self, mode: str, element_spec: Any) -> Any:
+        """Return the compiled step of `mode` for such elements; model_fn is traced at the first call."""
+        specs = split_element(element_spec)
         with self.lock:
-            return self._program(mode, split_element(element_spec))
+            for known_mode, known_specs, step in self._steps:
+                if known_mode == mode and known_specs == specs:
+                    return step
+            step = self._made_step(mode, specs)
+            self._steps.append((mode, specs, step))
+            return step
 
-    def _program(self, mode: str, specs: tuple[Any, Any]) -> Any:
-        for known_mode, known_specs, program in self._programs:
-            if known_mode == mode and known_specs == specs:
-                return program
+    def _made_step(self, mode: str, specs: tuple[Any, Any]) -> Any:
+        deployment = self.deployment(mode)
+
+        def call_model(features: Any, labels: Any, mode: str) -> Any:
+            del mode
+            return self.user_model.call_model(features, labels, deployment)
+
         writes = mode == ModeKeys.TRAIN and self.peers.is_chief
-        own = {"summaries_dir": self.model_dir} if writes else {}
-        program = _PROGRAMS[mode](
-            call_model=self.call_model,
-            mode=mode,
-            specs=specs,
-            topology=self.topology,
-            broadcast=self.deployment(mode).pipeline is InputPipelineConfig.BROADCAST,
-            store=self.store,
-            seed=self.config.tf_random_seed,
-            **own,
-        )
-        self._programs.append((mode, specs, program))
-        return program
+        traced = trace_model(call_model, mode, specs, self.config.tf_random_seed, self.model_dir if writes else None)
+        broadcast = deployment.pipeline is InputPipelineConfig.BROADCAST
+        return _STEPS[mode](traced, self.topology, self.store, broadcast=broadcast)
 
-    def deployment(self, mode: str) -> Deployment:
-        """Return how `mode` is fed."""
-        return Deployment(mode, self.topology, self.config.tpu_config, self.batch_sizes[mode])
 
-    def _params(self, deployment: Deployment, call: Call | None = None) -> dict[str, Any]:
-        # An Estimator adds nothing to its params; a rehearsal of one gives it the batch size that a TPU's program has.
-        adds = not self.is_plain or deployment.global_batch_size is not None
-        return {**copy.deepcopy(dict(self.params)), **(deployment.params(call) if adds else {})}
+class Runtimes:
+    """Owner of the runtimes of one estimator: who uses which of them.
 
-    def call_model(self, features: Any, labels: Any, mode: str) -> Any:
-        """Call model_fn."""
-        params = self._params(self.deployment(mode))
-        if not self.is_plain:
-            params["use_tpu"] = self.topology.is_tpu
-        call = tf.autograph.experimental.do_not_convert(call_model_fn)
-        return call(self.model_fn, features, labels, mode, params, self.config)
+    Attributes:
+        training: trains.
+        predicting: predicts and exports; in a process of a cluster, on one device.
+        evaluating: evaluates.
+
+    Args:
+        training: as above.
+        predicting: as above; None: the one that trains.
+        evaluating: as above; None: the one that predicts.
+    """
+
+    def __init__(self, training: Runtime, predicting: Runtime | None = None, evaluating: Runtime | None = None) -> None:
+        self.training = training
+        self.predicting = predicting or training
+        self.evaluating = evaluating or self.predicting
+        # Those that evaluate and predict while a runtime is in use, by its id.
+        self._others: dict[int, list[Runtime]] = {}
+
+    @contextlib.contextmanager
+    def taken_for_training(self) -> Iterator[Runtime]:
+        """Yield the runtime that trains, and let nothing else use it meanwhile.
+
+        Raises:
+            UsageError: it is in use.
+        """
+        runtime = self.training
+        if not runtime.in_use.acquire(blocking=False):
+            raise UsageError(
+                "train: the same estimator trains or evaluates already (got a call of a hook, an input_fn or another thread, "
+                "expected none meanwhile). Let that end first, or use another estimator."
+            )
+        try:
+            with runtime.lock:
+                runtime.trains = True
+            yield runtime
+        finally:
+            runtime.trains = False
+            self._others.clear()
+            runtime.in_use.release()
+
+    @contextlib.contextmanager
+    def idle(self, runtime: Runtime) -> Iterator[Runtime]:
+        """Yield an idle runtime: this one, or one with separate variables if it is busy."""
+        others = self._others.setdefault(id(runtime), [])
+        free = (item for item in (runtime, *others) if item.in_use.acquire(blocking=False))
+        found = next(free, None)
+        if found is None:
+            found = runtime.another()
+            found.in_use.acquire()
+            others.append(found)
+        try:
+            yield found
+        finally:
+            found.in_use.release()

@@ -2,33 +2,35 @@
 
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Sequence
 from typing import Any
 
-import tensorflow as tf
+import numpy as np
 
-from tpudata.estimator.api.errors import CheckpointError, ClusterError, ModelFnValueError, NonFiniteError
+from tpudata.estimator.api.errors import ModelFnValueError, NonFiniteError
 from tpudata.estimator.api.hook_lists import check_hooks, check_listeners
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.api.steps import check_steps
 from tpudata.estimator.config.tpu_config import TPUConfig
 from tpudata.estimator.feeding.iteration import Iteration
 from tpudata.estimator.feeding.signature import leaves
-from tpudata.estimator.hooks.events import EventWriter
-from tpudata.estimator.hooks.model_summaries import ModelSummaries
-from tpudata.estimator.hooks.monitor import Monitor, tensor_names
-from tpudata.estimator.hooks.saving import AfterSave, Saving, hand_over, writes_files
-from tpudata.estimator.hooks.scaffold import ScaffoldLoader, has_scaffold, make_scaffold
-from tpudata.estimator.loops.pace import Cadence, LoopSize
+from tpudata.estimator.hooks.monitor import tensor_names
+from tpudata.estimator.hooks.saving import AfterSave
+from tpudata.estimator.loops.first_checkpoint import first_checkpoint
+from tpudata.estimator.loops.pace import LoopSize
 from tpudata.estimator.loops.profile import Profiler
 from tpudata.estimator.loops.progress import Progress
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.loops.termination import Termination, ended_by_sigterm
+from tpudata.estimator.loops.training_parts import Request, TrainingParts, training_parts
 from tpudata.estimator.state import checkpoints
-from tpudata.estimator.tracing.train_program import TrainProgram
+from tpudata.estimator.steps.train_loop import LoopResult
+from tpudata.estimator.steps.train_step import TrainStep
 
 _log = logging.getLogger("tpudata")
+_STEPS_OF_A_CHECK = 100
 
 
 def train(
@@ -40,16 +42,17 @@ def train(
     saving_listeners: Any = None,
     after_save: AfterSave | None = None,
 ) -> float | None:
-    """Train as `TPUEstimator.train` says; returns the last step's loss, or None where no step was done.
+    """Train as `TPUEstimator.train` says; return the last step's loss, or None if no step was done.
 
-    `after_save` is called with each checkpoint that was written, but the one at the start.
+    `after_save` is called with each checkpoint that was written, except the one at the start.
     """
     check_steps(steps, max_steps)
     hooks = check_hooks(hooks, "train(hooks=...)")
     listeners = check_listeners(saving_listeners, "train(saving_listeners=...)")
     if steps is None and max_steps is None and runtime.topology.is_tpu:
         raise ValueError(
-            "train on a TPU needs steps or max_steps: the device runs whole loops, so their end must be known."
+            "train on a TPU needs a limit, as the device runs whole loops (got neither, expected one of steps and max_steps). Pass "
+            "steps or max_steps."
         )
     peers = runtime.peers
     ending = ended_by_sigterm() if runtime.config.exit_on_sigterm else contextlib.nullcontext(Termination())
@@ -61,47 +64,19 @@ def train(
         # Processes of a cluster end together, after the first loop.
         with termination.nothing_to_lose() if peers.count == 1 else contextlib.nullcontext():
             feed = runtime.feed(input_fn, ModeKeys.TRAIN, 0 if start is None else start.step())
-            program: TrainProgram = runtime.program(ModeKeys.TRAIN, feed.element_spec)
-        examples = _examples_per_step(runtime, feed.element_spec)
-        run = _Run(runtime, program, examples, start, hooks, listeners, after_save, termination)
+            step: TrainStep = runtime.step(ModeKeys.TRAIN, feed.element_spec)
+        parts = training_parts(runtime, step, Request(start, hooks, listeners, after_save, termination))
+        training = _Training(runtime, step, parts, start, termination, _rows_of_a_step(runtime, feed.element_spec))
         try:
             with contextlib.closing(feed.iterate()) as iteration:
-                return run.train(iteration, steps, max_steps)
+                return training.run(iteration, steps, max_steps)
         finally:
-            run.profiler.close(run.step)
-            run.events.close()
-            program.flush()
+            training.close()
 
 
-def first_checkpoint(runtime: Runtime) -> checkpoints.Checkpoint | None:
-    """Return the checkpoint to begin with, the chief's newest, or None.
-
-    Raises:
-        ClusterError: another process finds no such checkpoint in its model_dir.
-    """
-    peers = runtime.peers
-    own = checkpoints.latest(runtime.model_dir) if peers.is_chief else None
-    if peers.count == 1:
-        return own
-    data = peers.chiefs_bytes(b"" if own is None else own.to_bytes())
-    if own is not None or not data:
-        return own
-    wanted = checkpoints.Checkpoint.from_bytes(data)
-    try:
-        found = checkpoints.Checkpoint.open(wanted.prefix)
-    except CheckpointError:
-        found = None
-    if found != wanted:
-        raise ClusterError(
-            f"{runtime.model_dir}: the chief begins with {wanted.prefix}, which this process finds "
-            f"{'not there' if found is None else 'different'} (expected one folder for all processes). Put model_dir on a storage "
-            "that all machines share."
-        )
-    return found
-
-
-def _examples_per_step(runtime: Runtime, element_spec: Any) -> int | None:
-    size = runtime.batch_sizes[ModeKeys.TRAIN]
+def _rows_of_a_step(runtime: Runtime, element_spec: Any) -> int | None:
+    """Return the global batch size, or None if it is unknown."""
+    size = runtime.user_model.batch_sizes[ModeKeys.TRAIN]
     if size is not None:
         return size
     sizes = {spec.shape[0] for _, spec in leaves((element_spec, None)) if spec.shape.rank}
@@ -109,112 +84,108 @@ def _examples_per_step(runtime: Runtime, element_spec: Any) -> int | None:
     return None if static is None else int(static) * runtime.peers.count
 
 
-class _Run:
-    """One call of train: its place, its intervals, its hooks and its files."""
+class _Training:
+    """One call of train: its place, and what is due there."""
 
     def __init__(
         self,
         runtime: Runtime,
-        program: TrainProgram,
-        examples: int | None,
+        step: TrainStep,
+        parts: TrainingParts,
         start: checkpoints.Checkpoint | None,
-        hooks: Sequence[Any],
-        listeners: Sequence[Any],
-        after_save: AfterSave | None,
         termination: Termination,
+        rows: int | None,
     ) -> None:
-        spec, config = program.spec, runtime.config
-        chief = getattr(spec, "training_chief_hooks", ())
-        has_hooks = bool(chief or hooks or spec.training_hooks)
-        session = program.session(is_added_to=has_hooks or bool(listeners) or has_scaffold(spec))
-        spec = program.spec  # Its hooks may be new.
-        hooks = (*getattr(spec, "training_chief_hooks", ()), *hooks, *spec.training_hooks)
+        config = runtime.config
+        self.step = 0
+        self._runtime = runtime
+        self._peers = runtime.peers
+        self._train_step = step
+        self._parts = parts
+        self._start = start
+        self._termination = termination
+        self._rows = rows
         # Without a TPU, hooks see every step, and loops end at all steps that anything is due at. In a cluster they do so in all
         # processes, whatever hooks these leave to the chief.
         self._is_exact = not runtime.topology.is_tpu
-        self._is_step = bool(hooks) and self._is_exact
-        self._peers = peers = runtime.peers
-        has_saver = any(isinstance(hook, tf.compat.v1.train.CheckpointSaverHook) for hook in hooks)
-        if not peers.is_chief:
-            chiefs = getattr(spec, "training_chief_hooks", ())
-            hooks = tuple(hook for hook in hooks if not writes_files(hook) and hook not in chiefs)
-            listeners = ()
-        scaffold = make_scaffold(spec, session)
-        wants_summaries = config.save_summary_steps is not None
-        self.step = 0
-        self.events = EventWriter(runtime.model_dir if peers.is_chief else None)
-        self.profiler = Profiler(runtime.model_dir, config.profile_steps if peers.is_chief else None)
-        self._runtime = runtime
-        self._program = program
-        self._examples = examples
-        self._start = start
-        self._after_save = after_save
-        self._termination = termination
-        feeds_model = runtime.topology.num_replicas == 1
-        self._monitor = Monitor(session, hooks, [spec.train_op, spec.loss], feeds_model=feeds_model)
-        self._loader = ScaffoldLoader(program, runtime.store, session, scaffold)
-        self._model_summaries = ModelSummaries(program, session, scaffold, wants_summaries)
-        start_step = None if start is None else start.step()
-        retention = checkpoints.Retention(config.keep_checkpoint_max, config.keep_checkpoint_every_n_hours)
-        self._saving: Saving | None = None
+        self._is_step = parts.has_hooks and self._is_exact
         self._stops = False
-        hand_over(hooks, session, listeners, runtime.model_dir, retention, start_step or 0, self._tell)
-        has_interval = config.save_checkpoints_steps is not None or config.save_checkpoints_secs is not None
-        self._saves = has_saver or has_interval
-        if not self._saves:
-            if listeners or after_save is not None:
-                raise ValueError(
-                    "RunConfig(save_checkpoints_steps=None, save_checkpoints_secs=None) saves nothing, so saving_listeners and "
-                    "train_and_evaluate would wait for ever. Set one of them, or pass a CheckpointSaverHook."
-                )
-        elif not has_saver:
-            self._saving = Saving(
-                runtime.model_dir, program.variables, retention, session, listeners, scaffold.saver, start_step, peers
-            )
+        self._unchecked = 0
+        # A hook saves when it likes.
+        loop_steps = (
+            config.tpu_config.iterations_per_loop if config.tpu_config.loop_seconds is None else _STEPS_OF_A_CHECK
+        )
+        self._check_every = 1 if parts.checkpointing.by_hook else int(loop_steps)
         self._loop = LoopSize(TPUConfig(1) if self._is_step else config.tpu_config)
+        self._profiler = Profiler(runtime.model_dir, config.profile_steps if self._peers.is_chief else None)
 
-    def train(self, iteration: Iteration, steps: int | None, max_steps: int | None) -> float | None:
+    def run(self, iteration: Iteration, steps: int | None, max_steps: int | None) -> float | None:
         """Run loops until a limit (None: until the data ends), save at the start, when due, and at the end.
 
         Returns:
-            The loss of the last step, or None where there was no data for one.
+            The loss of the last step, or None if there was no data for one.
         """
+        parts = self._parts
         self._begin()
-        if not self._is_exact and self._runtime.config.tpu_config.initial_infeed_sleep_secs:
-            time.sleep(self._runtime.config.tpu_config.initial_infeed_sleep_secs)
         last = self.step + steps if steps is not None else max_steps
         last_loss = None
         while (last is None or self.step < last) and (size := self._next_size(last)):
             begin = time.monotonic()
-            self.profiler.before_loop(self.step)
-            asked = self._monitor.before_run()
+            self._profiler.before_loop(self.step)
+            asked = parts.monitor.before_run()
             losses, has_data, fetched = self._run_loop(iteration, size, asked)
-            self.profiler.after_loop(self.step)
+            self._profiler.after_loop(self.step)
             self._loop.measure(len(losses), time.monotonic() - begin)
             if losses:
                 last_loss = losses[-1]
                 self._progress.report(self.step, losses, fetched)
-                if self._is_save_due():
-                    self._stops |= self._save()
-                self._monitor.after_run(fetched)
+                if parts.checkpointing.is_due(self.step):
+                    self._check_variables(last_loss)
+                    self._stops |= parts.checkpointing.save(self.step)
+                parts.monitor.after_run(fetched)
             if not has_data:
                 _log.info("The input ended at step %d.", self.step)
                 break
         if last_loss is not None:
+            self._check_variables(last_loss)
             self._progress.end(self.step, last_loss)
-        self._save()
-        if self._saving is not None:
-            self._saving.end(self.step)
-        self._monitor.end()
+        parts.checkpointing.end(self.step)
+        parts.monitor.end()
         if self._termination.requested:
-            saved = ", which is saved. Run again to carry on" if self._saves else "; no checkpoint was asked for"
+            saved = (
+                ", which is saved. Run again to carry on"
+                if parts.checkpointing.saves
+                else "; no checkpoint was asked for"
+            )
             _log.warning("SIGTERM: training stopped at step %d%s.", self.step, saved)
         return last_loss
+
+    def close(self) -> None:
+        """Write what is still held back."""
+        self._profiler.close(self.step)
+        self._parts.events.close()
+        self._train_step.flush()
+
+    def _begin(self) -> None:
+        """Give variables their values, and hooks, listeners and the log their beginning."""
+        parts, config = self._parts, self._runtime.config
+        parts.checkpointing.prepare()
+        parts.monitor.begin()
+        parts.loader.load(self._start)
+        self._train_step.local.reset()
+        self.step = self._train_step.global_step
+        self._progress = Progress(
+            parts.events, parts.summaries, config, self._rows, self.step, every_step=self._is_exact
+        )
+        parts.checkpointing.begin(self.step)
+        parts.monitor.after_create_session()
+        if not self._is_exact and config.tpu_config.initial_infeed_sleep_secs:
+            time.sleep(config.tpu_config.initial_infeed_sleep_secs)
 
     def _next_size(self, last: int | None) -> int:
         """Return how many steps the next loop has, as the chief says; 0: none, as SIGTERM or a hook ends training in a process."""
         size = self._loop.next(self.step, (last, *self._ends())) if self._peers.is_chief else 0
-        stops = self._stops or self._monitor.should_stop
+        stops = self._stops or self._parts.monitor.should_stop
         size, stopped, ended = self._peers.summed([size, int(stops), int(self._termination.requested)])
         if ended:
             self._termination.requested = True
@@ -222,36 +193,13 @@ class _Run:
             _log.info("A hook stopped training at step %d.", self.step)
         return 0 if stopped or ended else size
 
-    def _is_save_due(self) -> bool:
-        due = self._save_cadence.due(self.step)
-        # Clocks differ.
-        is_timed = self._runtime.config.save_checkpoints_secs is not None
-        return bool(self._peers.chiefs(int(due))) if is_timed else due
-
-    def _begin(self) -> None:
-        config = self._runtime.config
-        if self._saving is not None:
-            self._saving.begin()
-        self._monitor.begin()
-        self._loader.load(self._start)
-        self._program.local.reset()
-        self.step = self._program.global_step
-        seconds = config.save_checkpoints_secs
-        self._save_cadence = Cadence(
-            self.step, config.save_checkpoints_steps, seconds if isinstance(seconds, int | float) else None
-        )
-        self._progress = Progress(
-            self.events, self._model_summaries, config, self._examples, self.step, every_step=self._is_exact
-        )
-        self._save(at_start=True)
-        self._monitor.after_create_session()
-
     def _ends(self) -> tuple[int | None, ...]:
+        """Return the steps at which a loop has to end."""
         if not self._is_exact:
-            return (self.profiler.end(self.step),)
+            return (self._profiler.end(self.step),)
         return (
-            self.profiler.end(self.step),
-            self._save_cadence.next_step(self.step, self._loop.step_seconds),
+            self._profiler.end(self.step),
+            self._parts.checkpointing.next_step(self.step, self._loop.step_seconds),
             *self._progress.ends(self.step),
         )
 
@@ -259,35 +207,54 @@ class _Run:
         self, iteration: Iteration, size: int, asked: Sequence[Any]
     ) -> tuple[list[float], bool, dict[str, Any]]:
         """Return the losses of the steps that were done, whether the data go on, and what the last step gave, by name."""
-        summaries, wanted = self._model_summaries, tensor_names(asked)
+        summaries, step = self._parts.summaries, self._train_step
+        wanted = tensor_names(asked)
         is_due = self._progress.summarises(self.step + size)
         # The step gives the rest in any case, so that it is built once.
-        of_summaries = [item for item in summaries.step if is_due or not self._program.has_effect(item)]
-        self._program.fetch((*asked, *of_summaries))
+        of_summaries = [item for item in summaries.step if is_due or not step.fetches.has_effect(item)]
+        step.fetches.ask((*asked, *of_summaries))
         if is_due:
             summaries.begin()
             wanted |= {item.name for item in summaries.step}
-        self._runtime.store.mark(list(self._program.variables), None)
+        self._runtime.store.mark(list(step.variables), None)
         before = self.step
-        record = is_due and summaries.uses_tf_summary
-        *results, fetched = self._program.run(
-            iteration, size, record, is_step=self._is_step, feeds=self._monitor.model_feeds
+        results = step.run(
+            iteration,
+            size,
+            is_due and summaries.uses_tf_summary,
+            is_step=self._is_step,
+            feeds=self._parts.monitor.model_feeds,
         )
-        step, done, has_data, losses, finite = (item.numpy() for item in results)
-        self.step = int(step)
-        if done and self.step == before:
+        self.step, losses = int(results.global_step), np.asarray(results.losses)
+        if len(losses) and self.step == before:
             raise ModelFnValueError(
                 "train_op did not change the global step: pass global_step=tf.compat.v1.train.get_global_step() to "
                 "the optimizer's minimize or apply_gradients."
             )
-        self._require_finite(float(losses[-1]) if done else 0.0, finite)
-        return losses.tolist(), bool(has_data), {name: fetched[name].numpy() for name in wanted}
+        self._check_values(float(losses[-1]) if len(losses) else 0.0, results)
+        fetched = {name: results.fetched[name].numpy() for name in wanted} if len(losses) else {}
+        return losses.tolist(), bool(results.has_data), fetched
+
+    def _check_values(self, loss: float, results: LoopResult) -> None:
+        """Check the loss, and at the ends of loops the variables; after single steps, as often as loops would end."""
+        if not self._is_step:
+            self._require_finite(loss, np.asarray(results.finite))
+            return
+        self._unchecked += 1
+        if not math.isfinite(loss) or self._unchecked >= self._check_every:
+            self._check_variables(loss)
+
+    def _check_variables(self, loss: float) -> None:
+        """Check the variables, unless that was done after the last step."""
+        if self._unchecked:
+            self._unchecked = 0
+            self._require_finite(loss, self._train_step.finite())
 
     def _require_finite(self, loss: float, finite: Any) -> None:
-        loss_is_finite = loss - loss == 0.0
+        loss_is_finite = math.isfinite(loss)
         if loss_is_finite and finite.all():
             return
-        bad = [name for name, is_finite in zip(self._program.checked, finite, strict=True) if not is_finite]
+        bad = [name for name, is_finite in zip(self._train_step.checked, finite, strict=True) if not is_finite]
         what = [] if loss_is_finite else [f"the loss is {loss}"]
         if bad:
             more = f" and {len(bad) - 1} more variables" if len(bad) > 1 else ""
@@ -298,25 +265,3 @@ class _Run:
             f"Training stopped at step {self.step}: {', '.join(what)}. Lower the learning rate, or look at the input "
             f"for values that are not finite.{kept}"
         )
-
-    def _save(self, *, at_start: bool = False) -> bool:
-        """Write a checkpoint, unless this step's is there; returns whether a listener wants training to stop."""
-        self._save_cadence.restart(self.step)
-        if self._saving is None:  # A hook does it.
-            return False
-        checkpoint, stop = self._saving.save(self.step, at_start=at_start)
-        if checkpoint is not None:
-            self._runtime.store.mark(list(self._program.variables), checkpoint)
-            self.events.flush()
-            self._program.flush()
-            _log.info("Saved %s.", checkpoint.prefix)
-            if not at_start:
-                self._tell(checkpoint)
-        return stop
-
-    def _tell(self, checkpoint: checkpoints.Checkpoint) -> None:
-        if self._after_save is not None:
-            with self._termination.nothing_to_lose():
-                self._after_save(checkpoint)
-            # An evaluation may have put averages in the place of variables.
-            self._loader.restore(checkpoint)

@@ -26,7 +26,7 @@ _GLOBAL_STEP = "global_step"
 _STATE_FILE = "checkpoint"
 # What TensorFlow's reader raises for damaged files, by what is damaged.
 _READ_ERRORS = (tf.errors.OpError, ValueError, IndexError, RuntimeError)
-_MEND = "Use another model_dir, or the model and the input size that wrote it."
+_FIX = "Use another model_dir, or the model and the input size that wrote it."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,13 +100,13 @@ class Checkpoint:
             if name not in shapes:
                 raise CheckpointNotFoundError(
                     f"{self.prefix} lacks the variable {name!r} that model_fn makes.{did_you_mean(name, shapes)} It was written "
-                    f"by another model. {_MEND}"
+                    f"by another model. {_FIX}"
                 )
             if not variable.shape.is_compatible_with(shapes[name]) or dtypes[name] != variable.dtype:
                 raise CheckpointError(
                     f"{self.prefix} has the variable {name!r} as {dtypes[name].name}{tuple(shapes[name])}, model_fn "
                     f"makes it as {variable.dtype.name}{tuple(variable.shape)}. It was written by another model, or for "
-                    f"inputs of another size. {_MEND}"
+                    f"inputs of another size. {_FIX}"
                 )
         return {name: read_tensor(reader, self.prefix, name) for name in variables}
 

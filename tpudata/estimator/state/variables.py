@@ -83,7 +83,8 @@ class Blueprint:
         arguments: the placeholders that the function was called with.
         result: what the function returned; its tensors belong to the scratch graph.
         graph: the scratch graph.
-        key: sets what its operations keep by a name in this process apart from what those of other graphs do.
+        key: sets what its operations keep by a name in this process, such as tables, apart from what those of other graphs do.
+        writer_key: the same for writers of summaries.
     """
 
     variables: tuple[VariableInfo, ...]
@@ -91,6 +92,7 @@ class Blueprint:
     result: Any
     graph: Any
     key: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
+    writer_key: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
 
     def first_value_of(self, info: VariableInfo) -> tuple[str, str]:
         """Return what stands for the first value of a variable: two are equal if they are of one tensor of one graph."""

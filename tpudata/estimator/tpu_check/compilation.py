@@ -19,7 +19,7 @@ _log = logging.getLogger("tpudata")
 _SCOPE = "model/"
 _PLACES = (re.compile(r"\{\{node ([^}]+)\}\}"), re.compile(r"node `([^`]+)`"))
 _MOST = 50  # problems; each costs another try
-_MENDS = (
+_FIXES = (
     ("compile-time constant", "compute sizes from Python numbers and static shapes, as in x.shape"),
     (
         "fixed tensor list size",
@@ -27,15 +27,15 @@ _MENDS = (
     ),
     ("loop body do not match", "let each of a loop's tensors keep its shape"),
 )
-_MEND = "write it with other operations, or do it in input_fn"
+_FIX = "write it with other operations, or do it in input_fn"
 
 
 def compile_step(graph: Graph, lacking: set[Any], find: Find) -> None:
-    """Compile a step, again and again: what XLA refuses is found, cut out and left aside at the next try.
+    """Compile a step, again and again: what XLA rejects is found, cut out and left aside at the next try.
 
     Args:
         graph: the step's; its arguments have static shapes.
-        lacking: operations that are known to be refused.
+        lacking: operations that are known to be rejected.
         find: adds a finding.
     """
     infos = graph.blueprint.variables
@@ -65,14 +65,14 @@ def compile_step(graph: Graph, lacking: set[Any], find: Find) -> None:
         names = [name for place in _PLACES for name in place.findall(error)]
         known = [name.removeprefix(_SCOPE) for name in names if name.removeprefix(_SCOPE) in outermost]
         culprit = next((outermost[name] for name in known if outermost[name] not in cut), None)
-        what, mend = _first_sentence(error), next((mend for sign, mend in _MENDS if sign in error), _MEND)
+        what, fix = _first_sentence(error), next((fix for sign, fix in _FIXES if sign in error), _FIX)
         if culprit is None:
-            find("the step", f"XLA: {what}", mend)
+            find("the step", f"XLA: {what}", fix)
             return
         cut.add(culprit)
         # What takes or gives a shape that depends on the data has been found already, or comes of it.
         if all(map(is_known, (*culprit.inputs, *culprit.outputs))):
-            find(place_of(culprit), f"XLA, of {culprit.type} {known[0]!r}: {what}", mend)
+            find(place_of(culprit), f"XLA, of {culprit.type} {known[0]!r}: {what}", fix)
 
 
 def _compile(graph: Graph, cut: set[Any], variables: dict[str, Any]) -> str | None:

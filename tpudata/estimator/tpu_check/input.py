@@ -65,15 +65,15 @@ def _axes(element_spec: Any, batch_axis: Sequence[int] | None) -> list[int]:
 
 def _look_at_dtype(path: str, spec: Any, find: Find) -> None:
     if spec.dtype in _ABSENT:
-        mend = "decode it, look it up or leave it out in input_fn, which runs on the host"
-        find(path, f"it is of the dtype {spec.dtype.name}, which a TPU does not have", mend)
+        fix = "decode it, look it up or leave it out in input_fn, which runs on the host"
+        find(path, f"it is of the dtype {spec.dtype.name}, which a TPU does not have", fix)
     elif spec.dtype in _SLOW:
         smaller = "float32" if spec.dtype.is_floating else "int32"
         find(
             path,
             f"it is of the dtype {spec.dtype.name}, which a TPU makes of two numbers of 32 bits: slow, and twice the bytes",
             f"tf.cast to {smaller} in the dataset's map",
-            is_refused=False,
+            is_rejected=False,
         )
 
 

@@ -41,18 +41,18 @@ def look_at_memory(graph: Graph, specs: Any, find: Find) -> None:
     _log.info("Memory of a core: %s, with all tensors of a step about %s.", text, _size(guess))
     small = [name for name, size in _CORES.items() if size < certain]
     larger = [f"{name} has {size}" for name, size in _CORES.items() if size >= certain]
-    mend = "a smaller model, a smaller batch, or another optimizer: for each weight SGD keeps nothing, Momentum one value, Adam two"
+    fix = "a smaller model, a smaller batch, or another optimizer: for each weight SGD keeps nothing, Momentum one value, Adam two"
     if certain > _COMMON:
         has = f"; a core of {', '.join(larger)}" if larger else ""
-        find("memory of a core", f"{text}, and a TPU {', '.join(small)} has less{has}", mend)
+        find("memory of a core", f"{text}, and a TPU {', '.join(small)} has less{has}", fix)
     elif small:
-        find("memory of a core", f"{text}, and a TPU {', '.join(small)} has less", mend, is_refused=False)
+        find("memory of a core", f"{text}, and a TPU {', '.join(small)} has less", fix, is_rejected=False)
     elif guess > _COMMON:
         find(
             "memory of a core",
             f"{text}, and with the tensors of a step it may be up to about {_size(guess)}, where a TPU v3 or v5e has {_COMMON}",
             "look at the memory profile on the TPU before a long run; a smaller batch helps",
-            is_refused=False,
+            is_rejected=False,
         )
 
 

@@ -118,19 +118,17 @@ def look_at_operations(graph: Graph, find: Find) -> set[Any]:
             continue
         shape = _dynamic_shape(operation)
         if shape is not None:
-            find(
-                place, f"the shape of what {operation.type} gives depends on the data: {shape}", _shape_mend(operation)
-            )
+            find(place, f"the shape of what {operation.type} gives depends on the data: {shape}", _shape_fix(operation))
         wide = [tensor for tensor in operation.outputs if tensor.dtype == tf.float64]
         if wide and operation.type != "Const" and not any(item.dtype == tf.float64 for item in operation.inputs):
             find(
                 place,
                 "it computes in float64, which a TPU makes of several numbers of 32 bits: slow",
                 "tf.cast to float32, or give dtype=tf.float32",
-                is_refused=False,
+                is_rejected=False,
             )
-    for (place, what, mend), types in absent.items():
-        find(place, f"{', '.join(dict.fromkeys(types))}: {what}", mend)
+    for (place, what, fix), types in absent.items():
+        find(place, f"{', '.join(dict.fromkeys(types))}: {what}", fix)
     return lacking
 
 
@@ -209,7 +207,7 @@ def is_known(tensor: Any) -> bool:
     return tensor.dtype in (tf.resource, tf.variant) or tensor.shape.is_fully_defined()
 
 
-def _shape_mend(operation: Any) -> str:
+def _shape_fix(operation: Any) -> str:
     if operation.type in _FILTERS:
         return "keep all rows and mask: tf.where(condition, x, 0), or weights of 0 in the loss and the metrics"
     if operation.type in _LOOPS:

@@ -1,4 +1,4 @@
-"""A rehearsal for a TPU: a mode's step is traced and compiled by XLA on this machine, and all that a TPU would refuse is listed.
+"""A rehearsal for a TPU: a mode's step is traced and compiled by XLA on this machine, and all that a TPU would reject is listed.
 
     input_fn -> what its elements are -> the scratch graph of model_fn -> its operations, one by one -> XLA
 
@@ -34,7 +34,7 @@ from tpudata.estimator.tpu_check.variables import look_at_variables
 from tpudata.estimator.tracing.effects import SUMMARY_SCOPE, effects_of_training, summary_writes
 from tpudata.estimator.tracing.metrics import metric_updates
 from tpudata.estimator.tracing.optimizer import DENSE_GRADIENTS, require_cross_shard
-from tpudata.estimator.tracing.program import joined_shape
+from tpudata.estimator.tracing.replica_values import joined_shape
 from tpudata.estimator.tracing.traced_model import build_spec
 
 CORES = 8
@@ -70,31 +70,31 @@ class _Rehearsal:
         self.metrics: list[str] = []
         self._mode = mode
         self._cores = cores
-        size = runtime.batch_sizes[mode]
+        user_model = runtime.user_model
+        size = user_model.batch_sizes[mode]
         topology = Topology(_Cores(cores), is_tpu=True)
         try:
             check_batch_size(mode, topology, runtime.config.tpu_config, size)
         except ValueError as error:
             self._find("batch size", str(error))
             size = -(-(size or 1) // cores) * cores
-        self._runtime = dataclasses.replace(
-            runtime, find_topology=lambda: topology, batch_sizes={**runtime.batch_sizes, mode: size}
-        )
+        sizes = {**user_model.batch_sizes, mode: size}
+        self._runtime = Runtime(dataclasses.replace(user_model, batch_sizes=sizes), lambda: topology)
 
-    def _find(self, where: str, what: str, mend: str = "", *, is_refused: bool = True) -> None:
-        self.findings.append(Finding(self._mode, where, what, mend, is_refused))
+    def _find(self, where: str, what: str, fix: str = "", *, is_rejected: bool = True) -> None:
+        self.findings.append(Finding(self._mode, where, what, fix, is_rejected))
 
     def rehearse(self, input_fn: Any) -> None:
         """Look at everything."""
         try:
             deployment = self._runtime.deployment(self._mode)
-            dataset = self._runtime.first_dataset(input_fn, self._mode)
+            dataset = self._runtime.user_model.call_input(input_fn, deployment, deployment.calls()[0])
         except (TypeError, ValueError) as error:
             self._find("input_fn", str(error))
             return
         if has_remote_hosts(self._runtime.config):
             look_at_python(dataset, self._find)
-        specs = look_at_input(dataset.element_spec, deployment, self._runtime.batch_axis, self._find)
+        specs = look_at_input(dataset.element_spec, deployment, self._runtime.user_model.batch_axis, self._find)
         blueprint = self._trace(specs)
         if blueprint is None:
             return
@@ -118,12 +118,15 @@ class _Rehearsal:
     def _trace(self, specs: tuple[Any, Any]) -> Blueprint | None:
         mode, seed = self._mode, self._runtime.config.tf_random_seed
 
+        def call_model(features: Any, labels: Any, mode: str) -> Any:
+            return self._runtime.user_model.call_model(features, labels, self._runtime.deployment(mode))
+
         def build(features: Any, labels: Any) -> Any:
             graph = tf.compat.v1.get_default_graph()
             graph.add_to_collection(DENSE_GRADIENTS, True)
             _mark_for_xla(graph)
             with self._summaries():
-                return build_spec(self._runtime.call_model, mode, seed, features, labels)
+                return build_spec(call_model, mode, seed, features, labels)
 
         try:
             return discover(build, specs, seed)
@@ -217,5 +220,5 @@ def _explained(error: Exception) -> tuple[str, str]:
             "of a TPU has it",
             "make variables and layers inside of model_fn, at every call",
         )
-    mend = "" if isinstance(error, ModelFnError) else "see the error's own text; it stops training on every device"
-    return f"{type(error).__name__}: {text.splitlines()[0] if text else 'no message'}", mend
+    fix = "" if isinstance(error, ModelFnError) else "see the error's own text; it stops training on every device"
+    return f"{type(error).__name__}: {text.splitlines()[0] if text else 'no message'}", fix

@@ -18,7 +18,7 @@ class Rehearsal:
     """What a rehearsal found out.
 
     Attributes:
-        findings: what a TPU would refuse, or be slow at.
+        findings: what a TPU would reject, or be slow at.
         metrics: the names of what evaluation measures.
     """
 
@@ -26,21 +26,21 @@ class Rehearsal:
     metrics: tuple[str, ...]
 
 
-def require_none_refused(findings: Sequence[Finding], modes: Sequence[str]) -> None:
+def require_none_rejected(findings: Sequence[Finding], modes: Sequence[str]) -> None:
     """Log what was found.
 
     Raises:
-        RehearsalError: a TPU would refuse something; names all of it.
+        RehearsalError: a TPU would reject something; names all of it.
     """
-    refused = [item for item in findings if item.is_refused]
-    slow = [item for item in findings if not item.is_refused]
+    rejected = [item for item in findings if item.is_rejected]
+    slow = [item for item in findings if not item.is_rejected]
     for item in slow:
         _log.warning("%s", item)
-    if refused:
-        things = "thing" if len(refused) == 1 else "things"
-        lines = "".join(f"\n  {item}" for item in refused)
-        raise RehearsalError(f"A TPU would refuse {len(refused)} {things}:{lines}", tuple(findings))
-    _log.info("Rehearsal of %s: nothing that a TPU would refuse.", ", ".join(modes))
+    if rejected:
+        things = "thing" if len(rejected) == 1 else "things"
+        lines = "".join(f"\n  {item}" for item in rejected)
+        raise RehearsalError(f"A TPU would reject {len(rejected)} {things}:{lines}", tuple(findings))
+    _log.info("Rehearsal of %s: nothing that a TPU would reject.", ", ".join(modes))
 
 
 def stand_in(found: Rehearsal, modes: Sequence[str], *, has_limit: bool) -> dict[str, Any]:
@@ -52,11 +52,11 @@ def stand_in(found: Rehearsal, modes: Sequence[str], *, has_limit: bool) -> dict
         has_limit: whether it says when training ends.
 
     Raises:
-        RehearsalError: a TPU would refuse something.
+        RehearsalError: a TPU would reject something.
     """
     findings = found.findings
     if not has_limit:
         what = "it has neither steps nor max_steps: a TPU runs whole loops, so their end must be known"
         findings = (Finding(ModeKeys.TRAIN, "train", what, "give one of them"), *findings)
-    require_none_refused(findings, modes)
+    require_none_rejected(findings, modes)
     return {**dict.fromkeys((*found.metrics, "loss"), math.nan), "global_step": 0}

@@ -1,14 +1,17 @@
-"""host_call: a function of TPUEstimatorSpec that runs on the host at each step, mostly to write summaries of the step's tensors."""
+"""host_call: a function of a TPUEstimatorSpec that the host runs at each step, mostly to write summaries of the step's tensors."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
 
+from tpudata.estimator.devices.topology import Topology
 from tpudata.estimator.fetching.replay import Replay, handles_on_replica
 from tpudata.estimator.graph.keras_state import fresh_keras_state
 from tpudata.estimator.state.local_variables import LocalVariables
 from tpudata.estimator.state.variables import discover
+from tpudata.estimator.tracing.replica_values import ReplicaValues, joined_shape
+from tpudata.estimator.tracing.traced_model import TracedModel
 
 _CREATE = "CreateSummaryFileWriter"
 # Those that others ask for, and no work of their own; files are flushed when checkpoints are written.
@@ -76,3 +79,20 @@ class HostCall:
     def flush(self) -> None:
         """Make what was written visible to readers."""
         self._flush()
+
+
+def make_host_call(traced: TracedModel, topology: Topology, replicas: ReplicaValues) -> HostCall | None:
+    """Return the spec's host_call, or None if it has none, or if another process runs it."""
+    pair = getattr(traced.spec, "host_call", None)
+    if pair is None or not topology.peers.is_chief:
+        return None
+    with traced.blueprint.graph.as_default():
+        tensors = replicas.host_tensors(pair, "host_call")
+    count = 1 if replicas.broadcast else topology.local_replicas
+    specs = tf.nest.map_structure(lambda item: tf.TensorSpec(joined_shape(item.shape, count), item.dtype), tensors)
+    return HostCall(pair[0], specs, traced.seed)
+
+
+def run_host_call(host_call: HostCall | None, replicas: ReplicaValues, tensors: Any, value: Any) -> Any:
+    """Run a host_call, if there is one, on the tensors of all replicas; returns `value`, which waits for it."""
+    return value if host_call is None else host_call.update(replicas.concatenated(tensors), value)

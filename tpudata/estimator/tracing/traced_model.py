@@ -15,57 +15,65 @@ from tpudata.estimator.tracing.effects import SUMMARY_SCOPE, summary_writes
 ModelCall = Callable[[Any, Any, str], Any]
 
 
-def build_spec(call_model: ModelCall, mode: str, seed: int | None, features: Any, labels: Any) -> Any:
-    """Call model_fn in the graph that is being built; returns its spec.
-
-    Raises:
-        ModelFnError: it returned another thing, or the spec of another mode.
-    """
-    tf.compat.v1.train.get_or_create_global_step()
-    with fresh_keras_state(seed):
-        spec = call_model(features, labels, mode)
-    if not isinstance(spec, TPUEstimatorSpec | EstimatorSpec):
-        raise ModelFnTypeError(
-            f"model_fn must return a TPUEstimatorSpec or an EstimatorSpec, got {type(spec).__name__}."
-        )
-    if spec.mode != mode:
-        raise ModelFnValueError(f"model_fn was called in mode {mode!r} and returned a spec of mode {spec.mode!r}.")
-    return spec
-
-
 @dataclasses.dataclass(frozen=True)
 class TracedModel:
     """A model_fn in one mode, for one kind of input.
 
     Attributes:
-        blueprint: the scratch graph and the variables; its `result` is the spec.
+        call_model: calls model_fn with (features, labels, mode).
+        mode: a value of ModeKeys.
+        specs: the `tf.TensorSpec` structures of (features, labels), as one replica gets them.
+        seed: seed of initial values and random ops, or None.
+        summaries_dir: folder of what model_fn gives to tf.summary; None: that writes nothing.
+        blueprint: the scratch graph and the variables.
         step: placeholder of the scratch graph, int64: the steps done, as tf.summary gets them; None without a folder for it.
         record: placeholder, bool: whether tf.summary writes.
         summary_writes: the operations that write.
-        summaries_dir: the folder that they write to, or None.
     """
 
+    call_model: ModelCall
+    mode: str
+    specs: tuple[Any, Any]
+    seed: int | None
+    summaries_dir: str | None
     blueprint: Blueprint
     step: Any = None
     record: Any = None
     summary_writes: tuple[Any, ...] = ()
-    summaries_dir: str | None = None
+
+    @property
+    def spec(self) -> Any:
+        """The spec that model_fn returned; its tensors belong to the scratch graph."""
+        return self.blueprint.result
+
+    def build(self, features: Any, labels: Any) -> Any:
+        """Call model_fn in the graph that is being built; returns its spec."""
+        return build_spec(self.call_model, self.mode, self.seed, features, labels)
+
+    def again(self) -> "TracedModel":
+        """Return the model of another call of model_fn, in a new scratch graph.
+
+        Raises:
+            ModelFnValueError: it made other variables.
+        """
+        made = trace_model(self.call_model, self.mode, self.specs, self.seed, self.summaries_dir)
+        names, before = ([info.name for info in one.blueprint.variables] for one in (made, self))
+        if names != before:
+            raise ModelFnValueError(
+                "model_fn made other variables than before. It must make the same variables, in the same order, at every call."
+            )
+        # Its summaries go into the event file that is open.
+        blueprint = dataclasses.replace(made.blueprint, writer_key=self.blueprint.writer_key)
+        return dataclasses.replace(made, blueprint=blueprint)
 
 
 def trace_model(
     call_model: ModelCall, mode: str, specs: tuple[Any, Any], seed: int | None, summaries_dir: str | None = None
 ) -> TracedModel:
-    """Call model_fn in a scratch graph.
-
-    Args:
-        call_model: calls model_fn with (features, labels, mode).
-        mode: a value of ModeKeys.
-        specs: the `tf.TensorSpec` structures of (features, labels).
-        seed: seed of initial values and random ops, or None.
-        summaries_dir: folder of what model_fn gives to tf.summary; None: that writes nothing.
+    """Call model_fn in a scratch graph; the arguments are attributes of a TracedModel.
 
     Raises:
-        ModelFnError: model_fn returned another thing, or the spec of another mode.
+        ModelFnError: model_fn returned something else, or the spec of another mode.
     """
     found: dict[str, Any] = {}
 
@@ -83,4 +91,23 @@ def trace_model(
         found.update(step=step, record=record, summary_writes=tuple(summary_writes(tf.compat.v1.get_default_graph())))
         return spec
 
-    return TracedModel(discover(build, specs, seed), summaries_dir=summaries_dir, **found)
+    blueprint = discover(build, specs, seed)
+    return TracedModel(call_model, mode, specs, seed, summaries_dir, blueprint, **found)
+
+
+def build_spec(call_model: ModelCall, mode: str, seed: int | None, features: Any, labels: Any) -> Any:
+    """Call model_fn in the graph that is being built; returns its spec.
+
+    Raises:
+        ModelFnError: it returned something else, or the spec of another mode.
+    """
+    tf.compat.v1.train.get_or_create_global_step()
+    with fresh_keras_state(seed):
+        spec = call_model(features, labels, mode)
+    if not isinstance(spec, TPUEstimatorSpec | EstimatorSpec):
+        raise ModelFnTypeError(
+            f"model_fn must return a TPUEstimatorSpec or an EstimatorSpec, got {type(spec).__name__}."
+        )
+    if spec.mode != mode:
+        raise ModelFnValueError(f"model_fn was called in mode {mode!r} and returned a spec of mode {spec.mode!r}.")
+    return spec

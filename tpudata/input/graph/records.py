@@ -243,6 +243,11 @@ class Records:
         """About what a record takes in the window."""
         return max(self._record_bytes, self._fields.record_bytes(self._split) if self._decodes_early else 0)
 
+    @property
+    def window_bytes(self) -> int:
+        """About how many bytes the records take that the shuffle mixes."""
+        return min(self._window(), self.count) * self._kept_bytes
+
     def _check_window(self) -> None:
         if self._options.shuffle_buffer is None or self._cache is not None or self._window() < self._split.records:
             return

@@ -187,12 +187,10 @@ def _ask(session: Session, url: str, parse: Callable[[dict[str, Any]], T]) -> T:
 
     def once() -> tuple[T, bool]:
         try:
-            response = session.request("GET", url, _PACKED, is_read_later=True)
+            response, data = session.fetch(url, _PACKED)
         except api.NotFound as error:
             _check_absent(error)
             raise
-        with response:
-            data = response.raw.read(decode_content=False)
         if response.status_code != _OK:
             raise UnprovenError(f"an answer {response.status_code} to a question")
         is_packed = response.headers.get("Content-Encoding") == "gzip"

@@ -32,11 +32,11 @@ class GcsStorage:
     Transient failures are retried, and so is every answer that does not prove itself, see `answers`.
 
     Args:
-        policy: how failing requests are retried; None takes that of the environment.
+        policy: how failing requests are retried; None takes that of the environment and of `RequestLimits`.
     """
 
     def __init__(self, policy: RetryPolicy | None = None) -> None:
-        self._session = Session(policy or RetryPolicy.from_environment())
+        self._session = Session(policy)
 
     def join(self, base: str, *parts: str) -> str:
         """The path of something below `base`."""

@@ -170,9 +170,7 @@ def _fetch(
     if generation is not None:
         url += f"&generation={generation}"
     # Without this header the store would unpack what is stored packed.
-    response = session.request("GET", url, {"Accept-Encoding": "gzip", **headers}, is_read_later=True)
-    with response:
-        return response, response.raw.read(decode_content=False)
+    return session.fetch(url, {"Accept-Encoding": "gzip", **headers})
 
 
 def _check_whole(session: Session, path: str, generation: int | None, response: requests.Response, data: bytes) -> None:

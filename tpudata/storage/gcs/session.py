@@ -21,7 +21,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import google.auth
 import requests
@@ -29,13 +29,15 @@ import urllib3
 from google.api_core import exceptions as api
 from google.api_core.retry import Retry
 from google.auth import impersonated_credentials
-from google.auth.credentials import AnonymousCredentials
+from google.auth.credentials import AnonymousCredentials, Credentials
 from google.auth.exceptions import GoogleAuthError
-from google.cloud import storage
+from google.auth.transport.requests import AuthorizedSession
 from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection
 
 from tpudata.errors import UsageError
+from tpudata.storage.gcs.pace import Pace
+from tpudata.storage.limits import request_limits
 
 T = TypeVar("T")
 EMULATOR = "STORAGE_EMULATOR_HOST"
@@ -45,6 +47,7 @@ IMPERSONATED = "CLOUDSDK_AUTH_IMPERSONATE_SERVICE_ACCOUNT"
 # Requests that threads have under way at the same time, each with a connection that is kept: 64 readers, each with two at most.
 _CONNECTIONS = 128
 _SCOPES = ("https://www.googleapis.com/auth/devstorage.full_control",)
+_ERROR, _TOO_MANY, _UNAVAILABLE = 400, 429, 503
 _TRANSIENT_CODES = frozenset((408, 429, 500, 502, 503, 504))
 _TRANSIENT = (
     requests.ConnectionError,
@@ -85,6 +88,10 @@ class RetryPolicy:
     limit: float = 180.0
     answer_within: float = 60.0
 
+    def with_limit(self, limit: float) -> RetryPolicy:
+        """Return the policy with another limit, in seconds."""
+        return dataclasses.replace(self, limit=limit)
+
     @classmethod
     def from_environment(cls) -> RetryPolicy:
         """Return the policy that TPUDATA_GCS_RETRY sets, such as `first_wait=0.1,limit=600`; the rest has its default.
@@ -109,36 +116,42 @@ class RetryPolicy:
 
 
 class Session:
-    """Requests with one client, made when it is first needed; safe to share between threads.
+    """Authorized requests over kept connections, opened when first needed; safe to share between threads.
 
     Args:
-        policy: how failing requests are retried.
+        policy: how failing requests are retried; None takes that of the environment, and the time of `RequestLimits`.
     """
 
-    def __init__(self, policy: RetryPolicy) -> None:
-        self.policy = policy
-        self._made: storage.Client | None = None
+    def __init__(self, policy: RetryPolicy | None = None) -> None:
+        self._policy = policy
+        self._environment = RetryPolicy.from_environment()
+        self._made: _Client | None = None
         self._warned = -math.inf
         self._lock = threading.Lock()
 
     @property
-    def client(self) -> storage.Client:
-        """Google's client."""
+    def policy(self) -> RetryPolicy:
+        """The policy that holds now."""
+        if self._policy is not None:
+            return self._policy
+        return self._environment if _sets_limit() else self._environment.with_limit(request_limits().retry_seconds)
+
+    @property
+    def pace(self) -> Pace:
+        """The limit of requests in flight."""
+        return self._client.pace
+
+    @property
+    def _client(self) -> _Client:
         with self._lock:
             if self._made is None:
-                made = _new_client()
-                # The client has no other way to say how many connections are kept.
-                adapter = _Adapter(pool_connections=_CONNECTIONS, pool_maxsize=_CONNECTIONS)
-                made._http.mount("https://", adapter)
-                made._http.mount("http://", adapter)
-                # It would ask for the bucket's metadata in a thread of its own, to trace with: that takes another role.
-                made._bucket_metadata_cache = None
-                self._made = made
+                self._made = _new_client()
             return self._made
 
     def new_retry(self) -> Retry:
-        """How often and when a call is made again, from now on."""
+        """Return how often and when a call is made again, from now on."""
         began = time.monotonic()
+        policy = self.policy
 
         def note(error: Exception) -> None:
             now = time.monotonic()
@@ -151,15 +164,15 @@ class Session:
                 "Google Cloud Storage: %s, for %.0f s; trying again, for %g s in all.",
                 type(error).__name__,
                 now - began,
-                self.policy.limit,
+                policy.limit,
             )
 
         return Retry(
             predicate=is_transient,
-            initial=self.policy.first_wait,
-            maximum=self.policy.longest_wait,
+            initial=policy.first_wait,
+            maximum=policy.longest_wait,
             multiplier=2.0,
-            timeout=self.policy.limit,
+            timeout=policy.limit,
             on_error=note,
         )
 
@@ -173,33 +186,69 @@ class Session:
         return result
 
     def request(
-        self,
-        method: str,
-        url: str,
-        headers: Mapping[str, str] | None = None,
-        data: bytes | None = None,
-        *,
-        is_read_later: bool = False,
+        self, method: str, url: str, headers: Mapping[str, str] | None = None, data: bytes | None = None
     ) -> requests.Response:
-        """Sends one request, once; `url` may be a path below the server. The answer's body may be left to be read later.
+        """Send one request, once, as soon as the pace allows it, and return the answer; `url` may be a path below the server.
 
         Raises:
             google.api_core.exceptions.GoogleAPICallError: the answer is an error, of 400 and above.
             requests.RequestException: there is none.
         """
-        client = self.client
-        response: requests.Response = client._http.request(
+        client = self._client
+        with client.pace.request() as began:
+            response = self._send(client, method, url, headers, data, began)
+            # Read while the request counts as one in flight.
+            _ = response.content
+        client.pace.raise_limit()
+        return response
+
+    def fetch(self, url: str, headers: Mapping[str, str] | None = None) -> tuple[requests.Response, bytes]:
+        """Send a GET, as `request` does; return the answer, and its body as it came, not decoded."""
+        client = self._client
+        with client.pace.request() as began, self._send(client, "GET", url, headers, None, began) as response:
+            data: bytes = response.raw.read(decode_content=False)
+        client.pace.raise_limit()
+        return response, data
+
+    def _send(
+        self,
+        client: _Client,
+        method: str,
+        url: str,
+        headers: Mapping[str, str] | None,
+        data: bytes | None,
+        began: float,
+    ) -> requests.Response:
+        response: requests.Response = client.http.request(
             method,
-            f"{client._connection.API_BASE_URL}{url}" if url.startswith("/") else url,
+            f"{client.server}{url}" if url.startswith("/") else url,
             headers=headers,
             data=data,
-            stream=is_read_later,
+            stream=True,
             allow_redirects=False,
             timeout=self.policy.answer_within,
         )
-        if response.status_code >= 400:
-            raise api.from_http_response(response)  # type: ignore[no-untyped-call]
+        if response.status_code >= _ERROR:
+            with response:
+                pause = _retry_after(response)
+                if response.status_code == _TOO_MANY or (response.status_code == _UNAVAILABLE and pause is not None):
+                    client.pace.lower_limit(began, pause or 0.0)
+                raise api.from_http_response(response)  # type: ignore[no-untyped-call]
         return response
+
+
+class _Client(NamedTuple):
+    """What requests are sent with.
+
+    Attributes:
+        http: adds the credentials.
+        server: scheme and host.
+        pace: the limit of requests in flight.
+    """
+
+    http: requests.Session
+    server: str
+    pace: Pace
 
 
 class _Adapter(HTTPAdapter):
@@ -226,29 +275,50 @@ def is_switched_on(variable: str) -> bool:
     return os.environ.get(variable, "").strip().lower() in ("1", "true", "yes", "on")
 
 
-def _new_client() -> storage.Client:
-    # A project is needed to make buckets, and for nothing here.
-    if is_switched_on(ANONYMOUS):
-        return storage.Client(project="<none>", credentials=AnonymousCredentials())  # type: ignore[no-untyped-call]
+def _new_client() -> _Client:
+    # A part may be read twice at the same time, so that each reader has two requests in flight.
+    most = max(_CONNECTIONS, 2 * request_limits().read_threads)
+    credentials = _credentials()
+    http = AuthorizedSession(credentials)  # type: ignore[no-untyped-call]
+    adapter = _Adapter(pool_connections=1, pool_maxsize=most)
+    http.mount("https://", adapter)
+    http.mount("http://", adapter)
+    domain = getattr(credentials, "universe_domain", "googleapis.com")
+    server = os.environ.get(EMULATOR) or f"https://storage.{domain}"
+    for name in ("urllib3.connectionpool", "google.api_core.retry"):
+        logging.getLogger(name).addFilter(_hide_uploads)
+    return _Client(http, (server if "://" in server else f"http://{server}").rstrip("/"), Pace(most))
+
+
+def _credentials() -> Credentials:
+    if is_switched_on(ANONYMOUS) or os.environ.get(EMULATOR):
+        return AnonymousCredentials()  # type: ignore[no-untyped-call]
     account = os.environ.get(IMPERSONATED, "").strip()
-    if account and not os.environ.get(EMULATOR):
-        own, _ = google.auth.default(scopes=("https://www.googleapis.com/auth/cloud-platform",))
-        *delegates, target = [part.strip() for part in account.split(",")]
-        credentials = impersonated_credentials.Credentials(  # type: ignore[no-untyped-call]
-            own, target, _SCOPES, delegates=delegates
-        )
-        return storage.Client(project="<none>", credentials=credentials)
-    return storage.Client(project="<none>")
+    if not account:
+        found, _ = google.auth.default(scopes=_SCOPES)
+        return found
+    own, _ = google.auth.default(scopes=("https://www.googleapis.com/auth/cloud-platform",))
+    *delegates, target = [part.strip() for part in account.split(",")]
+    return impersonated_credentials.Credentials(own, target, _SCOPES, delegates=delegates)  # type: ignore[no-untyped-call]
+
+
+def _sets_limit() -> bool:
+    return "limit" in os.environ.get(RETRY, "")
+
+
+def _retry_after(response: requests.Response) -> float | None:
+    """Return the seconds of the header Retry-After, or None; Google's servers write no dates there."""
+    try:
+        seconds = float(response.headers.get("Retry-After", ""))
+    except ValueError:
+        return None
+    return seconds if 0 <= seconds < math.inf else None
 
 
 def _hide_uploads(record: logging.LogRecord) -> bool:
-    """Keeps the numbers of uploads out of what libraries log at the level DEBUG: whoever knows one can write to it."""
+    """Keep the numbers of uploads out of what libraries log at the level DEBUG: whoever knows one can write to it."""
     record.msg = _UPLOAD.sub(r"\1...", str(record.msg))
     if isinstance(record.args, tuple):
         is_text = (str, BaseException)
         record.args = tuple(_UPLOAD.sub(r"\1...", str(a)) if isinstance(a, is_text) else a for a in record.args)
     return True
-
-
-for _name in ("urllib3.connectionpool", "google.api_core.retry"):
-    logging.getLogger(_name).addFilter(_hide_uploads)

@@ -18,6 +18,7 @@ from beam_jobs.run.runner import new_pipeline, pipeline_options
 from beam_jobs.steps.duplicates import texts as text_dedup
 from beam_jobs.steps.duplicates.texts import KEPT, LEFT_OUT, LeaveOutDuplicates, content_digest
 from beam_jobs.text_files.options import TextOptions
+from tpudata.storage import RequestLimits
 
 texts = st.lists(st.text(st.sampled_from("ab \n"), max_size=3), max_size=3)
 
@@ -47,7 +48,7 @@ def test_the_smallest_key_stays_wherever_it_is(tmp_path: Path, monkeypatch: pyte
     given = [pack.to_bytes() for part in (references[:3], references[3:]) for pack, _ in packs(part, order, 0)]
     options, _ = pipeline_options([], 1)
     with new_pipeline(options) as pipeline:
-        found = pipeline | beam.Create(given) | LeaveOutDuplicates(TextOptions())
+        found = pipeline | beam.Create(given) | LeaveOutDuplicates(TextOptions(), RequestLimits())
         keys = found[KEPT] | beam.FlatMap(
             lambda data: [key.encode("utf-8", "surrogateescape") for key in Pack.from_bytes(data).keys]
         )

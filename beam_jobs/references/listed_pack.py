@@ -1,0 +1,63 @@
+"""References as a source lists them, by column, with the bytes of those that have no address."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_jobs.references.columns import narrow
+from beam_jobs.references.pack import Pack
+from beam_jobs.references.reference import Digests, Reference
+
+Numbers = npt.NDArray[np.int64]
+NOT_HELD = -1
+
+
+class ListedPack(NamedTuple):
+    """Some references of a unit.
+
+    Attributes:
+        pack: the references; their positions are not known yet.
+        digests: of their keys.
+        buffers: hold the bytes of references without an address.
+        rows: integers [n], the buffer of each reference.
+        starts: int64 [n], place of the first byte of each in its buffer, or NOT_HELD if it is read where it is.
+    """
+
+    pack: Pack
+    digests: Digests
+    buffers: list[bytes]
+    rows: npt.NDArray[np.intp]
+    starts: Numbers
+
+    def take(self, rows: npt.NDArray[np.intp]) -> ListedPack:
+        """Return the references of these rows, in the order of `rows`."""
+        return ListedPack(self.pack.take(rows), self.digests[rows], self.buffers, self.rows[rows], self.starts[rows])
+
+    def held(self) -> bytes:
+        """Return the bytes of the references without an address, one after the other."""
+        sizes = self.pack.sizes.tolist()
+        places = zip(self.rows.tolist(), self.starts.tolist(), sizes, strict=True)
+        buffers = self.buffers
+        return b"".join([buffers[row][start : start + size] for row, start, size in places if start >= 0])
+
+    def written_aside(self, path: str, begin: int) -> Pack:
+        """Return the references, those without an address pointing into a file that has `held` from byte `begin` on."""
+        pack, is_held = self.pack, self.starts >= 0
+        if not is_held.any():
+            return pack
+        sizes = np.where(is_held, pack.sizes.astype(np.int64), 0)
+        offsets = narrow(np.where(is_held, begin + np.cumsum(sizes) - sizes, pack.offsets))
+        spools = [path] if is_held.all() else [path if is_one else "" for is_one in is_held.tolist()]
+        return dataclasses.replace(pack, offsets=offsets, others=(*pack.others[:-1], spools))
+
+    def references(self) -> Iterator[Reference]:
+        """Yield the references, those without an address with their bytes."""
+        places = zip(self.pack.references(), self.rows.tolist(), self.starts.tolist(), strict=True)
+        for reference, row, start in places:
+            data = self.buffers[row][start : start + reference.size] if start >= 0 else b""
+            yield reference._replace(data=data)

@@ -1,0 +1,222 @@
+"""Writes stored records into another dataset: `python -m beam_jobs.reshard`, the same as `tpudata reshard`.
+
+What the inputs are is in beam_jobs.stored_records, the steps in beam_jobs.pipeline.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from beam_jobs.command.flags import add_common_flags, common_options
+from beam_jobs.command.run_conversion import parse_flags, refuse_read_only_output, run_conversion
+from beam_jobs.options import ConvertOptions
+from beam_jobs.pipeline import Conversion
+from beam_jobs.references.pack import Pack
+from beam_jobs.run.places import absolute_path, check_places
+from beam_jobs.stored_records.converter import DatasetConverter, ForeignConverter, estimate_ratio
+from beam_jobs.stored_records.find_inputs import Inputs, check_apart, check_splits, find_inputs
+from beam_jobs.stored_records.first_records import FirstRecords
+from beam_jobs.stored_records.merged_datasets import MergedDatasets
+from beam_jobs.stored_records.options import RECORD, ReshardOptions, add_reshard_flags, reshard_options
+from beam_jobs.stored_records.source import StoredRecords
+from beam_jobs.stored_records.splits import Splitter
+from tpudata.console.flags import FlagParser
+from tpudata.console.process import run_command
+from tpudata.console.tables import counted
+from tpudata.errors import UsageError
+from tpudata.format import open_dataset
+from tpudata.format.tfrecord import FRAME_BYTES
+
+# What the records of images are known by: the name of the file that each was made from, so that splits are those of `convert`.
+_FILE_NAME = "image/filename"
+_FORMS = """
+DIR is the folder of a dataset, a TFRecord file of another program, a folder or a pattern of such: docs/reshard.md.
+Any flag of Apache Beam is taken too, such as --runner=DataflowRunner --project=... (default: a local runner).
+"""
+
+
+def run(argv: Sequence[str], prog: str = "tpudata reshard") -> int:
+    """Run the job from the command line.
+
+    Args:
+        argv: flags, without the program's name.
+        prog: the command as the person typed it.
+
+    Returns:
+        The exit code 0.
+
+    Raises:
+        TpudataError: the usage is wrong, or the job failed.
+    """
+    parser = FlagParser(prog, "Writes datasets or TFRecord files as one dataset with other shards or splits.", _FORMS)
+    parser.add_argument("inputs", metavar="DIR", nargs="+", help="what to read; several are merged")
+    parser.add_argument("--output", required=True, metavar="DIR", help="folder of the dataset; new or empty")
+    add_common_flags(parser, paths=False, labels=False, stored=True)
+    add_reshard_flags(parser)
+    flags, beam_options = parse_flags(parser, argv)
+    stored = reshard_options(flags)
+    inputs, output = flags.inputs, flags.output
+    if not flags.dry_run:
+        inputs, output = _checked_places(inputs, output, beam_options)
+    flags.input, flags.output = ", ".join(inputs), output
+    options = common_options(flags)
+    refuse_read_only_output(options, beam_options, dry_run=flags.dry_run)
+    conversion = reshard_conversion(options, inputs, stored, keeps_compression=flags.compression is None)
+    code = run_conversion(conversion, beam_options, dry_run=flags.dry_run, detach=flags.detach)
+    if not flags.dry_run and not flags.detach:
+        _report_missing_keys(output, stored)
+    return code
+
+
+def reshard_conversion(
+    options: ConvertOptions, inputs: Sequence[str], stored: ReshardOptions, *, keeps_compression: bool = False
+) -> Conversion:
+    """Look at the inputs, and return the conversion of them, ready to be planned or run.
+
+    Args:
+        options: where to write, and how to cut shards; `input` names the inputs for messages and the manifest.
+        inputs: datasets, or TFRecord files of other programs.
+        stored: what becomes of the records.
+        keeps_compression: whether shards are compressed as the datasets are, and not as the options say.
+
+    Raises:
+        SourceError: an input is not there or has no records.
+        DatasetError: the datasets do not fit each other.
+        UsageError: the options do not fit the inputs.
+    """
+    check_apart(inputs, options.output)
+    found = find_inputs(inputs, stored.take)
+    check_splits(found.files, stored.take, deals=options.split is not None)
+    if found.datasets:
+        return _of_datasets(options, found, stored, keeps_compression)
+    return _of_files(options, found, stored)
+
+
+def _of_datasets(options: ConvertOptions, found: Inputs, stored: ReshardOptions, keeps_compression: bool) -> Conversion:
+    for flag, value in (("--labels", stored.labels_file), ("--label", stored.label), ("--raw", stored.raw)):
+        if value:
+            raise UsageError(
+                f"{flag} is for TFRecords of other programs, and {found.datasets[0].path} is a dataset. Omit it."
+            )
+    merged = MergedDatasets.of(found.datasets, stored)
+    options = dataclasses.replace(
+        options,
+        label_offset=merged.label_offset,
+        compression=merged.compression if keeps_compression else options.compression,
+    )
+    names = {feature.name for feature in merged.features}
+    if stored.key not in (None, "record", "content") and stored.key not in names:
+        raise UsageError(
+            f"--key={stored.key}: the datasets have no such feature. They have {', '.join(sorted(names))}."
+        )
+    key = stored.key or (_FILE_NAME if _FILE_NAME in names else RECORD)
+    splitter = Splitter(key, stored.split_keys, options.split)
+    tokenizer = merged.tokenizer
+    label = merged.label
+    converter = DatasetConverter(
+        schema=merged.features,
+        label_numbers=merged.label_numbers,
+        label="" if label is None else label.name,
+        label_offset=merged.label_offset,
+        decoded=merged.decoded(),
+        carried=merged.counts(stored.take),
+        converted_before=merged.converted(),
+        tokenizer=tokenizer,
+    )
+    origin = [
+        {"created_by": dataset.manifest.created_by, "fingerprint": dataset.manifest.source.fingerprint}
+        for dataset in found.datasets
+    ]
+    ours = options.deciding()
+    if options.split is None:
+        # How the records were dealt out before still holds.
+        ours = {name: value for name, value in ours.items() if name != "split" or name not in merged.options}
+    return _conversion(
+        options,
+        StoredRecords(found.files, found.datasets, splitter, merged.class_names),
+        converter,
+        merged.layout,
+        {**merged.options, **ours, "reshard": {**stored.deciding(), "inputs": origin}},
+        () if tokenizer is None else (tokenizer[0],),
+    )
+
+
+def _of_files(options: ConvertOptions, found: Inputs, stored: ReshardOptions) -> Conversion:
+    if stored.merge_labels:
+        raise UsageError("--merge-labels is for datasets, whose classes have names. Omit it.")
+    first = FirstRecords.of(found.files)
+    raw = {raw.name for raw in stored.raw}
+    label = None
+    if stored.labels is not None:
+        label = first.label_name(stored.label)
+    if stored.key not in (None, "record", "content"):
+        first.check_feature("--key", stored.key)
+    for name in raw:
+        first.check_feature("--raw", name)
+    converter = ForeignConverter(
+        images=tuple(sorted(first.images - raw)),
+        raw=stored.raw,
+        label=label,
+        label_offset=options.label_offset,
+    )
+    splitter = Splitter(stored.key or RECORD, stored.split_keys, options.split)
+    source = StoredRecords(found.files, (), splitter, stored.labels, skips_foreign=found.skips_foreign)
+    deciding = {**options.deciding(), "reshard": stored.deciding()}
+    return _conversion(options, source, converter, first.layout(raw), deciding, ())
+
+
+def _conversion(
+    options: ConvertOptions,
+    source: StoredRecords,
+    converter: DatasetConverter | ForeignConverter,
+    layout: str,
+    deciding: dict[str, object],
+    files: tuple[str, ...],
+) -> Conversion:
+    return Conversion(
+        options=options,
+        source=source,
+        converter=converter,
+        layout=layout,
+        # A frame is a record with its overhead.
+        overhead=-FRAME_BYTES,
+        text_bytes=_no_text_bytes,
+        estimate=functools.partial(estimate_ratio, options.compression),
+        deciding=deciding,
+        files=files,
+        unit="record",
+        unique_keys=True,
+        keys=False,
+    )
+
+
+def _no_text_bytes(pack: Pack) -> npt.NDArray[np.int64]:
+    """Return that no record takes more than its frame: int64 [n]."""
+    return np.zeros(len(pack.keys), np.int64)
+
+
+def _checked_places(inputs: Sequence[str], output: str, beam_options: PipelineOptions) -> tuple[list[str], str]:
+    """Return paths that the workers of the runner find; UsageError if there are none."""
+    check_places(beam_options, {**{f"DIR {n}": path for n, path in enumerate(inputs, 1)}, "--output": output})
+    return [absolute_path(path, beam_options) for path in inputs], absolute_path(output, beam_options)
+
+
+def _report_missing_keys(output: str, stored: ReshardOptions) -> None:
+    """Print how many keys of each list have no record."""
+    splits = open_dataset(output).manifest.splits
+    for name, keys in itertools.chain(stored.split_keys.items()):
+        records = splits[name].records if name in splits else 0
+        if records < len(keys):
+            print(f"{'no record':<11} for {counted(len(keys) - records, 'key')} of {len(keys)} in the list of {name}")
+
+
+if __name__ == "__main__":
+    sys.exit(run_command(functools.partial(run, prog="python -m beam_jobs.reshard")))

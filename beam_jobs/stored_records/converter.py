@@ -1,0 +1,234 @@
+"""From frames to records: the bytes of a record pass through as they are, once their checksums fit."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from beam_jobs.converter import InputConverter
+from beam_jobs.references.labels import Labels
+from beam_jobs.references.pack import Pack
+from beam_jobs.references.pack_reading import read_packs
+from beam_jobs.references.reading import read_references
+from beam_jobs.references.reference import Reference
+from beam_jobs.stored_records.frames import unframed
+from beam_jobs.stored_records.inferred_features import InferredSummary
+from beam_jobs.stored_records.options import RawFeature
+from tpudata.console.tables import counted
+from tpudata.errors import BadRecordError, CorruptionError
+from tpudata.format import Feature, decode_example, encode_example
+from tpudata.format.example import Value
+from tpudata.format.gzip_blocks import packed_size
+from tpudata.format.index import BLOCK_RECORDS
+from tpudata.storage import storage_for
+
+
+@dataclasses.dataclass
+class StoredSummary:
+    """How many records a shard has of each origin.
+
+    Attributes:
+        decoded_bytes: of all records as tensors: the mean of their split for each.
+        records: by origin.
+    """
+
+    decoded_bytes: int = 0
+    records: dict[str, int] = dataclasses.field(default_factory=dict)
+
+    def merge(self, other: StoredSummary) -> None:
+        """Add what another summary has counted."""
+        self.decoded_bytes += other.decoded_bytes
+        for origin, count in other.records.items():
+            self.records[origin] = self.records.get(origin, 0) + count
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON object."""
+        return dataclasses.asdict(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class FrameConverter(InputConverter):
+    """Base of the converters of stored records."""
+
+    def read(self, packs: Sequence[Pack]) -> Iterator[tuple[Reference, bytes | BadRecordError]]:
+        """Yield the frames of packs, many neighbours with one read."""
+        return read_packs(packs, is_checked=True)
+
+    def data(self, reference: Reference, frame: bytes) -> bytes:
+        """Return the serialized record of a frame.
+
+        Raises:
+            BadRecordError: its checksums do not fit.
+        """
+        if reference.spool:
+            return unframed(frame, reference.origin, reference.offset)
+        return unframed(frame, reference.path, reference.offset)
+
+
+@dataclasses.dataclass(frozen=True)
+class DatasetConverter(FrameConverter):
+    """Passes on the records of datasets.
+
+    Attributes:
+        schema: of all of them.
+        label_numbers: by number of the dataset, the new label of each old one, both counted from 0; only of datasets whose
+            labels change.
+        label: name of the feature of the label, if labels change.
+        label_offset: label of the first class.
+        decoded: by origin, (decoded bytes, records) of the split in the input.
+        carried: what the manifest counts besides records.
+        converted_before: inputs that the datasets' conversions stored in another encoding, by reason.
+        tokenizer: (name, path) of the tokenizer's file, or None.
+    """
+
+    schema: tuple[Feature, ...]
+    label_numbers: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    label: str = ""
+    label_offset: int = 0
+    decoded: Mapping[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
+    carried: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    converted_before: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    tokenizer: tuple[str, str] | None = None
+
+    def new_summary(self) -> StoredSummary:
+        """Return a summary that has counted nothing."""
+        return StoredSummary()
+
+    def summary_from_json(self, value: dict[str, Any]) -> StoredSummary:
+        """Return the summary that `StoredSummary.to_json` wrote, its decoded bytes filled in."""
+        summary = StoredSummary(records=dict(value["records"]))
+        for origin, count in summary.records.items():
+            size, records = self.decoded[origin]
+            summary.decoded_bytes += round(size * count / max(1, records))
+        return summary
+
+    def features(self, summary: StoredSummary, labels: Labels) -> tuple[Feature, ...]:
+        """Return the schema."""
+        del summary, labels
+        return self.schema
+
+    def convert(self, reference: Reference, labels: Labels, data: bytes, summary: StoredSummary) -> bytes:
+        """Return the record of a frame: its own bytes, unless its label gets another number."""
+        del labels
+        record = self.data(reference, data)
+        numbers = self.label_numbers.get(reference.extra.partition("/")[0])
+        if numbers is not None:
+            record = self._renumbered(reference, record, numbers)
+        summary.records[reference.extra] = summary.records.get(reference.extra, 0) + 1
+        return record
+
+    def counts(self, summary: StoredSummary) -> dict[str, int]:
+        """Return what is carried over."""
+        del summary
+        return dict(self.carried)
+
+    def converted(self) -> dict[str, int]:
+        """Return what is carried over."""
+        return dict(self.converted_before)
+
+    def files(self, context: Any) -> dict[str, bytes]:
+        """Return the tokenizer's file, if there is one."""
+        del context
+        if self.tokenizer is None:
+            return {}
+        name, path = self.tokenizer
+        return {name: storage_for(path).read(path)}
+
+    def _renumbered(self, reference: Reference, record: bytes, numbers: Sequence[int]) -> bytes:
+        example: dict[str, Value] = _decoded(reference, record)
+        values = example.get(self.label, [])
+        try:
+            places = [int(value) - self.label_offset for value in values]
+            if any(place < 0 for place in places):
+                raise IndexError
+            example[self.label] = [numbers[place] + self.label_offset for place in places]
+        except (IndexError, ValueError):
+            raise BadRecordError(
+                reference.origin,
+                f"unknown label: {values!r}; its dataset has {counted(len(numbers), 'class', 'classes')}",
+            ) from None
+        return encode_example(example)
+
+
+@dataclasses.dataclass(frozen=True)
+class ForeignConverter(FrameConverter):
+    """Passes on the records of other programs, and learns their schema.
+
+    Attributes:
+        images: names of the features that hold images.
+        raw: features that hold arrays.
+        label: name of the feature that holds the class, if there are classes.
+        label_offset: label of the first class.
+    """
+
+    images: tuple[str, ...] = ()
+    raw: tuple[RawFeature, ...] = ()
+    label: str | None = None
+    label_offset: int = 0
+
+    def new_summary(self) -> InferredSummary:
+        """Return a summary that has counted nothing."""
+        return InferredSummary()
+
+    def summary_from_json(self, value: dict[str, Any]) -> InferredSummary:
+        """Return the summary that `InferredSummary.to_json` wrote."""
+        return InferredSummary.from_json(value)
+
+    def features(self, summary: InferredSummary, labels: Labels) -> tuple[Feature, ...]:
+        """Return the schema that all records share, in the order of the names."""
+        raw = {raw.name: raw.feature for raw in self.raw}
+        found = {
+            name: raw.get(name) or seen.feature(name, summary.records)
+            for name, seen in sorted(summary.features.items())
+        }
+        if self.label in found and labels.names and found[self.label].shape == ():
+            found[self.label] = dataclasses.replace(
+                found[self.label], num_classes=len(labels.names), label_offset=self.label_offset
+            )
+        return tuple(found.values())
+
+    def convert(self, reference: Reference, labels: Labels, data: bytes, summary: InferredSummary) -> bytes:
+        """Return the record of a frame: its own bytes."""
+        record = self.data(reference, data)
+        example = _decoded(reference, record)
+        if self.label is not None:
+            self._check_label(reference, example.get(self.label), labels)
+        try:
+            summary.add(example, reference.key, {raw.name: raw for raw in self.raw}, self.images)
+        except ValueError as error:
+            raise BadRecordError(reference.origin, str(error)) from None
+        return record
+
+    def _check_label(self, reference: Reference, values: Value | None, labels: Labels) -> None:
+        if values is None:
+            raise BadRecordError(reference.origin, f"no feature {self.label!r}, which holds the class")
+        last = self.label_offset + len(labels.names) - 1
+        wrong = [value for value in values if not isinstance(value, int) or not self.label_offset <= value <= last]
+        if wrong or not values:
+            what = repr(wrong[0]) if wrong else "no value"
+            raise BadRecordError(
+                reference.origin, f"unknown label: {what}; labels go from {self.label_offset} to {last}"
+            )
+
+
+def estimate_ratio(compression: str | None, references: Iterable[Reference]) -> float:
+    """Estimate the bytes of records in a shard over those of their frames; 1.0 if none can be read.
+
+    Args:
+        compression: of the shards, None or "gzip".
+        references: a fair sample of all records.
+    """
+    if compression is None:
+        return 1.0
+    frames = [frame for _, frame in read_references(references) if isinstance(frame, bytes)]
+    before = sum(map(len, frames))
+    blocks = (frames[start : start + BLOCK_RECORDS] for start in range(0, len(frames), BLOCK_RECORDS))
+    return sum(map(packed_size, blocks)) / before if before else 1.0
+
+
+def _decoded(reference: Reference, record: bytes) -> dict[str, Value]:
+    try:
+        return decode_example(record, path=reference.path, offset=reference.offset)
+    except CorruptionError as error:
+        raise BadRecordError(reference.origin, f"{error.reason}; a dataset holds nothing else") from None

@@ -1,0 +1,98 @@
+"""What the first records of foreign files show: which features hold images, and what the layout is called."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from beam_jobs.stored_records.inferred_features import holds_image
+from beam_jobs.stored_records.source import StoredFile, file_kind
+from tpudata.console.nearest import did_you_mean
+from tpudata.errors import CorruptionError, SourceError, UsageError
+from tpudata.format import decode_example, read_records
+from tpudata.format.example import Value
+from tpudata.format.model_features import FED_BY_LAYOUT, LABELS
+
+_RECORDS = 100
+# Files whose first bytes are looked at.
+_FILES = 100
+_EXAMPLES = "examples"
+
+
+class FirstRecords(NamedTuple):
+    """What was found.
+
+    Attributes:
+        path: of the first file with records.
+        names: of all features.
+        images: names of the features that hold images.
+    """
+
+    path: str
+    names: frozenset[str]
+    images: frozenset[str]
+
+    @classmethod
+    def of(cls, files: Sequence[StoredFile]) -> FirstRecords:
+        """Look at the first records of the first file that has any.
+
+        Raises:
+            SourceError: there is no such file among the first ones, or its first record is no `tf.train.Example`.
+        """
+        for file in itertools.islice(files, _FILES):
+            kind = file_kind(file.path, file.size)
+            examples = [] if kind is None else list(_examples(file.path, kind or None))
+            if examples:
+                names = frozenset(name for example in examples for name in example)
+                images = {
+                    name
+                    for example in examples
+                    for name, values in example.items()
+                    if isinstance(values[:1], list) and holds_image(values)
+                }
+                return cls(file.path, names, frozenset(images))
+        raise SourceError(
+            f"{files[0].path}: no TFRecords here or in the files after it, by their first bytes. Name files of TFRecords."
+        )
+
+    def layout(self, raw: set[str]) -> str:
+        """Return the layout whose features these are; `raw` names the arrays."""
+        if "image/encoded" in self.images:
+            return "imagenet"
+        return "raw" if set(FED_BY_LAYOUT["raw"]) <= raw else _EXAMPLES
+
+    def label_name(self, name: str | None) -> str:
+        """Return the name of the feature that holds the class, by default one of the usual names; UsageError without one."""
+        if name is not None:
+            self.check_feature("--label", name)
+            return name
+        for usual in LABELS:
+            if usual in self.names:
+                return usual
+        raise UsageError(
+            f"--labels: {self.path} has no feature {' or '.join(LABELS)} (got {', '.join(sorted(self.names))})."
+            " Pass --label FEATURE."
+        )
+
+    def check_feature(self, flag: str, name: str | None) -> None:
+        """Raise UsageError if no record has the feature that a flag names."""
+        if name is not None and name not in self.names:
+            raise UsageError(
+                f"{flag}: {self.path} has no feature {name!r} (got {', '.join(sorted(self.names))})."
+                f"{did_you_mean(name, sorted(self.names))} Name a feature of the records."
+            )
+
+
+def _examples(path: str, compression: str | None) -> Iterator[dict[str, Value]]:
+    """Yield the first records; damage is left to the run."""
+    with contextlib.suppress(CorruptionError):
+        for number, (offset, data) in enumerate(itertools.islice(read_records(path, compression), _RECORDS)):
+            try:
+                yield decode_example(data, path=path, offset=offset)
+            except CorruptionError as error:
+                if number == 0:
+                    raise SourceError(
+                        f"{path} at byte {offset}: {error.reason}. A dataset holds Examples; write the records as such."
+                    ) from None

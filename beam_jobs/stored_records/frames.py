@@ -1,0 +1,88 @@
+"""Records as they stand in a TFRecord file: their frames, with the checksums that prove them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from tpudata.errors import BadRecordError, CorruptionError, DatasetError
+from tpudata.format import ShardIndex
+from tpudata.format.indexed_records import checked_data, read_indexed
+from tpudata.format.tfrecord import FRAME_BYTES, masked_crc32c
+from tpudata.storage import storage_for
+
+_LENGTH = struct.Struct("<Q")
+_CRC = struct.Struct("<I")
+# Read at one time, or one record that is larger.
+_READ_BYTES = 4 << 20
+
+
+def framed(data: bytes) -> bytes:
+    """Return the frame of a record's data, as it stands in an uncompressed file."""
+    length = _LENGTH.pack(len(data))
+    return b"".join((length, _CRC.pack(masked_crc32c(length)), data, _CRC.pack(masked_crc32c(data))))
+
+
+def unframed(frame: bytes, path: str, offset: int) -> bytes:
+    """Return the data of a frame, after comparing its length and checksums.
+
+    Args:
+        frame: the bytes.
+        path: their file, for messages.
+        offset: their byte offset there, for messages.
+
+    Raises:
+        BadRecordError: they do not fit.
+    """
+    if len(frame) < FRAME_BYTES:
+        raise BadRecordError(path, f"no whole record (got {len(frame)} bytes, expected {FRAME_BYTES} or more)", offset)
+    try:
+        return checked_data(frame, path, offset)
+    except CorruptionError as error:
+        advice = "restore the file, or pass --on-bad-record=skip to omit the record"
+        raise BadRecordError(path, f"{error.reason}; {advice}", offset) from None
+
+
+def read_frames(path: str, offsets: npt.NDArray[np.int64], first: int, last: int) -> Iterator[bytes]:
+    """Yield the frames of the records first, ..., last - 1 of an uncompressed file, some MB at a time.
+
+    Args:
+        path: of the file.
+        offsets: int64 [records + 1]: where each record begins, and the end of the last one.
+        first: number of the first record.
+        last: number of the record after the last one.
+
+    Raises:
+        StorageError: the file cannot be read.
+    """
+    while first < last:
+        begin = int(offsets[first])
+        stop = max(first + 1, min(last, int(np.searchsorted(offsets, begin + _READ_BYTES, side="right")) - 1))
+        # Whoever takes a frame apart compares its checksums.
+        data = storage_for(path).read_range(path, begin, int(offsets[stop]) - begin, is_checked=True)
+        for number in range(first, stop):
+            yield data[int(offsets[number]) - begin : int(offsets[number + 1]) - begin]
+        first = stop
+
+
+def read_packed_frames(path: str, index: ShardIndex, first: int, last: int) -> Iterator[bytes | DatasetError]:
+    """Yield the frames of the records first, ..., last - 1 of a compressed shard, or why a record cannot be read.
+
+    A block that does not unpack is an error for each of its records, and for no other.
+
+    Raises:
+        StorageError: the file cannot be read.
+    """
+    while first < last:
+        stop = min((first // index.block_records + 1) * index.block_records, last)
+        number = first
+        try:
+            for _, data in read_indexed(path, index, first, stop):
+                yield framed(data)
+                number += 1
+        except CorruptionError as error:
+            yield from (error for _ in range(number, stop))
+        first = stop

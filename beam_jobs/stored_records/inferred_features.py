@@ -1,0 +1,214 @@
+"""The schema of foreign records: what each feature is in all of them, learned from the records themselves.
+
+    values in every record                          feature
+    integers                                        int64
+    floats                                          float32
+    one JPEG or PNG                                 encoded image, its size if all have the same
+    text that is UTF-8                              string, encoding utf8
+    other bytes                                     string
+    as many values in every record                  shape (n,), () for one
+    another number in some record, or none          shape (None,)
+
+Which features hold images is seen from the first records; a record with another value there is bad. What an array of raw bytes
+holds cannot be seen: `RawFeature` declares it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from beam_jobs.image_records.header import JPEG, PNG, image_format, read_header
+from beam_jobs.stored_records.options import RawFeature
+from tpudata.errors import FeatureError
+from tpudata.format import Feature
+from tpudata.format.example import Value
+
+IMAGE, TEXT, BYTES = "image", "utf8", "bytes"
+_KINDS = {bytes: BYTES, int: "int64", float: "float"}
+
+
+@dataclasses.dataclass
+class Seen:
+    """What the values of one feature were.
+
+    Attributes:
+        kind: IMAGE, TEXT, BYTES, "int64", "float", or "" before there was a value.
+        key: of the first record that has a value, for messages.
+        records: how many records have the feature.
+        low: fewest values in a record that has it.
+        high: most values in a record.
+        heights: smallest and largest height of images in pixels.
+        widths: smallest and largest width of images in pixels.
+        channels: most channels of an image.
+    """
+
+    kind: str = ""
+    key: str = ""
+    records: int = 0
+    low: int = 0
+    high: int = 0
+    heights: tuple[int, int] = (0, 0)
+    widths: tuple[int, int] = (0, 0)
+    channels: int = 0
+
+    def merge(self, name: str, other: Seen) -> None:
+        """Add what was seen elsewhere; FeatureError if the values are of another kind.
+
+        Args:
+            name: of the feature.
+            other: what was seen elsewhere.
+        """
+        kind = other.kind if not self.kind else self.kind
+        if other.kind not in ("", kind):
+            if not {kind, other.kind} <= {TEXT, BYTES}:
+                raise FeatureError(
+                    f"Feature {name!r}: record {other.key} has {_words(other.kind)}, record {self.key} has"
+                    f" {_words(self.kind)}. A feature has one kind in every record: correct the program that wrote the records."
+                )
+            kind = BYTES
+        if kind == IMAGE and self.kind == other.kind:
+            self.heights = min(self.heights[0], other.heights[0]), max(self.heights[1], other.heights[1])
+            self.widths = min(self.widths[0], other.widths[0]), max(self.widths[1], other.widths[1])
+            self.channels = max(self.channels, other.channels)
+        elif kind == IMAGE and not self.kind:
+            self.heights, self.widths, self.channels = other.heights, other.widths, other.channels
+        if self.records and other.records:
+            self.low, self.high = min(self.low, other.low), max(self.high, other.high)
+        elif other.records:
+            self.low, self.high = other.low, other.high
+        self.kind, self.key = kind, self.key or other.key
+        self.records += other.records
+
+    def feature(self, name: str, total: int) -> Feature:
+        """Return the feature of a dataset with `total` records."""
+        low = self.low if self.records == total else 0
+        shape: tuple[int | None, ...] = (low if low == self.high else None,)
+        if shape == (1,):
+            shape = ()
+        if self.kind == IMAGE and shape == ():
+            size = tuple(a if a == b else None for a, b in (self.heights, self.widths))
+            return Feature(name, "bytes", "uint8", (*size, self.channels), "image")
+        if self.kind in ("int64", "float"):
+            return Feature(name, self.kind, "int64" if self.kind == "int64" else "float32", shape)
+        return Feature(name, "bytes", "string", shape, "utf8" if self.kind == TEXT else None)
+
+
+@dataclasses.dataclass
+class InferredSummary:
+    """What was seen of the features of some records; that of two shards can be merged in any order.
+
+    Attributes:
+        decoded_bytes: of all records as tensors: pixels of images, 4 bytes a number, and the bytes of other values.
+        records: how many.
+        features: by name.
+    """
+
+    decoded_bytes: int = 0
+    records: int = 0
+    features: dict[str, Seen] = dataclasses.field(default_factory=dict)
+
+    def add(
+        self, example: Mapping[str, Value], key: str, raw: Mapping[str, RawFeature], images: Collection[str]
+    ) -> None:
+        """Count one record.
+
+        Args:
+            example: its values by feature name.
+            key: of the record.
+            raw: features that are declared, by name.
+            images: names of the features that hold images.
+
+        Raises:
+            FeatureError: a feature has values of another kind than in the records before.
+            ValueError: a feature does not hold an image or the bytes of its array; says which.
+        """
+        found = {
+            name: _seen_image(name, values, key) if name in images else _seen(name, values, key, raw.get(name))
+            for name, values in example.items()
+        }
+        for name in raw:
+            if name not in example:
+                raise ValueError(f"no feature {name!r}, which --raw describes")
+        for name, (seen, size) in found.items():
+            self.decoded_bytes += size
+            self.features.setdefault(name, Seen()).merge(name, seen)
+        self.records += 1
+
+    def merge(self, other: InferredSummary) -> None:
+        """Add what another summary has counted; FeatureError as from `add`."""
+        self.decoded_bytes += other.decoded_bytes
+        self.records += other.records
+        for name, seen in other.features.items():
+            self.features.setdefault(name, Seen()).merge(name, seen)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON object."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> InferredSummary:
+        """Return the summary that `to_json` wrote."""
+        features = {
+            name: Seen(**{**seen, "heights": tuple(seen["heights"]), "widths": tuple(seen["widths"])})
+            for name, seen in value["features"].items()
+        }
+        return cls(value["decoded_bytes"], value["records"], features)
+
+
+def holds_image(values: Value) -> bool:
+    """Return whether the values of a feature are one whole JPEG or PNG."""
+    try:
+        _seen_image("", values, "")
+    except ValueError:
+        return False
+    return len(values) == 1
+
+
+def _seen_image(name: str, values: Value, key: str) -> tuple[Seen, int]:
+    """Return what an image in one record is, and its bytes as a tensor."""
+    if not values:
+        return Seen("", key, 1), 0
+    data = values[0]
+    if len(values) > 1 or not isinstance(data, bytes):
+        raise ValueError(f"feature {name!r} has {len(values)} values, expected one image")
+    try:
+        kind = image_format(data)
+        if kind not in (JPEG, PNG):
+            raise ValueError(f"a {kind}; readers of datasets decode JPEG and PNG")
+        header = read_header(data, kind)
+    except ValueError as error:
+        raise ValueError(f"feature {name!r} does not hold an image: {error}") from None
+    channels = 1 if header.components == 1 else 3
+    seen = Seen(IMAGE, key, 1, 1, 1, (header.height,) * 2, (header.width,) * 2, channels)
+    return seen, header.height * header.width * channels
+
+
+def _seen(name: str, values: Value, key: str, raw: RawFeature | None) -> tuple[Seen, int]:
+    """Return what the values of another feature in one record are, and their bytes as a tensor."""
+    seen = Seen(_KINDS[type(values[0])] if values else "", key, 1, len(values), len(values))
+    if raw is not None:
+        size = len(values[0]) if seen.kind == BYTES else None  # type: ignore[arg-type]
+        if seen.high != 1 or size != raw.size:
+            found = f"{len(values)} values" if size is None or seen.high != 1 else f"{size} bytes"
+            raise ValueError(f"feature {name!r} has {found} (expected {raw.size} bytes, as --raw describes it)")
+        return seen, raw.size
+    if seen.kind != BYTES:
+        return seen, 4 * len(values)
+    strings: Sequence[bytes] = values  # type: ignore[assignment]
+    if all(map(_is_text, strings)):
+        seen.kind = TEXT
+    return seen, sum(map(len, strings))
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _words(kind: str) -> str:
+    return {IMAGE: "an image", TEXT: "text", BYTES: "bytes", "int64": "integers", "float": "floats"}[kind]

@@ -1,0 +1,208 @@
+"""What several datasets are together: one schema, one list of classes, one tokenizer, or an error that says what differs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from beam_jobs.stored_records.options import ReshardOptions
+from tpudata.errors import DatasetError, FeatureError, UsageError
+from tpudata.format import Dataset, Feature
+from tpudata.format.model_features import label_feature
+from tpudata.format.tokenizer_file import tokenizer_file
+from tpudata.storage import storage_for
+
+_ACTION = "Convert them alike, or reshard them one by one."
+
+
+@dataclasses.dataclass(frozen=True)
+class MergedDatasets:
+    """What several datasets have in common.
+
+    Attributes:
+        datasets: in order.
+        layout: of all.
+        features: of all.
+        class_names: of all together, or None without classes.
+        label_numbers: by number of the dataset, the new label of each old one; only of datasets whose labels change.
+        options: of the conversions that made them, as far as these agree.
+    """
+
+    datasets: tuple[Dataset, ...]
+    layout: str
+    features: tuple[Feature, ...]
+    class_names: tuple[str, ...] | None
+    label_numbers: Mapping[str, tuple[int, ...]]
+    options: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, datasets: Sequence[Dataset], options: ReshardOptions) -> MergedDatasets:
+        """Merge datasets.
+
+        Raises:
+            DatasetError: their layouts, tokenizers or classes do not fit each other.
+            FeatureError: their features do not; names the feature.
+            UsageError: their class names differ, and the options do not merge them.
+        """
+        first = datasets[0]
+        for other in datasets[1:]:
+            _check_alike(first, other)
+        names, numbers = _merged_labels(datasets, options)
+        features = tuple(
+            feature if feature.num_classes is None else dataclasses.replace(feature, num_classes=len(names or ()))
+            for feature in first.manifest.features
+        )
+        return cls(tuple(datasets), first.manifest.layout, features, names, numbers, _common_options(datasets))
+
+    @property
+    def compression(self) -> str | None:
+        """The compression of all; None if they differ."""
+        found = {dataset.manifest.compression for dataset in self.datasets}
+        return found.pop() if len(found) == 1 else None
+
+    @property
+    def label(self) -> Feature | None:
+        """The feature of the label."""
+        by_classes = (feature for feature in self.features if feature.num_classes is not None)
+        return next(by_classes, None) or label_feature(self.datasets[0].manifest)
+
+    @property
+    def label_offset(self) -> int:
+        """The label of the first class."""
+        return _label_offset(self.datasets[0])
+
+    @property
+    def tokenizer(self) -> tuple[str, str] | None:
+        """(name, path) of the tokenizer's file, or None."""
+        dataset = self.datasets[0]
+        found = tokenizer_file(dataset.manifest)
+        return None if found is None else (found.name, storage_for(dataset.path).join(dataset.path, found.name))
+
+    def decoded(self) -> dict[str, tuple[int, int]]:
+        """Return (decoded bytes, records) of each split, by the dataset's number and the split: `0/train`."""
+        return {
+            f"{number}/{name}": (split.decoded_bytes, split.records)
+            for number, dataset in enumerate(self.datasets)
+            for name, split in dataset.manifest.splits.items()
+        }
+
+    def counts(self, taken: Sequence[str] | None) -> dict[str, int]:
+        """Return what a manifest counts besides records.
+
+        Counts of documents and tokens are carried over if every record is.
+
+        Args:
+            taken: the splits that are read, or None for all.
+        """
+        omitted = sum(
+            dataset.quarantine.of(shard).count
+            for dataset in self.datasets
+            for name, split in dataset.manifest.splits.items()
+            if taken is None or name in taken
+            for shard in split.shards
+        )
+        rejected = sum(sum(dataset.manifest.rejected.values()) for dataset in self.datasets)
+        is_whole = not omitted and all(
+            taken is None or set(dataset.manifest.splits) <= set(taken) for dataset in self.datasets
+        )
+        found: Counter[str] = Counter()
+        kept = set.intersection(*(set(dataset.manifest.counts) for dataset in self.datasets))
+        kept -= set() if is_whole else {"documents", "tokens", "padding", "dropped", "unknown"}
+        for dataset in self.datasets:
+            found.update({name: count for name, count in dataset.manifest.counts.items() if name in kept})
+        for name, count in (("quarantined", omitted), ("rejected_before", rejected)):
+            if count:
+                found[name] += count
+        return dict(sorted(found.items()))
+
+    def converted(self) -> dict[str, int]:
+        """Return by reason the inputs that were stored in another encoding."""
+        found: Counter[str] = Counter()
+        for dataset in self.datasets:
+            found.update(dataset.manifest.converted)
+        return dict(found)
+
+
+def _check_alike(first: Dataset, other: Dataset) -> None:
+    one, two = first.manifest, other.manifest
+    if one.layout != two.layout:
+        raise DatasetError(f"{other.path} has layout {two.layout!r}, {first.path} has {one.layout!r}. {_ACTION}")
+    known, found = ({feature.name: feature for feature in manifest.features} for manifest in (one, two))
+    for name in sorted(known.keys() | found.keys()):
+        if name not in known or name not in found:
+            has, lacks = (first, other) if name in known else (other, first)
+            raise FeatureError(f"Feature {name!r}: {has.path} has it, {lacks.path} does not. {_ACTION}")
+        if dataclasses.replace(known[name], num_classes=None) != dataclasses.replace(found[name], num_classes=None):
+            raise FeatureError(
+                f"Feature {name!r}: {_described(found[name])} in {other.path}, {_described(known[name])} in {first.path}. {_ACTION}"
+            )
+    if _label_offset(first) != _label_offset(other):
+        raise DatasetError(
+            f"{other.path} counts labels from {_label_offset(other)}, {first.path} from {_label_offset(first)}. {_ACTION}"
+        )
+    if one.options.get("tokenizer") != two.options.get("tokenizer"):
+        raise DatasetError(f"{other.path} and {first.path} have different tokenizers. {_ACTION}")
+
+
+def _described(feature: Feature) -> str:
+    words = [feature.kind, feature.encoding or "", feature.dtype, f"shape {feature.shape}"]
+    if feature.label_offset:
+        words.append(f"labels from {feature.label_offset}")
+    return " ".join(filter(None, words))
+
+
+def _label_offset(dataset: Dataset) -> int:
+    by_feature = [feature.label_offset for feature in dataset.manifest.features if feature.num_classes is not None]
+    return by_feature[0] if by_feature else int(dataset.manifest.options.get("label_offset", 0))
+
+
+def _merged_labels(
+    datasets: Sequence[Dataset], options: ReshardOptions
+) -> tuple[tuple[str, ...] | None, dict[str, tuple[int, ...]]]:
+    """Return the class names, and by dataset the new labels of those whose labels change."""
+    found = [dataset.labels() for dataset in datasets]
+    named = [names for names in found if names is not None]
+    if not named:
+        return None, {}
+    if len(named) < len(found):
+        without = datasets[found.index(None)].path
+        raise DatasetError(f"{without} has no classes, and other inputs have. {_ACTION}")
+    names = list(named[0])
+    for mine, dataset in zip(named[1:], datasets[1:], strict=True):
+        shorter, longer = sorted((names, list(mine)), key=len)
+        if longer[: len(shorter)] == shorter:
+            names = longer
+            continue
+        if not options.merge_labels:
+            number = next((n for n, (a, b) in enumerate(zip(names, mine, strict=False)) if a != b), 0)
+            raise UsageError(
+                f"{dataset.path} has other class names than {datasets[0].path} (got {mine[number]!r} for class {number}, expected"
+                f" {names[number]!r}). Pass --merge-labels to number its labels anew by name."
+            )
+        known = set(names)
+        names += [name for name in mine if name not in known]
+    places = {name: number for number, name in enumerate(names)}
+    numbers = {str(number): tuple(places[name] for name in mine) for number, mine in enumerate(named)}
+    changed = {number: new for number, new in numbers.items() if new != tuple(range(len(new)))}
+    if changed and _are_numbers(named):
+        first = datasets[int(next(iter(changed)))].path
+        raise DatasetError(
+            f"{first}: some inputs have whole numbers for class names, which are labels themselves, and others have names;"
+            f" nothing says which are the same classes. {_ACTION}"
+        )
+    return tuple(names), changed
+
+
+def _are_numbers(named: Sequence[Sequence[str]]) -> bool:
+    """Whether the class names of some datasets, not of all, are whole numbers that are the labels themselves."""
+    plain = [list(names) == [str(number) for number in range(len(names))] for names in named]
+    return any(plain) and not all(plain)
+
+
+def _common_options(datasets: Sequence[Dataset]) -> dict[str, Any]:
+    """Return the options of the conversions that are alike in all."""
+    first, *others = (dataset.manifest.options for dataset in datasets)
+    missing = object()
+    return {name: value for name, value in first.items() if all(other.get(name, missing) == value for other in others)}

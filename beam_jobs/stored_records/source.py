@@ -1,0 +1,217 @@
+"""The records of datasets and of other TFRecord files: a Source whose references lead to frames.
+
+Records of uncompressed files are referred to where they are. Those of compressed files have no address, so that they are unpacked
+once and written aside (see beam_jobs.steps.list_references).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_jobs.references.labels import Labels
+from beam_jobs.references.reference import Reference
+from beam_jobs.sources.source import Refuse, raise_refusal
+from beam_jobs.stored_records.frames import framed, read_frames, read_packed_frames, unframed
+from beam_jobs.stored_records.splits import Splitter
+from tpudata.errors import BadRecordError, CorruptionError
+from tpudata.format import Dataset, Feature, Shard, read_records
+from tpudata.format.frame_scan import GZIP_MAGIC, scan_frames
+from tpudata.format.gzip_blocks import GZIP
+from tpudata.format.tfrecord import HEADER_BYTES, masked_crc32c
+from tpudata.storage import Entry, storage_for
+
+_HEADER = struct.Struct("<QI")
+Runs = Sequence[tuple[int, int]]
+
+
+class StoredFile(NamedTuple):
+    """One file of records: what one worker lists.
+
+    Attributes:
+        path: of the file.
+        size: bytes.
+        name: what the keys of its records begin with.
+        split: that its records have in the input.
+        dataset: number of the dataset that it belongs to; None for a foreign file.
+        shard: as the dataset's manifest has it; None for a foreign file.
+    """
+
+    path: str
+    size: int
+    name: str
+    split: str
+    dataset: int | None = None
+    shard: Shard | None = None
+
+    @property
+    def origin(self) -> str:
+        """What converters know its records by: the dataset and the split, or nothing."""
+        return "" if self.dataset is None else f"{self.dataset}/{self.split}"
+
+
+@dataclasses.dataclass(frozen=True)
+class StoredRecords:
+    """The records of some files, in order.
+
+    Attributes:
+        files: in order.
+        datasets: those that files belong to; empty for foreign files.
+        splitter: gives each record its split.
+        class_names: of the output, or None without classes.
+        skips_foreign: whether files that hold no TFRecords are ignored; otherwise they are an error.
+    """
+
+    files: tuple[StoredFile, ...]
+    datasets: tuple[Dataset, ...]
+    splitter: Splitter
+    class_names: tuple[str, ...] | None
+    skips_foreign: bool = False
+    several_labels: bool = False
+    integer_labels: bool = False
+    extra: tuple[Feature, ...] = ()
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether the output has class names."""
+        return self.class_names is not None
+
+    @property
+    def labels(self) -> Labels:
+        """The classes."""
+        return Labels(self.class_names or ())
+
+    def parts(self) -> Sequence[StoredFile]:
+        """Return the files."""
+        return self.files
+
+    def units(self, part: StoredFile, ignored: list[str]) -> Sequence[StoredFile]:
+        """Return a file."""
+        del ignored
+        return (part,)
+
+    def references(self, unit: StoredFile, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
+        """Yield a reference to each record of a file that is not in quarantine.
+
+        Args:
+            unit: the file.
+            ignored: gets the path of a file without TFRecords.
+            refuse: called with the error of damage, after which the records that can be found are listed.
+        """
+        if unit.shard is not None:
+            yield from self._of_shard(unit, unit.shard, refuse)
+            return
+        kind = file_kind(unit.path, unit.size)
+        if kind is None:
+            if unit.size and not self.skips_foreign:
+                refuse(BadRecordError(unit.path, "not a TFRecord file, by its first bytes"))
+            ignored.append(unit.path)
+        elif kind == GZIP:
+            yield from self._unpacked(unit, _unpacked_frames(unit.path, refuse), refuse)
+        else:
+            offsets = _offsets(unit, refuse)
+            yield from self._listed(unit, offsets, [(0, len(offsets) - 1)], "", refuse)
+
+    def _of_shard(self, unit: StoredFile, shard: Shard, refuse: Refuse) -> Iterator[Reference]:
+        assert unit.dataset is not None
+        dataset = self.datasets[unit.dataset]
+        index = dataset.index(shard)
+        runs = [(first, last) for first, last in dataset.kept_runs(shard).tolist()]
+        if index.compression is None:
+            yield from self._listed(unit, index.offsets.astype(np.int64), runs, f"{shard.crc32c:08x}", refuse)
+            return
+        numbered = (
+            (number, frame)
+            for first, last in runs
+            for number, frame in enumerate(read_packed_frames(unit.path, index, first, last), first)
+        )
+        yield from self._unpacked(unit, numbered, refuse, f"{shard.crc32c:08x}")
+
+    def _listed(
+        self, unit: StoredFile, offsets: npt.NDArray[np.int64], runs: Runs, form: str, refuse: Refuse
+    ) -> Iterator[Reference]:
+        """Yield references to records of an uncompressed file, which is read only if that decides their splits."""
+        starts = offsets.tolist()
+        for first, last in runs:
+            if not self.splitter.reads_records:
+                for number in range(first, last):
+                    key = f"{unit.name}:{number}"
+                    split = self.splitter.split(unit.split, key)
+                    size = starts[number + 1] - starts[number]
+                    yield Reference(key, split, (), unit.path, starts[number], size, form, unit.origin)
+                continue
+            for number, frame in enumerate(read_frames(unit.path, offsets, first, last), first):
+                try:
+                    data = unframed(frame, unit.path, starts[number])
+                    known_by = self.splitter.key_of(data, unit.path, starts[number])
+                except BadRecordError as error:
+                    refuse(error)
+                    continue
+                split, key = self.splitter.split(unit.split, known_by), f"{unit.name}:{number}"
+                yield Reference(key, split, (), unit.path, starts[number], len(frame), form, unit.origin)
+
+    def _unpacked(
+        self, unit: StoredFile, frames: Iterable[tuple[int, bytes | Exception]], refuse: Refuse, form: str = ""
+    ) -> Iterator[Reference]:
+        """Yield references that carry their frames."""
+        for number, frame in frames:
+            key = f"{unit.name}:{number}"
+            try:
+                if isinstance(frame, Exception):
+                    raise BadRecordError(f"{key} in {unit.path}", getattr(frame, "reason", str(frame)))
+                known_by = key
+                if self.splitter.reads_records:
+                    known_by = self.splitter.key_of(unframed(frame, unit.path, 0), f"{key} in {unit.path}", 0)
+            except BadRecordError as error:
+                refuse(error)
+                continue
+            split = self.splitter.split(unit.split, known_by)
+            yield Reference(key, split, (), unit.path, 0, len(frame), form, unit.origin, frame)
+
+
+def file_kind(path: str, size: int) -> str | None:
+    """Return "" for an uncompressed TFRecord file, "gzip" for a compressed one, by its first bytes; None for other files."""
+    if size < HEADER_BYTES:
+        return None
+    head = storage_for(path).read_range(path, 0, HEADER_BYTES)
+    if _is_header(head):
+        return ""
+    if not head.startswith(GZIP_MAGIC):
+        return None
+    with storage_for(path).open(path) as packed, gzip.GzipFile(fileobj=packed, mode="rb") as file:
+        try:
+            return GZIP if _is_header(file.read(HEADER_BYTES)) else None
+        except (OSError, EOFError):
+            return None
+
+
+def _is_header(data: bytes) -> bool:
+    return len(data) == HEADER_BYTES and masked_crc32c(data[:8]) == _HEADER.unpack(data)[1]
+
+
+def _offsets(unit: StoredFile, refuse: Refuse) -> npt.NDArray[np.int64]:
+    """Return where the records of a foreign file begin, and the end of the last one that can be found."""
+    starts: list[int] = []
+    try:
+        end = scan_frames(Entry(unit.path, unit.name, unit.size, False), starts)
+    except CorruptionError as error:
+        refuse(BadRecordError(unit.path, error.reason, error.offset))
+        end = error.offset
+    return np.array([*starts, end], np.int64)
+
+
+def _unpacked_frames(path: str, refuse: Refuse) -> Iterator[tuple[int, bytes]]:
+    number = 0
+    try:
+        for _, data in read_records(path, GZIP):
+            yield number, framed(data)
+            number += 1
+    except CorruptionError as error:
+        reason = f"{error.reason}; no record after it can be read"
+        refuse(BadRecordError(path, reason, error.offset))

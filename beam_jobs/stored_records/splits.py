@@ -1,0 +1,92 @@
+"""Which split a stored record goes to."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import re
+from collections.abc import Mapping
+
+from beam_jobs.options import DEFAULT_SPLIT, SplitShares
+from beam_jobs.references.reference import key_digest
+from beam_jobs.sources.names import folder_split
+from beam_jobs.stored_records.options import CONTENT, RECORD
+from tpudata.errors import BadRecordError, CorruptionError
+from tpudata.format import decode_example
+
+_WORD = re.compile(r"([A-Za-z]+)[0-9]*")
+_DIGEST_BYTES = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Splitter:
+    """The rule that gives each record its split.
+
+    Attributes:
+        key: what a record is known by: RECORD, CONTENT or the name of a feature.
+        lists: by split, the keys of its records.
+        shares: how the other records are dealt out; None keeps the split that the input has them in.
+    """
+
+    key: str = RECORD
+    lists: Mapping[str, frozenset[str]] = dataclasses.field(default_factory=dict)
+    shares: SplitShares | None = None
+
+    @property
+    def reads_records(self) -> bool:
+        """Whether the split depends on what is in a record."""
+        return self.key != RECORD and bool(self.lists or self.shares)
+
+    @functools.cached_property
+    def _listed(self) -> dict[str, str]:
+        return {key: split for split, keys in self.lists.items() for key in keys}
+
+    def split(self, own: str, key: str) -> str:
+        """Return the split of a record.
+
+        Args:
+            own: the split that it has in the input.
+            key: its key.
+        """
+        listed = self._listed.get(key)
+        if listed is not None:
+            return listed
+        return own if self.shares is None else self.shares.split_of(key_digest(key))
+
+    def key_of(self, data: bytes, path: str, offset: int) -> str:
+        """Return the key of a record by its content.
+
+        Args:
+            data: the serialized `tf.train.Example`.
+            path: its file, for messages.
+            offset: its byte offset there, for messages.
+
+        Raises:
+            BadRecordError: it does not have the feature, or not one value of it.
+        """
+        if self.key == CONTENT:
+            return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).hexdigest()
+        try:
+            values = decode_example(data, path=path, offset=offset).get(self.key, [])
+        except CorruptionError as error:
+            raise BadRecordError(path, error.reason, offset) from None
+        if len(values) != 1:
+            raise BadRecordError(path, f"feature {self.key!r} of --key has {len(values)} values, expected 1", offset)
+        value = values[0]
+        return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
+
+
+def named_split(path: str) -> str:
+    """Return the split that the name of a foreign file stands for: `train/x`, `x-validation-00001`, `val2017.tfrecord`.
+
+    Args:
+        path: below the input, with `/`.
+    """
+    for part in reversed(path.split("/")):
+        for word in re.split(r"[-._]", part):
+            found = _WORD.fullmatch(word)
+            split = folder_split(found[1]) if found else ""
+            if split:
+                return split
+    return DEFAULT_SPLIT

@@ -1,0 +1,116 @@
+"""Pages of the site that are made when it is built: the flags of all commands, and the files at the root.
+
+A hook of MkDocs; mkdocs.yml names it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+from tpudata.cli import COMMANDS
+from tpudata.cli.convert import KINDS
+from tpudata.console.flags import FlagParser
+
+ROOT = Path(__file__).resolve().parent.parent
+# Files at the root that are pages of the site, by page.
+_AT_ROOT = {"reference/changelog.md": "CHANGELOG.md", "reference/contributing.md": "CONTRIBUTING.md"}
+
+
+def on_files(files: Files, *, config: MkDocsConfig) -> Files:
+    """Add the made pages to those of docs/."""
+    made = {page: _links_from(page, (ROOT / name).read_text(encoding="utf-8")) for page, name in _AT_ROOT.items()}
+    made["reference/commands.md"] = commands_page()
+    for page, text in made.items():
+        files.append(File.generated(config, page, content=text))
+    return files
+
+
+def commands_page() -> str:
+    """Return the reference of all commands: a section for each, with its flags as its parser has them."""
+    parts = [
+        "# Commands and flags\n",
+        "Made from the parsers of the commands. Names take dashes or underscores (`--use_tpu` is "
+        "`--use-tpu`) and are never abbreviated. BOOL is `true` or `false`: `--flag` alone means "
+        "`true`, `--no-flag` means `false`.\n",
+    ]
+    for words, parser in _parsers():
+        parts += [f"## tpudata {' '.join(words)}\n", parser.description or "", "\n", *_usage(parser), *_table(parser)]
+        if parser.epilog:
+            parts += ["```text", parser.epilog.strip("\n"), "```\n"]
+    return "\n".join(parts)
+
+
+def _parsers() -> Iterator[tuple[tuple[str, ...], FlagParser]]:
+    for command in COMMANDS:
+        if command == "convert":
+            for kind in KINDS:
+                yield (command, kind), _parser(f"beam_jobs.{kind}")
+        else:
+            yield (command,), _parser(f"tpudata.cli.{command}")
+
+
+def _parser(module: str) -> FlagParser:
+    """Return the parser that a command prints the help of."""
+    found: list[FlagParser] = []
+    # A function, not a bound method: patched into the class, it gets the parser.
+    with (
+        mock.patch.object(FlagParser, "print_help", lambda parser: found.append(parser)),
+        contextlib.suppress(SystemExit),
+    ):
+        importlib.import_module(module).run(["--help"])
+    return found[0]
+
+
+def _usage(parser: FlagParser) -> Iterator[str]:
+    words = [action for action in parser._actions if not action.option_strings or action.required]
+    usage = " ".join([parser.prog, *(f"{_name(action)}" for action in words), "[FLAGS]"])
+    yield f"    {usage}\n"
+
+
+def _table(parser: FlagParser) -> Iterator[str]:
+    yield "| Flag | Meaning |\n|---|---|"
+    for action in parser._actions:
+        if action.help is argparse.SUPPRESS or isinstance(action, argparse._HelpAction):
+            continue
+        text = (action.help or "") % {**vars(action), "prog": parser.prog}
+        yield f"| `{_name(action)}` | {_escaped(_as_prose(text))} |"
+    yield ""
+
+
+def _name(action: argparse.Action) -> str:
+    value = action.metavar or ("{" + ",".join(map(str, action.choices)) + "}" if action.choices else "")
+    if isinstance(value, tuple):
+        value = " ".join(value)
+    if not action.option_strings:
+        return value or action.dest
+    return ", ".join(action.option_strings) + (f" {value}" if value else "")
+
+
+def _escaped(text: str) -> str:
+    # Outside of code: Python-Markdown shows the backslash in code.
+    return text.replace("|", "\\|")
+
+
+def _as_prose(text: str) -> str:
+    """Return a help text with flags and patterns as code, so that Markdown reads no emphasis into them."""
+    return re.sub(r"(?<![\w`])(--[\w-]+(?:=\w+)?|[^\s,;]*\*[^\s,;]*)", lambda found: f"`{found[0]}`", text).replace(
+        "<", "&lt;"
+    )
+
+
+def _links_from(page: str, text: str) -> str:
+    """Return a file's text with its links as they are from `page`."""
+    up = "../" * page.count("/")
+    text = re.sub(r"\]\(docs/", f"]({up}", text)
+    for name, other in ((name, other) for other, name in _AT_ROOT.items()):
+        text = text.replace(f"]({name}", f"]({up}{other}")
+    return text

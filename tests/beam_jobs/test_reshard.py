@@ -1,0 +1,558 @@
+"""`tpudata reshard` from end to end, on real datasets and on the files of TensorFlow's writer."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from beam_jobs.images import run as convert_images
+from beam_jobs.options import ConvertOptions, SplitShares
+from beam_jobs.references.labels import Labels
+from beam_jobs.references.reading import read_reference
+from beam_jobs.references.reference import key_digest
+from beam_jobs.reshard import reshard_conversion, run
+from beam_jobs.steps.list_units import numbered_units
+from beam_jobs.stored_records.converter import DatasetConverter
+from beam_jobs.stored_records.options import ReshardOptions
+from tests.beam_jobs.test_images import digests, make_pictures
+from tests.beam_jobs.test_kill import Jobs
+from tests.datasets import write_dataset
+from tests.processes import assert_nobody_is_left
+from tpudata import Images, RecordSource, make_input_fn
+from tpudata.cli import main
+from tpudata.errors import BadRecordError, DatasetError, FeatureError, OutputError, SourceError, UsageError
+from tpudata.format import Feature, decode_example, open_dataset, verify, write_metadata
+from tpudata.format.manifest import Manifest
+
+NUMBER = Feature("n", "int64", "int64")
+BLOB = Feature("blob", "bytes", "string", (None,))
+
+
+def records_of(folder: Path, split: str | None = None) -> list[bytes]:
+    """Return the records that readers have, in order, read by TensorFlow."""
+    dataset = open_dataset(str(folder))
+    names = [split] if split else list(dataset.manifest.splits)
+    paths = [str(folder / shard.name) for name in names for shard in dataset.manifest.splits[name].shards]
+    compression = "GZIP" if dataset.manifest.compression else None
+    return [record.numpy() for record in tf.data.TFRecordDataset(paths, compression)]
+
+
+def manifest(folder: Path) -> Manifest:
+    return open_dataset(str(folder)).manifest
+
+
+def numbered(
+    folder: Path, counts: dict[str, int], *, shards: int = 2, compression: str | None = None, first: int = 0
+) -> Path:
+    """Write a dataset of numbered records of many sizes."""
+    rng = np.random.default_rng(first)
+    numbers = iter(range(first, first + sum(counts.values())))
+
+    def record() -> dict[str, Any]:
+        return {"n": next(numbers), "blob": [rng.bytes(int(size)) for size in rng.integers(0, 200, rng.integers(0, 3))]}
+
+    splits = {name: [record() for _ in range(count)] for name, count in counts.items()}
+    write_dataset(str(folder), splits, [NUMBER, BLOB], layout="examples", shards=shards, compression=compression)
+    return folder
+
+
+def write_files(folder: Path, examples: dict[str, list[dict[str, Any]]], compression: str = "") -> Path:
+    """Write files of Examples with TensorFlow's writer and its protobufs."""
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def feature(values: list[Any]) -> tf.train.Feature:
+        if values and isinstance(values[0], bytes):
+            return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
+        if values and isinstance(values[0], float):
+            return tf.train.Feature(float_list=tf.train.FloatList(value=values))
+        return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+
+    for name, records in examples.items():
+        with tf.io.TFRecordWriter(str(folder / name), compression) as writer:
+            for record in records:
+                features = tf.train.Features(feature={key: feature(values) for key, values in record.items()})
+                writer.write(tf.train.Example(features=features).SerializeToString())
+    return folder
+
+
+def reshard(*argv: Any) -> int:
+    return run([str(word) for word in argv])
+
+
+def assert_whole(folder: Path) -> None:
+    assert list(verify(str(folder))) == []
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_pictures(tmp_path_factory.mktemp("pictures") / "in", 90)
+
+
+@pytest.fixture(scope="module")
+def images(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("images") / "d"
+    assert main(["convert", "images", f"--input={pictures}", f"--output={folder}", "--num-shards=3"]) == 0
+    return folder
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    counts=st.lists(st.integers(1, 150), min_size=1, max_size=3),
+    compression=st.sampled_from([None, "gzip"]),
+    split=st.sampled_from([None, SplitShares.parse("train=0.5,test=0.5")]),
+    key=st.sampled_from(["record", "content", "n"]),
+)
+def test_every_record_is_referred_to_once(
+    counts: list[int],
+    compression: str | None,
+    split: SplitShares | None,
+    key: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder = tmp_path_factory.mktemp("property")
+    inputs = [
+        str(
+            numbered(folder / f"in{n}", {"train": count}, shards=min(count, 3), compression=compression, first=1000 * n)
+        )
+        for n, count in enumerate(counts)
+    ]
+    options = ConvertOptions(", ".join(inputs), str(folder / "out"), split=split, shuffle=False)
+    conversion = reshard_conversion(options, inputs, ReshardOptions(key if split else None))
+    found, summary = [], conversion.converter.new_summary()
+    for _, unit in numbered_units(conversion.source, []):
+        for reference in conversion.source.references(unit, []):
+            frame = reference.data or read_reference(reference)
+            assert isinstance(conversion.converter, DatasetConverter)
+            record = conversion.converter.convert(reference, Labels(()), frame, summary)
+            found.append((reference.key, reference.split, record))
+    assert [record for _, _, record in found] == [record for path in inputs for record in records_of(Path(path))]
+    assert len({key for key, _, _ in found}) == len(found) == sum(counts)
+    if split is None:
+        assert {split for _, split, _ in found} == {"train"}
+    elif key == "content":
+        assert {split for _, split, _ in found} <= {"train", "test"}
+
+
+@pytest.mark.parametrize("before", [None, "gzip"])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_no_record_is_lost_doubled_or_changed(before: str | None, shuffle: bool, tmp_path: Path) -> None:
+    inputs = [
+        numbered(tmp_path / "a", {"train": 200, "test": 70}, compression=before),
+        numbered(tmp_path / "b", {"train": 90, "extra": 3}, compression=before, shards=3, first=1000),
+    ]
+    flags = ["--shuffle", "--seed=3"] if shuffle else []
+    assert reshard(*inputs, "--output", tmp_path / "out", "--shard-size=5kB", "--compression=none", *flags) == 0
+    for split in ("train", "test", "extra"):
+        wanted = [record for path in inputs if split in manifest(path).splits for record in records_of(path, split)]
+        found = records_of(tmp_path / "out", split)
+        assert collections.Counter(found) == collections.Counter(wanted)
+        assert shuffle or found == wanted
+    assert shuffle == (records_of(tmp_path / "out", "train")[:50] != records_of(inputs[0], "train")[:50])
+    assert_whole(tmp_path / "out")
+
+
+def test_other_shards_keep_order_and_metadata(images: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert reshard(images, "--output", out, "--num-shards=7") == 0
+    assert records_of(out) == records_of(images)
+    before, after = manifest(images), manifest(out)
+    assert [len(split.shards) for split in after.splits.values()] == [7]
+    assert (after.features, after.labels, after.layout) == (before.features, before.labels, before.layout)
+    assert abs(after.splits["train"].decoded_bytes - before.splits["train"].decoded_bytes) <= 7
+    assert open_dataset(str(out)).labels() == open_dataset(str(images)).labels()
+    assert after.options["check"] == before.options["check"]
+    assert_whole(out)
+
+
+@pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated:DeprecationWarning")
+def test_every_reader_reads_it(images: Path, tmp_path: Path) -> None:
+    out = tmp_path / "images" / "1.0.0"
+    assert reshard(images, "--output", out, "--shard-size=20kB", "--shards-multiple-of=2") == 0
+    assert len(manifest(out).splits["train"].shards) % 2 == 0
+    wanted = [bytes(decode_example(record)["image/filename"][0]) for record in records_of(images)]  # type: ignore[arg-type]
+    source = RecordSource(str(out), "train", features=["image/filename"])
+    assert [record["image/filename"] for record in source] == [name.decode() for name in wanted]
+    found = tfds.builder_from_directory(str(out)).as_dataset(split="train")
+    assert sorted(example["image/filename"] for example in tfds.as_numpy(found)) == sorted(wanted)
+    input_fn = make_input_fn(str(out), "train", training=False, images=Images(size=(8, 8)))
+    rows = sum(int(features["weights"].numpy().sum()) for features, _ in input_fn({"batch_size": 16}))
+    assert rows == len(wanted)
+
+
+def test_splits_are_those_of_convert(pictures: Path, images: Path, tmp_path: Path) -> None:
+    shares = "train=0.7,validation=0.3"
+    assert main(["convert", "images", f"--input={pictures}", f"--output={tmp_path}/a", f"--split={shares}"]) == 0
+    assert reshard(images, "--output", tmp_path / "b", f"--split={shares}") == 0
+    for split in ("train", "validation"):
+        one, two = (sorted(records_of(tmp_path / name, split)) for name in "ab")
+        assert one == two
+
+
+def test_splits_by_content_keep_equal_records_together(tmp_path: Path) -> None:
+    examples = [{"x": [number % 40]} for number in range(200)]
+    files = write_files(tmp_path / "in", {"a": examples[:100], "b": examples[100:]})
+    assert reshard(files / "*", "--output", tmp_path / "out", "--split=train=0.5,test=0.5", "--key=content") == 0
+    train, test = (set(records_of(tmp_path / "out", split)) for split in ("train", "test"))
+    assert not train & test
+    assert len(train | test) == 40
+
+
+def test_splits_by_record_follow_the_hash_of_file_and_number(tmp_path: Path) -> None:
+    numbered(tmp_path / "in", {"train": 60}, shards=2)
+    assert reshard(tmp_path / "in", "--output", tmp_path / "out", "--split=train=0.6,test=0.4") == 0
+    shares = SplitShares({"train": Fraction(3, 5), "test": Fraction(2, 5)})
+    keys = [f"{s.name}:{n}" for s in manifest(tmp_path / "in").splits["train"].shards for n in range(s.records)]
+    wanted = [number for number, key in enumerate(keys) if shares.split_of(key_digest(key)) == "test"]
+    assert [decode_example(record)["n"][0] for record in records_of(tmp_path / "out", "test")] == wanted
+
+
+def test_a_list_of_keys_makes_a_split(images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keys = ["cat/000.jpg", "dog/001.png", "eel/005.png", "not/there.jpg"]
+    (tmp_path / "keys.txt").write_text("\n".join(keys))
+    assert reshard(images, "--output", tmp_path / "out", f"--split-keys=validation={tmp_path}/keys.txt") == 0
+    found = {decode_example(record)["image/filename"][0] for record in records_of(tmp_path / "out", "validation")}
+    assert found == {key.encode() for key in keys[:3]}
+    assert manifest(tmp_path / "out").records == manifest(images).records
+    assert "no record   for 1 key of 4 in the list of validation" in capsys.readouterr().out
+
+
+def test_splits_are_not_dealt_out_again_without_notice(tmp_path: Path) -> None:
+    numbered(tmp_path / "in", {"train": 50, "test": 20})
+    with pytest.raises(UsageError, match=r"have splits already \(test, train\).*--take-splits test,train"):
+        reshard(tmp_path / "in", "--output", tmp_path / "out", "--split=train=0.5,validation=0.5")
+    flags = ("--take-splits=train", "--split=train=0.5,validation=0.5")
+    assert reshard(tmp_path / "in", "--output", tmp_path / "out", *flags) == 0
+    assert sorted(records_of(tmp_path / "out")) == sorted(records_of(tmp_path / "in", "train"))
+    with pytest.raises(UsageError, match="no input has the split 'val'"):
+        reshard(tmp_path / "in", "--output", tmp_path / "other", "--take-splits=val")
+
+
+@pytest.mark.parametrize("compression", [None, "gzip"])
+def test_compression_stays_unless_asked(compression: str | None, tmp_path: Path) -> None:
+    numbered(tmp_path / "in", {"train": 90}, compression=compression)
+    other = "none" if compression else "gzip"
+    assert reshard(tmp_path / "in", "--output", tmp_path / "same") == 0
+    assert reshard(tmp_path / "in", "--output", tmp_path / "other", f"--compression={other}") == 0
+    assert manifest(tmp_path / "same").compression == compression
+    assert manifest(tmp_path / "other").compression == (None if compression else "gzip")
+    assert records_of(tmp_path / "same") == records_of(tmp_path / "other") == records_of(tmp_path / "in")
+
+
+def test_compressed_shards_come_near_their_size(tmp_path: Path) -> None:
+    texts = [{"text": f"line {number} of many that are alike, " * 20} for number in range(3000)]
+    features = [Feature("text", "bytes", "string", encoding="utf8")]
+    write_dataset(str(tmp_path / "in"), {"train": texts}, features, layout="text", shards=2)
+    assert reshard(tmp_path / "in", "--output", tmp_path / "out", "--compression=gzip", "--shard-size=10kB") == 0
+    sizes = [shard.bytes for shard in manifest(tmp_path / "out").splits["train"].shards]
+    assert len(sizes) >= 4
+    assert 8_000 < np.mean(sizes) < 12_500
+
+
+def quarantine(folder: Path) -> int:
+    """Damage one record of the first shard, and put it into quarantine; return its number."""
+    dataset = open_dataset(str(folder))
+    shard = dataset.manifest.splits["train"].shards[0]
+    path, offset = folder / shard.name, int(dataset.index(shard).offsets[5])
+    data = bytearray(path.read_bytes())
+    data[offset + 14] ^= 1
+    path.write_bytes(data)
+    main(["verify", str(folder), "--quarantine"])
+    return 5
+
+
+def test_records_in_quarantine_are_omitted_and_counted(tmp_path: Path) -> None:
+    numbered(tmp_path / "in", {"train": 60})
+    wanted = records_of(tmp_path / "in")
+    del wanted[quarantine(tmp_path / "in")]
+    assert reshard(tmp_path / "in", "--output", tmp_path / "out") == 0
+    assert records_of(tmp_path / "out") == wanted
+    assert manifest(tmp_path / "out").counts == {"quarantined": 1}
+    assert_whole(tmp_path / "out")
+
+
+def test_damage_ends_the_run_or_is_listed(tmp_path: Path) -> None:
+    numbered(tmp_path / "in", {"train": 400})
+    wanted = records_of(tmp_path / "in")
+    shard = manifest(tmp_path / "in").splits["train"].shards[0]
+    offset = int(open_dataset(str(tmp_path / "in")).index(shard).offsets[7])
+    data = bytearray((tmp_path / "in" / shard.name).read_bytes())
+    data[offset + 13] ^= 1
+    (tmp_path / "in" / shard.name).write_bytes(data)
+    with pytest.raises(BadRecordError, match=rf"{shard.name} at byte {offset}: .*checksum.*--on-bad-record=skip"):
+        reshard(tmp_path / "in", "--output", tmp_path / "out")
+    assert reshard(tmp_path / "in", "--output", tmp_path / "out", "--on-bad-record=skip", "--resume") == 0
+    del wanted[7]
+    assert records_of(tmp_path / "out") == wanted
+    assert sum(manifest(tmp_path / "out").rejected.values()) == 1
+    assert_whole(tmp_path / "out")
+
+
+def test_rejects_and_reencoded_inputs_are_carried_over(tmp_path: Path) -> None:
+    make_pictures(tmp_path / "in", 12)
+    (tmp_path / "in" / "cat" / "bad.jpg").write_bytes(b"<no picture>")
+    flags = ["--on-bad-record=skip", "--max-bad-records=1"]
+    assert main(["convert", "images", f"--input={tmp_path}/in", f"--output={tmp_path}/d", *flags]) == 0
+    assert reshard(tmp_path / "d", "--output", tmp_path / "out") == 0
+    assert manifest(tmp_path / "out").counts == {"rejected_before": 1}
+    assert manifest(tmp_path / "out").rejected == {}
+    assert manifest(tmp_path / "out").converted == manifest(tmp_path / "d").converted
+    assert_whole(tmp_path / "out")
+
+
+def test_tokens_keep_their_tokenizer_and_counts(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("To be\nor not to be\n" * 40)
+    flags = ["--tokenizer=chars", "--sequence-length=16", "--pack"]
+    for name in ("d", "e"):
+        assert main(["convert", "text", f"--input={tmp_path}/a.txt", f"--output={tmp_path}/{name}", *flags]) == 0
+    assert reshard(tmp_path / "d", "--output", tmp_path / "one", "--num-shards=2") == 0
+    assert reshard(tmp_path / "d", tmp_path / "e", "--output", tmp_path / "both") == 0
+    assert (tmp_path / "one" / "vocab.json").read_bytes() == (tmp_path / "d" / "vocab.json").read_bytes()
+    before, one, both = (manifest(tmp_path / name) for name in ("d", "one", "both"))
+    assert one.options["tokenizer"] == before.options["tokenizer"]
+    assert one.counts == before.counts
+    assert both.counts == {name: 2 * count for name, count in before.counts.items()}
+    assert one.real_token_share == both.real_token_share == before.real_token_share
+    for name in ("one", "both"):
+        assert_whole(tmp_path / name)
+
+
+def labelled(folder: Path, names: list[str], labels: list[int], offset: int = 0) -> Path:
+    """Write a dataset of records with classes."""
+    label = Feature("label", "int64", "int64", num_classes=len(names), label_offset=offset)
+    records = [{"n": number, "label": label_ + offset} for number, label_ in enumerate(labels)]
+    write_dataset(str(folder), {"train": records}, [NUMBER, label], layout="examples", shards=1, classes=len(names))
+    dataset = open_dataset(str(folder))
+    write_metadata(str(folder), dataset.manifest, names)
+    return folder
+
+
+def classes(folder: Path) -> list[tuple[int, str]]:
+    """Return number and class name of each record."""
+    dataset = open_dataset(str(folder))
+    names = dataset.labels()
+    assert names is not None
+    offset = dataset.manifest.feature("label").label_offset
+    found = [(example["n"][0], example["label"][0]) for example in dataset.examples("train")]
+    return [(int(n), names[int(label) - offset]) for n, label in found]
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+def test_labels_merge_by_name(tmp_path: Path, offset: int) -> None:
+    one = labelled(tmp_path / "one", ["ant", "bee"], [0, 1, 1], offset)
+    two = labelled(tmp_path / "two", ["bee", "cat", "ant"], [0, 1, 2, 1], offset)
+    with pytest.raises(UsageError, match=r"got 'bee' for class 0, expected 'ant'.*--merge-labels"):
+        reshard(one, two, "--output", tmp_path / "out")
+    assert reshard(one, two, "--output", tmp_path / "out", "--merge-labels") == 0
+    assert open_dataset(str(tmp_path / "out")).labels() == ("ant", "bee", "cat")
+    assert classes(tmp_path / "out") == classes(one) + classes(two)
+    assert manifest(tmp_path / "out").feature("label").num_classes == 3
+    assert records_of(tmp_path / "out")[:3] == records_of(one)
+    assert_whole(tmp_path / "out")
+
+
+def test_more_classes_behind_the_same_ones_change_no_record(tmp_path: Path) -> None:
+    one = labelled(tmp_path / "one", ["ant", "bee"], [0, 1])
+    two = labelled(tmp_path / "two", ["ant", "bee", "cat"], [2, 1])
+    assert reshard(one, two, "--output", tmp_path / "out") == 0
+    assert records_of(tmp_path / "out") == records_of(one) + records_of(two)
+    assert open_dataset(str(tmp_path / "out")).labels() == ("ant", "bee", "cat")
+    assert_whole(tmp_path / "out")
+
+
+def test_whole_numbers_do_not_merge_with_names(tmp_path: Path) -> None:
+    one, two = labelled(tmp_path / "one", ["0", "1"], [0, 1]), labelled(tmp_path / "two", ["ant", "bee"], [0, 1])
+    with pytest.raises(DatasetError, match="nothing says which are the same classes"):
+        reshard(one, two, "--output", tmp_path / "out", "--merge-labels")
+
+
+def test_what_does_not_merge_names_the_difference(tmp_path: Path) -> None:
+    one = labelled(tmp_path / "one", ["ant", "bee"], [0, 1])
+    with pytest.raises(FeatureError, match=r"Feature 'blob': .*/two has it, .*/one does not"):
+        reshard(one, numbered(tmp_path / "two", {"train": 4}), "--output", tmp_path / "out")
+    with pytest.raises(FeatureError, match=r"Feature 'label': int64 int64 shape \(\) labels from 1 in .*/three"):
+        reshard(one, labelled(tmp_path / "three", ["ant", "bee"], [0], 1), "--output", tmp_path / "out")
+    plain = write_dataset(
+        str(tmp_path / "four"), {"train": [{"n": 1, "label": 1}]}, [NUMBER, Feature("label", "int64", "int64")],
+        layout="examples", shards=1,
+    )  # fmt: skip
+    with pytest.raises(DatasetError, match="/four has no classes, and other inputs have"):
+        reshard(one, plain, "--output", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP"])
+def test_files_of_other_programs_become_a_dataset(compression: str, images: Path, tmp_path: Path) -> None:
+    parts: dict[str, list[dict[str, Any]]] = {
+        "train-00000-of-00002": [],
+        "train-00001-of-00002": [],
+        "validation-00000-of-00001": [],
+    }
+    for number, record in enumerate(records_of(images)):
+        example = {name: list(values) for name, values in decode_example(record).items()}
+        list(parts.values())[number % 3].append(example)
+    files = write_files(tmp_path / "old", parts, compression)
+    wanted = [record.numpy() for record in tf.data.TFRecordDataset([str(files / n) for n in parts], compression)]
+    labels = images / "labels.txt"
+    assert reshard(files / "*-of-*", "--output", tmp_path / "out", "--labels", labels, "--workers=2") == 0
+    assert records_of(tmp_path / "out") == wanted
+    found = manifest(tmp_path / "out")
+    assert {name: split.records for name, split in found.splits.items()} == {"train": 60, "validation": 30}
+    assert found.layout == "imagenet"
+    assert {f.name: f for f in found.features} == {f.name: f for f in manifest(images).features}
+    assert sum(split.decoded_bytes for split in found.splits.values()) > 0
+    assert_whole(tmp_path / "out")
+    assert len(RecordSource(str(tmp_path / "out"), "train")[0]["image"].shape) == 3
+
+
+def test_features_of_foreign_records_are_learned(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    examples = [
+        {
+            "id": [number],
+            "pixels": [rng.bytes(6)],
+            "words": [b"w"] * (number % 3),
+            "three": [0.5, 1.5, float(number)],
+            "blob": [b"\xff\xfe" if number == 3 else b"text"],
+            **({"rare": [number]} if number % 2 else {}),
+        }
+        for number in range(10)
+    ]
+    files = write_files(tmp_path / "in", {"a": examples})
+    assert reshard(files / "a", "--output", tmp_path / "out", "--raw=pixels=uint8:1x2x3") == 0
+    assert manifest(tmp_path / "out").features == (
+        Feature("blob", "bytes", "string"),
+        Feature("id", "int64", "int64"),
+        Feature("pixels", "bytes", "uint8", (1, 2, 3), "raw"),
+        Feature("rare", "int64", "int64", (None,)),
+        Feature("three", "float", "float32", (3,)),
+        Feature("words", "bytes", "string", (None,), "utf8"),
+    )
+    assert_whole(tmp_path / "out")
+    read = list(RecordSource(str(tmp_path / "out"), "train", features=["id", "rare", "three"]))
+    assert [int(record["id"]) for record in read] == list(range(10))
+    assert [record["rare"].tolist() for record in read] == [[n] if n % 2 else [] for n in range(10)]
+
+
+def test_foreign_records_that_do_not_fit(tmp_path: Path) -> None:
+    write_files(tmp_path / "in", {"a": [{"x": [1]}, {"x": [b"one"]}]})
+    with pytest.raises(FeatureError, match="Feature 'x': record a:1 has text, record a:0 has integers"):
+        reshard(tmp_path / "in", "--output", tmp_path / "out")
+    files = write_files(tmp_path / "labels", {"a": [{"label": [0]}] * 5 + [{"label": [2]}]})
+    (tmp_path / "names").write_text("ant\nbee\n")
+    with pytest.raises(BadRecordError, match=r"a:5 in .*unknown label: 2; labels go from 0 to 1"):
+        reshard(files, "--output", tmp_path / "out2", "--labels", tmp_path / "names")
+    with tf.io.TFRecordWriter(str(tmp_path / "bytes")) as writer:
+        writer.write(b"no example")
+    with pytest.raises(SourceError, match=r"/bytes at byte 0: the record is not a tf.train.Example"):
+        reshard(tmp_path / "bytes", "--output", tmp_path / "out3")
+
+
+def test_a_folder_may_hold_other_files_and_a_pattern_may_not(tmp_path: Path) -> None:
+    files = write_files(tmp_path / "in", {"a.tfrecord": [{"x": [1]}], "empty.tfrecord": []})
+    (files / "features.json").write_text('{"a": 1, "b": "long enough"}')
+    assert reshard(files, "--output", tmp_path / "out") == 0
+    assert manifest(tmp_path / "out").source.ignored_files == 2
+    with pytest.raises(BadRecordError, match=r"features.json: refused: not a TFRecord file"):
+        reshard(files / "*", "--output", tmp_path / "other")
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP"])
+def test_a_foreign_file_that_is_cut_gives_the_records_before(compression: str, tmp_path: Path) -> None:
+    files = write_files(tmp_path / "in", {"a": [{"x": [number] * 50} for number in range(300)]}, compression)
+    data = (files / "a").read_bytes()
+    (files / "a").write_bytes(data[: len(data) - 10])
+    with pytest.raises(BadRecordError, match="/a"):
+        reshard(files, "--output", tmp_path / "out")
+    flags = ["--resume", "--on-bad-record=skip", "--max-bad-records=1"]
+    assert reshard(files, "--output", tmp_path / "out", *flags) == 0
+    read = [decode_example(record)["x"][0] for record in records_of(tmp_path / "out")]
+    assert read == list(range(len(read)))
+    assert 100 < len(read) <= 300
+    assert sum(manifest(tmp_path / "out").rejected.values()) == 1
+    assert_whole(tmp_path / "out")
+
+
+def test_the_same_bytes_whatever_the_workers(images: Path, tmp_path: Path) -> None:
+    flags = ["--num-shards=6", "--shuffle", "--seed=1", "--split=train=0.5,test=0.5"]
+    assert reshard(images, "--output", tmp_path / "one", *flags) == 0
+    assert reshard(images, "--output", tmp_path / "two", *flags, "--workers=2") == 0
+    assert digests(tmp_path / "one") == digests(tmp_path / "two")
+
+
+def test_dry_run_overwrite_and_resume(images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    assert reshard(images, "--output", out, "--num-shards=4", "--dry-run") == 0
+    assert "90 records" in capsys.readouterr().out
+    assert not out.exists()
+    assert reshard(images, "--output", out, "--num-shards=4") == 0
+    before = digests(out)
+    with pytest.raises(OutputError, match="holds a dataset"):
+        reshard(images, "--output", out, "--num-shards=4")
+    assert reshard(images, "--output", out, "--num-shards=4", "--resume") == 0
+    assert digests(out) == before
+    with pytest.raises(OutputError, match="num_shards = 4, and now it is 2"):
+        reshard(images, "--output", out, "--num-shards=2", "--resume")
+    assert reshard(images, "--output", out, "--num-shards=2", "--overwrite") == 0
+    assert len(manifest(out).splits["train"].shards) == 2
+    assert_whole(out)
+
+
+def test_what_is_not_allowed(pictures: Path, images: Path, tmp_path: Path) -> None:
+    files = write_files(tmp_path / "in", {"a": [{"x": [1]}]})
+    out = tmp_path / "out"
+    for argv, words in (
+        ((images, files / "a"), "has no manifest.json, and .* is a dataset"),
+        ((images, images), "comes twice"),
+        ((images, "--key=record"), "--key=record is for making splits"),
+        ((images, "--key=imagefilename", "--split=a=0.5,b=0.5"), "the datasets have no such feature"),
+        ((images, f"--labels={images}/labels.txt"), "--labels is for TFRecords of other programs"),
+        ((files, "--merge-labels"), "--merge-labels is for datasets"),
+        ((files, "--raw=y=uint8:3"), "has no feature 'y'"),
+        ((files, "--raw=x=uint99:3"), "does not describe an array"),
+        ((images, "--append"), "unknown flag --append"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            reshard(*argv, "--output", out)
+    with pytest.raises(UsageError, match="lies in"):
+        reshard(images, "--output", images / "out")
+    with pytest.raises(SourceError, match="is not there"):
+        reshard(tmp_path / "nothing", "--output", out)
+    assert not out.exists()
+    assert reshard(images, "--output", out) == 0
+    with pytest.raises(OutputError, match="does not say what it was made from"):
+        convert_images(["--input", str(pictures), "--output", str(out), "--append"])
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
+    folder = tmp_path_factory.mktemp("killed")
+    inputs = [
+        numbered(folder / "a", {"train": 900}),
+        numbered(folder / "b", {"train": 900}, compression="gzip", first=900),
+    ]
+    started = Jobs("beam_jobs.reshard", None, *map(str, inputs), "--num-shards=30", "--compression=none")
+    yield started
+    started.close()
+
+
+def test_killed_and_resumed(jobs: Jobs, tmp_path: Path) -> None:
+    jobs.run(tmp_path / "whole")
+    whole = digests(tmp_path / "whole")
+    kills = 0
+    for shards in (0, 3, 10, 20):
+        done, killed = jobs.run(tmp_path / "out", "--resume", kill_after=0.1, shards=shards)
+        assert_nobody_is_left(done["pid"])
+        kills += killed
+    jobs.run(tmp_path / "out", "--resume")
+    assert kills
+    assert digests(tmp_path / "out") == whole

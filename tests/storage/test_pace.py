@@ -1,0 +1,140 @@
+"""Requests slow down while the store asks for less, and come back to full speed after."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from beam_jobs.references.reading import read_references
+from beam_jobs.references.reference import WHOLE_FILE, Reference
+from scripts.fake_gcs import FakeGcs, Fault
+from tpudata.errors import UsageError
+from tpudata.storage import RequestLimits, request_limits, set_request_limits
+from tpudata.storage.gcs import GcsStorage
+from tpudata.storage.gcs.pace import Pace
+from tpudata.storage.gcs.session import Session
+from tpudata.storage.select import _storage
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
+    with FakeGcs() as server:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
+        _storage.cache_clear()
+        server.bucket("b")
+        for number in range(200):
+            server.put("b", str(number), bytes([number]) * 10)
+        yield server
+        _storage.cache_clear()
+
+
+@pytest.fixture
+def limits() -> Iterator[None]:
+    before = request_limits()
+    yield
+    set_request_limits(before)
+
+
+def read_all(store: FakeGcs) -> None:
+    objects = store.buckets["b"]
+    references = [Reference(name, "train", (), f"gs://b/{name}", WHOLE_FILE, 10) for name in objects]
+    assert [data for _, data in read_references(references)] == [one.data for one in objects.values()]
+
+
+def test_the_limit_is_halved_once_a_round_and_grows_by_one_a_round() -> None:
+    now = 0.0
+    pace = Pace(64, lambda: now)
+    with pace.request() as first, pace.request() as second:
+        now = 1.0
+        pace.lower_limit(first, 0)
+        assert pace.limit == 1
+        pace.lower_limit(second, 0)
+        assert pace.limit == 1
+    for limit in range(1, 8):
+        assert pace.limit == limit
+        for _ in range(limit + 1):
+            pace.raise_limit()
+    for _ in range(5000):
+        pace.raise_limit()
+    assert pace.limit == 64
+
+
+def test_no_more_requests_are_in_flight_than_the_limit() -> None:
+    pace, most, now = Pace(3), 0, 0
+    lock = threading.Lock()
+
+    def request() -> None:
+        nonlocal most, now
+        with pace.request():
+            with lock:
+                now += 1
+                most = max(most, now)
+            time.sleep(0.005)
+            with lock:
+                now -= 1
+
+    threads = [threading.Thread(target=request) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == 3
+
+
+def test_a_store_that_answers_429_gets_fewer_requests(store: FakeGcs) -> None:
+    # 64 readers, of whom the store serves 4 at a time: each round of 64 would be 60 answers 429.
+    store.latency, store.capacity = 0.01, 4
+    read_all(store)
+    assert store.requests["rejected"] < 120
+    store.requests.clear()
+    store.most_in_flight = 0
+    read_all(store)
+    assert store.most_in_flight < 16
+    assert store.requests["rejected"] < 100
+
+
+@pytest.mark.parametrize("code", ["429", "503"])
+def test_retry_after_is_kept_to(store: FakeGcs, code: str) -> None:
+    store.retry_after = 0.5
+    store.faults.add(Fault(code, "read", count=1))
+    began = time.monotonic()
+    assert GcsStorage().read("gs://b/7") == bytes([7]) * 10
+    assert time.monotonic() - began >= 0.5
+    assert store.requests["read"] == 2
+
+
+def test_an_outage_without_retry_after_does_not_change_the_pace(store: FakeGcs) -> None:
+    session = Session()
+    store.faults.add(Fault("503", "read", count=1))
+    with pytest.raises(Exception, match="503"):
+        session.fetch("/download/storage/v1/b/b/o/1?alt=media")
+    assert session.pace.limit == 128
+    store.faults.add(Fault("429", "read", count=1))
+    with pytest.raises(Exception, match="429"):
+        session.fetch("/download/storage/v1/b/b/o/1?alt=media")
+    assert session.pace.limit == 1
+
+
+def test_limits_of_the_process_hold(store: FakeGcs, limits: None) -> None:
+    set_request_limits(RequestLimits(read_threads=3, retry_seconds=7))
+    store.latency = 0.005
+    read_all(store)
+    assert store.most_in_flight <= 3
+    assert Session().policy.limit == 7
+
+
+def test_the_environment_s_retry_limit_comes_first(monkeypatch: pytest.MonkeyPatch, limits: None) -> None:
+    set_request_limits(RequestLimits(retry_seconds=7))
+    monkeypatch.setenv("TPUDATA_GCS_RETRY", "limit=9,first_wait=0.1")
+    assert (Session().policy.limit, Session().policy.first_wait) == (9, 0.1)
+    monkeypatch.setenv("TPUDATA_GCS_RETRY", "first_wait=0.1")
+    assert (Session().policy.limit, Session().policy.first_wait) == (7, 0.1)
+
+
+@pytest.mark.parametrize("said", [{"read_threads": 0}, {"read_threads": 1025}, {"retry_seconds": 0}])
+def test_limits_out_of_range_are_rejected(said: dict[str, int]) -> None:
+    with pytest.raises(UsageError, match=f"--{next(iter(said)).replace('_', '-')}: out of range"):
+        RequestLimits(**said)

@@ -1,0 +1,132 @@
+"""The site of scripts/docs: built, complete, without broken links, and without anything from other servers."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urljoin, urlsplit
+
+import pytest
+import yaml
+
+import beam_jobs
+import tpudata
+from tests.markdown import ROOT
+from tpudata.cli import COMMANDS
+
+# Attributes that a browser loads at once, by tag. A link that a reader follows is none of them.
+LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
+
+
+class Page(HTMLParser):
+    """What one page links to, loads, and offers as anchors."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.loaded: list[str] = []
+        self.anchors: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = {name: value or "" for name, value in attrs}
+        self.anchors.update(values[name] for name in ("id", "name") if name in values)
+        if tag == "a" and "href" in values:
+            self.links.append(values["href"])
+        # A canonical or alternate address is not loaded.
+        if (
+            tag in LOADED
+            and LOADED[tag] in values
+            and values.get("rel") not in ("canonical", "alternate", "next", "prev")
+        ):
+            self.loaded.append(values[LOADED[tag]])
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", f"--site-dir={folder}"]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pages(site: Path) -> dict[str, Page]:
+    """Return the pages by their address below the site's root."""
+    files = [path for path in site.rglob("*.html") if path.name != "404.html"]
+    return {path.relative_to(site).as_posix().removesuffix("index.html"): Page(path.read_text()) for path in files}
+
+
+def test_every_link_and_anchor_is_there(site: Path, pages: dict[str, Page]) -> None:
+    broken = []
+    for address, page in pages.items():
+        for link in (*page.links, *page.loaded):
+            target = urlsplit(urljoin(f"site:///{address}", link) if "://" not in link else link)
+            if target.scheme != "site":
+                continue
+            path = unquote(target.path).lstrip("/")
+            if path in pages:
+                is_there = not target.fragment or unquote(target.fragment) in pages[path].anchors
+            else:
+                is_there = (site / path).is_file()
+            if not is_there:
+                broken.append((address, link))
+    assert broken == []
+
+
+def test_nothing_is_loaded_from_other_servers(site: Path, pages: dict[str, Page]) -> None:
+    assert [link for page in pages.values() for link in page.loaded if "//" in link] == []
+    styles = [path.read_text() for path in site.rglob("*.css")]
+    assert styles
+    assert [
+        found for text in styles for found in re.findall(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//[^)]*", text)
+    ] == []
+
+
+def test_every_page_of_docs_is_in_the_navigation(pages: dict[str, Page]) -> None:
+    def entries(part: object) -> list[str]:
+        if isinstance(part, str):
+            return [part]
+        return [page for below in (part.values() if isinstance(part, dict) else part) for page in entries(below)]  # type: ignore[attr-defined]
+
+    nav = entries(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"])
+    written = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    made = {"reference/commands.md", "reference/changelog.md", "reference/contributing.md"}
+    assert sorted(nav) == sorted(written | made)
+    assert {re.sub(r"(index)?\.md$", "", page).rstrip("/") for page in nav} == {
+        address.rstrip("/") for address in pages
+    }
+
+
+def test_the_api_reference_has_all_public_names(pages: dict[str, Page]) -> None:
+    # From the text: the import would load TensorFlow.
+    text = (ROOT / "tpudata" / "estimator" / "__init__.py").read_text()
+    estimator = re.findall(r'"(\w+)"', text.split("__all__")[1])
+    modules = {"contrib", "export", "inputs", "tpu"}
+    names = {f"tpudata.{name}" for name in tpudata.__all__ if name != "__version__"}
+    names |= {f"tpudata.estimator.{name}" for name in estimator if name not in modules}
+    names |= {f"tpudata.format.{name}" for name in tpudata.format.__all__}
+    names |= {f"beam_jobs.{name}" for name in beam_jobs.__all__}
+    anchors = {anchor for address, page in pages.items() if "/api/" in address for anchor in page.anchors}
+    assert sorted(names - anchors) == []
+
+
+def test_the_reference_of_commands_has_each_command_and_its_flags(site: Path, pages: dict[str, Page]) -> None:
+    commands = {"convert-images", "convert-text", *COMMANDS} - {"convert"}
+    assert {f"tpudata-{name}" for name in commands} <= pages["reference/commands/"].anchors
+    text = re.sub(r"<[^>]*>", "", (site / "reference" / "commands" / "index.html").read_text())
+    for flag in (
+        "--shards-multiple-of N",
+        "--pack BOOL",
+        "--step-time",
+        "--quarantine BOOL",
+        "--early-stop-goal min|max",
+    ):
+        assert flag in text

@@ -1,0 +1,154 @@
+"""The tutorials and the notebook, run from the first command to the last, on less data and with fewer steps.
+
+`tpudata ...` is called in this process, `python ...` in another. Blocks marked `console` need Google Cloud: they are not run,
+and hold nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.digits import write_digits
+from tests.markdown import ROOT, run_python
+from tpudata.cli import main
+
+TUTORIALS = ROOT / "docs" / "tutorials"
+# A line of a block that is not run.
+CLOUD = re.compile(r"\$ (gcloud |sudo |python3 -m venv |pip |tpudata .*gs://)|    --")
+
+
+def run_line(line: str) -> str:
+    """Run a command; returns what another process prints. It must end with 0."""
+    words = shlex.split(line)
+    if words[0] == "tpudata":
+        assert main(words[1:]) == 0
+        return ""
+    environment = dict(os.environ)
+    while "=" in words[0]:
+        name, _, value = words.pop(0).partition("=")
+        environment[name] = value
+    assert words.pop(0) == "python"
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def run_page(name: str, folder: Path, smaller: dict[str, str]) -> list[str]:
+    """Run the blocks of a tutorial in order, and return what other processes print.
+
+    Args:
+        name: the page.
+        folder: the working directory.
+        smaller: what is replaced, so that it takes less time; each must be there.
+    """
+    text = (TUTORIALS / name).read_text(encoding="utf-8")
+    for old, new in smaller.items():
+        assert old in text
+        text = text.replace(old, new)
+    printed = []
+    for kind, block in re.findall(r"^```(\w+)\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE):
+        file = re.match(r"# (\w+\.(?:py|yaml))\n", block)
+        if file is not None:
+            (folder / file[1]).write_text(block, encoding="utf-8")
+        elif kind == "python":
+            run_python(block, folder)
+        elif kind == "sh":
+            printed += [run_line(line) for line in block.splitlines()]
+        elif kind == "console":
+            assert [line for line in block.splitlines() if not CLOUD.match(line)] == []
+        else:
+            assert kind == "text"
+    return printed
+
+
+def write_imagenet(folder: Path) -> None:
+    """Write six pictures of each of three synsets, as ImageNet is laid out."""
+    synsets = ["n01440764", "n01443537", "n01484850"]
+    generator = np.random.default_rng(1)
+    for number in range(18):
+        synset = synsets[number % 3]
+        split, name = (
+            ("train", f"{synset}_{number}") if number < 12 else ("validation", f"ILSVRC2012_val_{number - 11:08d}")
+        )
+        path = folder / split / (synset if number < 12 else "") / f"{name}.JPEG"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(generator.integers(0, 256, (44, 40, 3), np.uint8)).save(path)
+    (folder / "synset_labels.txt").write_text("".join(f"{synsets[number % 3]}\n" for number in range(12, 18)))
+
+
+def test_imagenet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_imagenet(tmp_path / "imagenet")
+    smaller = {
+        "--crop 224": "--crop 32 --seconds 0.1",
+        "--batch-size 1024": "--batch-size 8",
+        "crop: 224": "crop: 32",
+        "batch_size: 1024": "batch_size: 8",
+        "depth: 50": "depth: 18",
+        "iterations_per_loop: 1251": "iterations_per_loop: 2",
+        "--workers 2": "--workers 1",
+        "--batch-size 32 --eval-batch-size 32 --train-steps 4": "--batch-size 4 --eval-batch-size 4 --train-steps 2",
+    }
+    run_page("imagenet.md", tmp_path, smaller)
+    assert json.loads((tmp_path / "dataset" / "manifest.json").read_text())["labels"] == 3
+    assert (tmp_path / "imagenet.html").stat().st_size > 10_000
+    # All six pictures of the validation set.
+    assert json.loads((tmp_path / "trial" / "evaluation.json").read_text())["global_step"] == 2
+
+
+def test_language_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    smaller = {
+        'glob("*.py")': 'glob("a*.py")',
+        "--train-steps 2000 --batch-size 32": "--train-steps 20 --batch-size 16",
+        "hidden_units=256": "hidden_units=32",
+        "warmup_steps=100": "warmup_steps=2",
+        "max_new_tokens=200": "max_new_tokens=20",
+    }
+    run_page("language_model.md", tmp_path, smaller)
+    texts = [json.loads(line) for line in (tmp_path / "model" / "predictions.jsonl").read_text().splitlines()]
+    assert [text["prompt"] for text in texts] == ["Return "] * 3
+    assert json.loads((tmp_path / "model" / "evaluation.json").read_text())["bits_per_character"] < 6.6  # log2(99)
+
+
+def test_porting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_digits(tmp_path / "quickstart" / "dataset", {"train": 200, "validation": 102})
+    printed = run_page("porting.md", tmp_path, {'"train_steps", 500': '"train_steps", 60'})
+    ported, better = (
+        re.search(r"'accuracy': np\.float32\((.*?)\).*'global_step': 60\}", text) for text in printed[-2:]
+    )
+    assert ported is not None
+    assert better is not None
+    assert float(ported[1]) > 0.3
+
+
+def test_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    notebook = json.loads((TUTORIALS / "tpudata.ipynb").read_text(encoding="utf-8"))
+    names: dict[str, Any] = {"run_line": run_line}
+    for cell in notebook["cells"]:
+        if cell["cell_type"] != "code":
+            continue
+        assert cell["outputs"] == []
+        code = "".join(cell["source"]).replace("--train-steps 300", "--train-steps 100")
+        # IPython's shell commands; a magic installs, which is not for here.
+        code = re.sub(r"^!(.*)$", lambda found: f"run_line({found[1]!r})", code, flags=re.MULTILINE)
+        code = re.sub(r"^(\s+)%.*$", r"\1raise AssertionError", code, flags=re.MULTILINE)
+        exec(compile(code, "notebook", "exec"), names)
+    out = capsys.readouterr().out
+    assert "(128, 8, 8, 1) <dtype: 'uint8'> <dtype: 'int32'>" in out
+    assert "[128, 128, 118]" in out
+    assert (tmp_path / "report.html").is_file()
+    assert json.loads((tmp_path / "model" / "evaluation.json").read_text())["accuracy"] > 0.5

@@ -1,0 +1,70 @@
+"""The functions of a user, and what they are called with."""
+
+import copy
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.estimator.config.run_config import RunConfig
+from tpudata.estimator.config.tpu_config import InputPipelineConfig
+from tpudata.estimator.feeding.deployment import Call, Deployment
+from tpudata.estimator.feeding.signature import call_input_fn, call_model_fn
+
+
+@dataclasses.dataclass(frozen=True)
+class UserModel:
+    """What an estimator was made of.
+
+    Attributes:
+        model_fn: describes the model.
+        model_dir: folder of checkpoints and event files.
+        config: the RunConfig.
+        params: for model_fn and input_fn, who each get a copy.
+        batch_sizes: the global batch size by mode, or None.
+        batch_axis: of each tensor of (features, labels), the axis along which its rows lie; None: 0.
+        is_plain: whether model_fn and input_fn get the params alone, and input_fn need not take any: of an Estimator.
+    """
+
+    model_fn: Callable[..., Any]
+    model_dir: str
+    config: RunConfig
+    params: Mapping[str, Any]
+    batch_sizes: Mapping[str, int | None]
+    batch_axis: Sequence[int] | None = None
+    is_plain: bool = False
+
+    def call_model(self, features: Any, labels: Any, deployment: Deployment) -> Any:
+        """Call model_fn for a mode; returns what it returns."""
+        params = self._params(deployment)
+        if not self.is_plain:
+            params["use_tpu"] = deployment.topology.is_tpu
+        call = tf.autograph.experimental.do_not_convert(call_model_fn)
+        return call(self.model_fn, features, labels, deployment.mode, params, self.config)
+
+    def call_input(self, input_fn: Any, deployment: Deployment, call: Call, start_step: int = 0) -> Any:
+        """Call input_fn for some replicas; returns its dataset.
+
+        Args:
+            input_fn: the function.
+            deployment: how its mode is fed.
+            call: which of the calls this is.
+            start_step: how many steps are done already.
+        """
+        per_replica = deployment.pipeline is InputPipelineConfig.PER_HOST_V2
+        return call_input_fn(
+            input_fn,
+            deployment.mode,
+            self._params(deployment, call),
+            self.config,
+            call.input_context(call.replicas if per_replica else 1),
+            start_step,
+            datasets_alone=per_replica and deployment.topology.is_sharded,
+            needs_params=not self.is_plain,
+        )
+
+    def _params(self, deployment: Deployment, call: Call | None = None) -> dict[str, Any]:
+        # An Estimator adds nothing to its params; a rehearsal of one gives it the batch size that it would have on a TPU.
+        adds = not self.is_plain or deployment.global_batch_size is not None
+        return {**copy.deepcopy(dict(self.params)), **(deployment.params(call) if adds else {})}

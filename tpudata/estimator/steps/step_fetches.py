@@ -1,0 +1,82 @@
+"""What hooks and summaries ask of a step, besides what it does for itself."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.estimator.graph.graph_walk import is_effect, needed_operations
+from tpudata.estimator.tracing.traced_model import TracedModel
+
+
+class StepFetches:
+    """Tensors that a step gives, and operations that it runs, by name.
+
+    Tensors stay once they were asked for, so that a hook that asks now and then does not have the step built anew; what has an
+    effect runs only in the steps for which it was asked.
+
+    Attributes:
+        values: names of the tensors without an effect.
+        effects: names of the tensors and operations with one.
+        version: another number after each change, also of the scratch graph.
+
+    Args:
+        traced: the model.
+        own_operations: returns the operations of its scratch graph that every step runs.
+    """
+
+    def __init__(self, traced: TracedModel, own_operations: Callable[[TracedModel], list[Any]]) -> None:
+        self.values: tuple[str, ...] = ()
+        self.effects: tuple[str, ...] = ()
+        self.version = 0
+        self._own_operations = own_operations
+        self.follow(traced)
+
+    def follow(self, traced: TracedModel) -> None:
+        """Take tensors and operations from another trace of the same model."""
+        self.version += 1
+        self._traced = traced
+        self._always_run: set[Any] | None = None
+        self._found_effects: dict[str, bool] = {}
+
+    def ask(self, items: Iterable[Any]) -> None:
+        """Let the next step also give these tensors of the scratch graph, and run these operations of it."""
+        items = list({item.name: item for item in items}.values())
+        effects = [item for item in items if not isinstance(item, tf.Tensor) or self.has_effect(item)]
+        names = tuple(item.name for item in effects)
+        values = [item.name for item in items if item.name not in names and item.name not in self.values]
+        if values or names != self.effects:
+            self.values += tuple(values)
+            self.effects = names
+            self.version += 1
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the tensors that the next step gives."""
+        return *self.values, *(name for name in self.effects if ":" in name)
+
+    @property
+    def names_to_run(self) -> tuple[str, ...]:
+        """The names of the operations that the next step runs."""
+        return tuple(name for name in self.effects if ":" not in name)
+
+    @property
+    def tensors(self) -> list[Any]:
+        """The tensors of the scratch graph with the names `names`."""
+        return [self._traced.blueprint.graph.get_tensor_by_name(name) for name in self.names]
+
+    @property
+    def operations(self) -> list[Any]:
+        """The operations of the scratch graph with the names `names_to_run`."""
+        return [self._traced.blueprint.graph.get_operation_by_name(name) for name in self.names_to_run]
+
+    def has_effect(self, tensor: Any) -> bool:
+        """Return whether a step that gives this tensor of the scratch graph changes something that it would not change without."""
+        if tensor.name not in self._found_effects:
+            arguments = self._traced.blueprint.arguments
+            inputs = {item.name for item in tf.nest.flatten(arguments) if item is not None}
+            if self._always_run is None:
+                self._always_run = needed_operations(self._own_operations(self._traced), inputs)
+            found = needed_operations([tensor.op], inputs) - self._always_run
+            self._found_effects[tensor.name] = any(map(is_effect, found))
+        return self._found_effects[tensor.name]

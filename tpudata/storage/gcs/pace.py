@@ -1,0 +1,78 @@
+"""How many requests are in flight: as many as there are threads, and fewer while the store asks for less.
+
+Additive increase, multiplicative decrease, as TCP does it: an answer 429, or 503 with Retry-After, halves the number, at most once
+for the requests that were in flight together; each answer that is no error raises it again, by one for a whole round of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+_LEAST = 1.0
+# A server that asks for more is asked again after this long.
+LONGEST_PAUSE = 60.0
+
+
+class Pace:
+    """Limits the requests in flight; safe to share between threads.
+
+    Args:
+        most: requests at the same time, at most.
+        clock: seconds, ascending.
+    """
+
+    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most = float(most)
+        self._limit = float(most)
+        self._clock = clock
+        self._in_flight = 0
+        self._lowered = -1.0
+        self._resume_at = 0.0
+        self._changed = threading.Condition()
+
+    @property
+    def limit(self) -> int:
+        """Requests that may be in flight now."""
+        return int(self._limit)
+
+    @contextlib.contextmanager
+    def request(self) -> Iterator[float]:
+        """Wait until a request may be sent; yield the time at which it is."""
+        with self._changed:
+            while True:
+                pause = self._resume_at - self._clock()
+                if pause <= 0 and self._in_flight < int(self._limit):
+                    break
+                self._changed.wait(pause if pause > 0 else None)
+            self._in_flight += 1
+            began = self._clock()
+        try:
+            yield began
+        finally:
+            with self._changed:
+                self._in_flight -= 1
+                self._changed.notify()
+
+    def raise_limit(self) -> None:
+        """Note an answer that was no error."""
+        with self._changed:
+            if self._limit < self._most:
+                self._limit = min(self._most, self._limit + 1 / self._limit)
+                self._changed.notify()
+
+    def lower_limit(self, began: float, pause: float) -> None:
+        """Note that the store asks for fewer requests.
+
+        Args:
+            began: when the request was sent.
+            pause: seconds that the store asks to wait before the next request.
+        """
+        with self._changed:
+            self._resume_at = max(self._resume_at, self._clock() + min(pause, LONGEST_PAUSE))
+            # Others that were in flight then are no further sign.
+            if began > self._lowered:
+                self._lowered = self._clock()
+                self._limit = max(_LEAST, min(self._limit, float(self._in_flight)) / 2)
