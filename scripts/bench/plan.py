@@ -51,11 +51,11 @@ class MadeUpFolders:
     extra: tuple[Feature, ...] = ()
 
     def units(self) -> range:
-        """The first record of each folder."""
+        """Return the first record of each folder."""
         return range(0, self.records, _FOLDER_RECORDS)
 
     def references(self, unit: int, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
-        """Yields the references of one folder."""
+        """Yield the references of one folder."""
         del ignored, refuse
         name = f"n{unit // _FOLDER_RECORDS:08d}"
         for number in range(unit, min(unit + _FOLDER_RECORDS, self.records)):
@@ -65,7 +65,7 @@ class MadeUpFolders:
 
 
 def main() -> None:
-    """Runs the steps, and prints what they took."""
+    """Run the steps, and print what they took."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=10_000_000, help="references (default %(default)s)")
     parser.add_argument("--workers", type=int, default=1, help="processes of the local runner (default %(default)s)")
@@ -93,7 +93,7 @@ def main() -> None:
 
 
 def _counted(shard: tuple[tuple[str, int], Iterable[bytes]]) -> tuple[int, int]:
-    """Number and bytes of the references of a shard, whose order is checked."""
+    """Check the order of a shard's references; return their number and bytes."""
     packs = [Pack.from_bytes(data) for data in shard[1]]
     positions = [position for pack in packs for position in pack.positions.tolist()]
     if positions != sorted(set(positions)):

@@ -54,7 +54,7 @@ def frame_offsets(file: Entry) -> Offsets:
 
 
 def _walk(data: bytes, offset: int, file: Entry, starts: list[int]) -> int:
-    """Notes where records begin whose headers are in a piece of a file, which begins with one; returns where the last one ends."""
+    """Note where the records of a piece of a file begin; return where the last one ends. The piece begins with a header."""
     place = 0
     while place + HEADER_BYTES <= len(data):
         header = data[place : place + HEADER_BYTES]
@@ -66,7 +66,7 @@ def _walk(data: bytes, offset: int, file: Entry, starts: list[int]) -> int:
                 raise CorruptionError(file.path, 0, reason)
             reason = (
                 "the checksum of a record's length does not fit: nothing says where the next record begins, so none after it can be"
-                " read. Restore the file, or leave it out; tpudata.format.read_records yields the records before it."
+                " read. Restore the file, or omit it; tpudata.format.read_records yields the records before it."
             )
             raise CorruptionError(file.path, begin, reason)
         size = length + FRAME_BYTES
@@ -116,7 +116,7 @@ def fixed_offsets(file: Entry, record_bytes: int, header_bytes: int, footer_byte
     """Where the records of one length begin in a file, and the end of the last one: int64 [records + 1].
 
     Raises:
-        CorruptionError: what is left beside header and footer is not a number of whole records.
+        CorruptionError: what is between header and footer is not a number of whole records.
     """
     body = file.size - header_bytes - footer_bytes
     records, over = divmod(body, record_bytes)
