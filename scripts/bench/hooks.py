@@ -3,8 +3,8 @@
     python scripts/bench/hooks.py PYTHON_WITH_TENSORFLOW_2_15 [--rounds N] [--steps N]
 
 Both sides train the model of train.py (8 channels, batch 64, use_tpu=False) in separate processes and in turn, with
-LoggingTensorHook, StopAtStepHook, and a hook that reads the clocks. Steps after the first 100 of a call count. Prints ratios, and never
-fails on time.
+LoggingTensorHook, StopAtStepHook, and a hook that reads the clocks. Steps after the first 100 of a call count. Prints ratios, and
+never fails on time.
 """
 
 from __future__ import annotations
