@@ -1,9 +1,9 @@
-"""What `tpudata doctor` asks in a process of its own, which can be ended where no answer comes.
+"""What `tpudata doctor` asks in a separate process, which can be ended if no answer comes.
 
     python -m tpudata.cli._doctor_probe LIFELINE KIND [WORD ...]
 
 ends with the process that holds the other end of a pipe, whose descriptor is LIFELINE. It prints one line of JSON:
-{"found": "text"}, or {"problem": "text"} where there is nothing or it is not as it should be.
+{"found": "text"}, or {"problem": "text"} if there is nothing or it is not as it should be.
 """
 
 from __future__ import annotations
