@@ -1,4 +1,4 @@
-"""From logits to what an estimator is told of a classifier: losses, exact metrics, predictions."""
+"""From logits to the spec of a classifier: losses, exact metrics, predictions."""
 
 from typing import Any
 
