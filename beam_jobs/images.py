@@ -31,7 +31,7 @@ Any flag of Apache Beam is taken too, such as --runner=DataflowRunner --project=
 
 
 def run(argv: Sequence[str], prog: str = "tpudata convert images") -> int:
-    """Runs the job from the command line.
+    """Run the job from the command line.
 
     Args:
         argv: flags, without the program's name.
@@ -63,7 +63,7 @@ def convert_images(
     said: SourceOptions | None = None,
     images: ImageOptions | None = None,
 ) -> None:
-    """Converts images into a dataset; returns when it is complete.
+    """Convert images into a dataset; return when it is complete.
 
     Args:
         options: what to convert, and how.
@@ -79,7 +79,7 @@ def convert_images(
 
 
 def image_conversion(options: ConvertOptions, said: SourceOptions, images: ImageOptions) -> Conversion:
-    """Looks at the input, and returns the conversion of it, ready to be planned or run."""
+    """Look at the input, and return the conversion of it, ready to be planned or run."""
     source = open_source(options, said)
     converter = ImageConverter(options.label_offset, images, source.several_labels, source.extra)
     return Conversion(

@@ -42,7 +42,7 @@ _VOCABULARY = "vocab.json"
 
 
 def run(argv: Sequence[str], prog: str = "tpudata convert text") -> int:
-    """Runs the job from the command line.
+    """Run the job from the command line.
 
     Args:
         argv: flags, without the program's name.
@@ -68,7 +68,7 @@ def run(argv: Sequence[str], prog: str = "tpudata convert text") -> int:
 
 
 def convert_text(options: ConvertOptions, beam_options: PipelineOptions, text: TextOptions | None = None) -> None:
-    """Converts text into a dataset; returns when it is complete.
+    """Convert text into a dataset; return when it is complete.
 
     Args:
         options: what to convert, and how.
@@ -92,7 +92,7 @@ def _with_absolute_tokenizer(text: TextOptions, beam_options: PipelineOptions) -
 
 
 def text_conversion(options: ConvertOptions, text: TextOptions) -> Conversion:
-    """Looks at the input, and returns the conversion of it, ready to be planned or run."""
+    """Look at the input, and return the conversion of it, ready to be planned or run."""
     if text.dedup and options.append:
         raise UsageError(
             "--dedup and --append: what the dataset has is known by its names, not by its text. Convert everything again with"

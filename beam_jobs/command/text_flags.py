@@ -14,7 +14,7 @@ _FAIL, _REPLACE = "fail", "replace"
 
 
 def add_text_flags(parser: FlagParser) -> None:
-    """Adds the flags that `text_options` reads."""
+    """Add the flags that `text_options` reads."""
     add = parser.add_argument
     add(
         "--form",
@@ -72,7 +72,7 @@ def add_text_flags(parser: FlagParser) -> None:
 
 
 def text_options(flags: argparse.Namespace) -> TextOptions:
-    """The options that the flags of `add_text_flags` say; UsageError where they do not fit each other."""
+    """Return the options that the flags of `add_text_flags` say; UsageError if they do not fit each other."""
     spec = None
     if flags.tokenizer is not None:
         spec = TokenizerSpec.parse(flags.tokenizer, flags.eos, replace_unknown=flags.replace_unknown)

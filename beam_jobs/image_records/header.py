@@ -91,7 +91,7 @@ class ImageHeader(NamedTuple):
 
 
 def image_format(data: bytes) -> str:
-    """The format of an encoded image, by its content.
+    """Return the format of an encoded image, by its content.
 
     Returns:
         `JPEG`, `PNG`, `GIF`, `WEBP`, `BMP`, `TIFF` or `PPM`.
@@ -119,7 +119,7 @@ def image_format(data: bytes) -> str:
 
 
 def read_header(data: bytes, name: str) -> ImageHeader:
-    """Reads the header of a JPEG or PNG, and checks that the file has its end.
+    """Read the header of a JPEG or PNG, and check that the file has its end.
 
     What this sees: signature, sizes, the markers of a JPEG up to its pixels and the end marker, every chunk of a PNG. What it
     does not see is damage inside the compressed pixels.
@@ -145,7 +145,7 @@ def check_size(name: str, width: int, height: int) -> None:
 
 
 def check_png_checksums(data: bytes) -> None:
-    """Checks the CRC of every chunk of a PNG that `read_header` has read.
+    """Check the CRC of every chunk of a PNG that `read_header` has read.
 
     Pillow does not look at those of the pixels; libpng, and so TensorFlow, refuses a file where one is wrong.
 
@@ -162,7 +162,7 @@ def check_png_checksums(data: bytes) -> None:
 
 
 def exif_orientation(exif: bytes) -> int:
-    """The orientation tag of an Exif block (a TIFF header and what follows), 1 to 8; 1 where it is absent or unreadable."""
+    """Return the orientation tag of an Exif block (a TIFF header and what follows), 1 to 8; 1 if it is absent or unreadable."""
     order = {b"II*\0": "<", b"MM\0*": ">"}.get(exif[:4])
     if order is None or len(exif) < 10:
         return UPRIGHT

@@ -38,7 +38,7 @@ class StoredImage(NamedTuple):
 
 
 def stored_image(data: bytes, form: str, options: ImageOptions) -> StoredImage:
-    """The encoded image that a record holds.
+    """Return the encoded image that a record holds.
 
     Args:
         data: the input's bytes.
@@ -71,7 +71,7 @@ def stored_image(data: bytes, form: str, options: ImageOptions) -> StoredImage:
 
 
 def image_pixels(data: bytes, form: str, options: ImageOptions) -> tuple[bytes, tuple[int, int, int]]:
-    """The pixels of an image by the same rules, and their shape.
+    """Return the pixels of an image by the same rules, and their shape.
 
     Args:
         data: the input's bytes.

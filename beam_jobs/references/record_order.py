@@ -33,7 +33,7 @@ class Order:
     seed: int
 
     def positions(self, digests: Positions, unit: int, first: int) -> Positions:
-        """The positions of records that were listed one after the other.
+        """Return the positions of records that were listed one after the other.
 
         Args:
             digests: uint64 [n]: 64 bits of the digest of each record's key.

@@ -31,7 +31,7 @@ class ByteTokenizer:
         refuse_eos(eos, NAME)
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
-        """The bytes of each text; UnicodeEncodeError, a ValueError, for a lone surrogate."""
+        """Return the bytes of each text; UnicodeEncodeError, a ValueError, for a lone surrogate."""
         data = [text.encode() for text in texts]
         ids = self.encode_utf8(b"".join(data))
         ends = list(itertools.accumulate(map(len, data), initial=0))
@@ -42,5 +42,5 @@ class ByteTokenizer:
         return np.frombuffer(data, np.uint8).astype(np.int32)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids; where a sequence begins or ends inside a character, its bytes become U+FFFD."""
+        """Return the text of ids; where a sequence begins or ends inside a character, its bytes become U+FFFD."""
         return content_ids(ids, self.identity).astype(np.uint8).tobytes().decode("utf-8", "replace")

@@ -78,7 +78,7 @@ class TokenizerSpec:
 
     @classmethod
     def parse(cls, text: str, eos: str | None = None, *, replace_unknown: bool = False) -> TokenizerSpec:
-        """Parses `bytes`, `chars`, `chars:FILE`, `sentencepiece:FILE` or `hf:FILE`; UsageError where it is none."""
+        """Parse `bytes`, `chars`, `chars:FILE`, `sentencepiece:FILE` or `hf:FILE`; UsageError if it is none."""
         kind, _, path = text.partition(":")
         return cls(kind, path, eos, replace_unknown)
 
@@ -89,7 +89,7 @@ class TokenizerSpec:
 
 
 def open_tokenizer(spec: TokenizerSpec, characters: str = "", sha256: str = "") -> Tokenizer:
-    """Opens a tokenizer.
+    """Open a tokenizer.
 
     Args:
         spec: which.
@@ -111,7 +111,7 @@ def open_tokenizer(spec: TokenizerSpec, characters: str = "", sha256: str = "") 
 
 
 def dataset_tokenizer(folder: str) -> Tokenizer:
-    """Opens the tokenizer that made a dataset, from the file beside its shards.
+    """Open the tokenizer that made a dataset, from the file next to its shards.
 
     Args:
         folder: the dataset's, local or gs://.

@@ -54,7 +54,7 @@ class ShardKeys:
 
     @classmethod
     def of(cls, entries: Entries, shard_crc32c: int) -> ShardKeys:
-        """The keys of a shard, from entries in any order."""
+        """Return the keys of a shard, from entries in any order."""
         return cls(np.sort(entries), shard_crc32c)
 
     @property
@@ -63,13 +63,13 @@ class ShardKeys:
         return int(np.count_nonzero(self.entries.view(np.uint8)[ENTRY_BYTES - 1 :: ENTRY_BYTES] == RECORD[0]))
 
     def to_bytes(self) -> bytes:
-        """The keys as they stand on disk."""
+        """Return the keys as they stand on disk."""
         body = _HEAD.pack(MAGIC, len(self.entries), self.shard_crc32c) + self.entries.tobytes()
         return body + _CRC.pack(google_crc32c.value(body))
 
     @classmethod
     def from_bytes(cls, data: bytes, path: str) -> ShardKeys:
-        """Parses what `to_bytes` wrote.
+        """Parse what `to_bytes` wrote.
 
         Args:
             data: the file's bytes.
@@ -91,7 +91,7 @@ class ShardKeys:
         return cls(np.frombuffer(body, ENTRY, count, _HEAD.size), shard_crc32c)
 
     def check(self, shard: Shard, path: str, *, one_to_one: bool = True) -> None:
-        """Raises CorruptionError where these are not the keys of `shard`.
+        """Raise CorruptionError if these are not the keys of `shard`.
 
         Args:
             shard: as the manifest has it.

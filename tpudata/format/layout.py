@@ -67,17 +67,17 @@ def shard_stem(shard: str) -> str:
 
 
 def shard_prefix(split: str, append: int = 0) -> str:
-    """What stands before the number in the names of a split's shards: `train`, or `train-a001` for those of the first append."""
+    """Return what is before the number in the names of a split's shards: `train`, or `train-a001` for the first append."""
     return f"{split}-a{append:03d}" if append else split
 
 
 def prefix_of(shard: str) -> str:
-    """The prefix of a shard's name: what `shard_prefix` made."""
+    """Return the prefix of a shard's name: what `shard_prefix` made."""
     return shard.rsplit("-", 3)[0]
 
 
 def place_of(shard: str) -> tuple[int, int]:
-    """The number of a shard among those of its prefix, counted from 0, and how many were planned, by its name."""
+    """Return the number of a shard among those of its prefix, counted from 0, and how many were planned, by its name."""
     _, number, _, count = shard_stem(shard).rsplit("-", 3)
     return int(number), int(count)
 

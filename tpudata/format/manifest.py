@@ -125,25 +125,25 @@ class Manifest:
         return self.layout not in _MIXED_LAYOUTS
 
     def shard_names(self) -> set[str]:
-        """The file names of the shards of all splits."""
+        """Return the file names of the shards of all splits."""
         return {shard.name for split in self.splits.values() for shard in split.shards}
 
     def split(self, name: str) -> Split:
-        """The split called `name`; DatasetError names the splits there are."""
+        """Return the split called `name`; DatasetError names the splits there are."""
         try:
             return self.splits[name]
         except KeyError:
             raise DatasetError(f"No split {name!r}; the dataset has {', '.join(self.splits)}.") from None
 
     def feature(self, name: str) -> Feature:
-        """The feature called `name`; DatasetError names the features there are."""
+        """Return the feature called `name`; DatasetError names the features there are."""
         for feature in self.features:
             if feature.name == name:
                 return feature
         raise DatasetError(f"No feature {name!r}; the dataset has {', '.join(f.name for f in self.features)}.")
 
     def to_bytes(self) -> bytes:
-        """The manifest as it stands on disk."""
+        """Return the manifest as it stands on disk."""
         value = {
             "checksum": _NO_CHECKSUM,
             "format_version": self.format_version,
@@ -174,7 +174,7 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, data: bytes, path: str = MANIFEST_NAME) -> Manifest:
-        """Parses what `to_bytes` wrote.
+        """Parse what `to_bytes` wrote.
 
         Args:
             data: the file's bytes.
