@@ -56,12 +56,12 @@ class Reference(NamedTuple):
 
 
 def key_bytes(key: str) -> bytes:
-    """Return a key as bytes; file names that are not UTF-8 keep the bytes they have on disk."""
+    """A key as bytes; file names that are not UTF-8 keep the bytes they have on disk."""
     return key.encode("utf-8", "surrogateescape")
 
 
 def key_digest(key: str) -> int:
-    """Return the 128-bit BLAKE2b hash of a key: the same between versions, machines and runs."""
+    """The 128-bit BLAKE2b hash of a key: the same between versions, machines and runs."""
     return int.from_bytes(_digest(key), "big")
 
 

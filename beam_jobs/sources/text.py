@@ -69,7 +69,7 @@ class TextSource:
 
     @classmethod
     def find(cls, options: ConvertOptions, text: TextOptions) -> TextSource:
-        """List the files of the input.
+        """Lists the files of the input.
 
         Raises:
             SourceError: there are none, or their names leave a doubt about splits.
@@ -88,7 +88,7 @@ class TextSource:
         return Labels(())
 
     def units(self) -> Sequence[TextUnit]:
-        """Return the units, in the order of the files' names."""
+        """The units, in the order of the files' names."""
         return self.parts
 
     def references(self, unit: TextUnit, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
@@ -168,7 +168,7 @@ def _runs(parts: Iterable[_Part]) -> Iterator[list[_Part]]:
 
 
 def _files(path: str, ignored: list[str]) -> Iterator[TextFile]:
-    """Yield the files of the input in the order of their names, hidden ones aside."""
+    """The files of the input in the order of their names, hidden ones aside."""
     found = storage_for(path).stat(path)
     if found is None and not is_pattern(path):
         raise SourceError(
@@ -206,7 +206,7 @@ def _matched(pattern: str, ignored: list[str]) -> Iterator[tuple[Entry, str]]:
 
 
 def _splits(files: Sequence[TextFile], options: ConvertOptions) -> dict[str, str]:
-    """Return the splits that names stand for, by the first part of a path: `train/...`, `train.txt`, `train-00.jsonl`.
+    """The splits that names stand for, by the first part of a path below the input: `train/...`, `train.txt`, `train-00.jsonl`.
 
     Names are splits where two of them are, or all; other names beside them are an error.
     """

@@ -25,7 +25,7 @@ def is_pattern(path: str) -> bool:
 
 
 def split_pattern(pattern: str) -> tuple[str, tuple[str, ...]]:
-    """Return the folder before the first part with a wildcard, and the parts from there on.
+    """The folder before the first part with a wildcard, and the parts from there on.
 
     `/data/*/a.jpg` gives `("/data", ("*", "a.jpg"))`; a pattern without a folder before it gives `"."`. A `**` at the end is
     taken as `**/*`, everything below.
@@ -41,7 +41,7 @@ def split_pattern(pattern: str) -> tuple[str, tuple[str, ...]]:
 
 
 def expand(pattern: str) -> Iterator[tuple[Entry, str]]:
-    """Yield every file and folder that a pattern matches, and its path below the pattern's fixed folder, with `/`.
+    """Yields every file and folder that a pattern matches, and its path below the pattern's fixed folder, with `/`.
 
     Each comes once, and what is in one folder comes sorted by name, that of a folder with a `/` after it.
 
@@ -53,7 +53,7 @@ def expand(pattern: str) -> Iterator[tuple[Entry, str]]:
 
 
 def expand_below(folder: str, parts: tuple[str, ...]) -> Iterator[tuple[Entry, str]]:
-    """Yield what `expand` does, for a pattern that `split_pattern` has taken apart.
+    """What `expand` does, for a pattern that `split_pattern` has taken apart.
 
     Args:
         folder: what comes before the first wildcard.
@@ -66,7 +66,7 @@ def expand_below(folder: str, parts: tuple[str, ...]) -> Iterator[tuple[Entry, s
 
 
 def _walk(folder: str, below: str, parts: tuple[str, ...], places: set[int]) -> Iterator[tuple[Entry, str]]:
-    """Walk a folder at which `places` say how many parts may be matched already: all at once, so that nothing comes twice."""
+    """Walks a folder at which `places` say how many parts may be matched already: all at once, so that nothing comes twice."""
     for entry in storage_for(folder).scan(folder):
         matched = {place + 1 for place in places if parts[place] != _ANY_FOLDERS and _matches(entry.name, parts[place])}
         if entry.is_folder and not entry.name.startswith("."):
@@ -80,7 +80,7 @@ def _walk(folder: str, below: str, parts: tuple[str, ...], places: set[int]) -> 
 
 
 def _reached(parts: tuple[str, ...], places: set[int]) -> set[int]:
-    """Return the places, and those after a `**` that stands for no folder."""
+    """The places, and those behind a `**` that stands for no folder."""
     reached = set(places)
     for place, part in enumerate(parts):
         if place in reached and part == _ANY_FOLDERS:
