@@ -123,7 +123,7 @@ class Budget:
         return cls(share=value / 100) if percent else cls(count=int(value))
 
     def allows(self, rejected: int, records: int) -> bool:
-        """Whether that many refused records out of all records are tolerated."""
+        """Whether that many rejected records out of all records are tolerated."""
         return rejected <= (self.count if self.count is not None else (self.share or 0) * records)
 
     def __str__(self) -> str:
@@ -160,7 +160,7 @@ class ConvertOptions:
         shard_bytes: size that shards aim at.
         num_shards: number of shards of every split; None lets shard_bytes decide.
         shards_multiple_of: the number of shards of every split is a multiple of this.
-        on_bad_record: `"fail"`, or `"skip"` to write refused records to `rejects/` and go on.
+        on_bad_record: `"fail"`, or `"skip"` to write rejected records to `rejects/` and go on.
         max_bad_records: how many may be skipped.
         shuffle: records are ordered by a hash of their keys; otherwise as the input lists them.
         seed: of the shuffled order.

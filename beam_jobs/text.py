@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_jobs.command.flags import add_common_flags, common_options
-from beam_jobs.command.run_conversion import checked_places, parse_flags, refuse_read_only_output, run_conversion
+from beam_jobs.command.run_conversion import check_output_is_writable, checked_places, parse_flags, run_conversion
 from beam_jobs.command.text_flags import add_text_flags, text_options
 from beam_jobs.options import ConvertOptions
 from beam_jobs.pipeline import Conversion
@@ -59,7 +59,7 @@ def run(argv: Sequence[str], prog: str = "tpudata convert text") -> int:
     add_text_flags(parser)
     flags, beam_options = parse_flags(parser, argv)
     options = checked_places(common_options(flags), beam_options, dry_run=flags.dry_run)
-    refuse_read_only_output(options, beam_options, dry_run=flags.dry_run)
+    check_output_is_writable(options, beam_options, dry_run=flags.dry_run)
     text = text_options(flags)
     if not flags.dry_run:
         text = _with_absolute_tokenizer(text, beam_options)
@@ -76,7 +76,7 @@ def convert_text(options: ConvertOptions, beam_options: PipelineOptions, text: T
         text: what a document is, and what becomes of it.
 
     Raises:
-        TpudataError: the input or the output is not as it should be, or a record was refused.
+        TpudataError: the input or the output is not as it should be, or a record was rejected.
     """
     options = checked_places(options, beam_options)
     text_conversion(options, _with_absolute_tokenizer(text or TextOptions(), beam_options)).run(beam_options)

@@ -84,7 +84,7 @@ def _counts(output: str, rejected: Mapping[str, int], ignored: int, converted: M
     """Lines for what was not just taken over; none where there is nothing of the kind."""
     lines = []
     if rejected:
-        lines.append(f"refused     {_by_reason(rejected)}; listed in {output}/{REJECTS_FOLDER}/")
+        lines.append(f"rejected    {_by_reason(rejected)}; listed in {output}/{REJECTS_FOLDER}/")
     if ignored:
         lines.append(f"ignored     {count_text(ignored)} by {'its name' if ignored == 1 else 'their names'}")
     if converted:

@@ -34,14 +34,14 @@ def add_text_flags(parser: FlagParser) -> None:
         "--invalid-utf8",
         choices=(_FAIL, _REPLACE),
         default=_FAIL,
-        help="what becomes of bytes that are not UTF-8: refuse the document, or put U+FFFD in their place (default fail)",
+        help="bytes that are not UTF-8: reject the document, or store U+FFFD for them (default fail)",
     )
     add(
         "--document-bytes",
         type=flag_type("size", parse_size),
         default=DEFAULT_DOCUMENT_BYTES,
         metavar="SIZE",
-        help="refuse longer documents (default 64MiB)",
+        help="reject longer documents (default 64MiB)",
     )
     parser.add_switch("--dedup", default=False, help="of documents with equal text keep one")
     add(

@@ -31,7 +31,7 @@ def image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator
 def decoded_image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[str]:
     """Yield what `image_problems` does, and which images do not decode: all pixels of those whose header is whole.
 
-    Of JPEGs and PNGs, which are all that a conversion writes, it refuses what a conversion with `--check decode` does; of other
+    Of JPEGs and PNGs, which are all that a conversion writes, it rejects what a conversion with `--check decode` does; of other
     formats, which datasets of one's own may hold, those that are broken or that TensorFlow does not know.
 
     Args:

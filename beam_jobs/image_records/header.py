@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 JPEG, PNG, GIF, WEBP, BMP, TIFF, PPM = "JPEG", "PNG", "GIF", "WebP", "BMP", "TIFF", "PPM"
 
-# No image may have more: 3 bytes a pixel then stay below 2^29, beyond which TensorFlow's PNG decoder refuses; Pillow stops
+# No image may have more: 3 bytes a pixel then stay below 2^29, beyond which TensorFlow's PNG decoder rejects; Pillow stops
 # here too. A file of a kilobyte can claim far more, and would take the memory of whoever decodes it.
 MAX_PIXELS = 2**29 // 3
 UPRIGHT = 1
@@ -56,7 +56,7 @@ _SEGMENT = struct.Struct(">HH")
 _SOF = struct.Struct(">HBHHB")
 # Start-of-frame markers, by whether they are read; C4, C8 and CC between them are tables and reserved.
 _SOF_READ = frozenset((0xFFC0, 0xFFC1, 0xFFC2))
-_SOF_REFUSED = frozenset(range(0xFFC3, 0xFFD0)) - {0xFFC4, 0xFFC8, 0xFFCC}
+_SOF_REJECTED = frozenset(range(0xFFC3, 0xFFD0)) - {0xFFC4, 0xFFC8, 0xFFCC}
 # Markers that stand alone, without a length: TEM and the restart markers.
 _BARE_MARKERS = frozenset((0xFF01, *range(0xFFD0, 0xFFD8)))
 _APP1, _APP14, _SOS, _EOI = 0xFFE1, 0xFFEE, 0xFFDA, b"\xff\xd9"
@@ -147,7 +147,7 @@ def check_size(name: str, width: int, height: int) -> None:
 def check_png_checksums(data: bytes) -> None:
     """Check the CRC of every chunk of a PNG that `read_header` has read.
 
-    Pillow does not look at those of the pixels; libpng, and so TensorFlow, refuses a file where one is wrong.
+    Pillow does not look at those of the pixels; libpng, and so TensorFlow, rejects a file where one is wrong.
 
     Raises:
         ValueError: one is wrong; the message completes "refused: ".
@@ -229,7 +229,7 @@ def _read_jpeg(data: bytes) -> ImageHeader:
         body = position + 4
         if marker in _SOF_READ:
             frame = _read_frame(data, position)
-        elif marker in _SOF_REFUSED:
+        elif marker in _SOF_REJECTED:
             raise ValueError(
                 f"a lossless, hierarchical or arithmetic-coded JPEG (marker ff {marker & 0xFF:02x}); baseline and progressive"
                 " are read"

@@ -77,8 +77,8 @@ class TextOptions:
         form: what a document is: `"lines"`, `"paragraphs"` (between blank lines), `"files"`, a row of `"jsonl"`, `"csv"`, `"tsv"`
             or `"parquet"`; `"auto"` takes rows where the file's name or content says so, else lines.
         fields: what goes into the records. Documents without fields, such as lines, give the one text field.
-        replace_invalid: bytes that are not UTF-8 become U+FFFD; otherwise their document is refused.
-        document_bytes: a document of more bytes is refused.
+        replace_invalid: bytes that are not UTF-8 become U+FFFD; otherwise their document is rejected.
+        document_bytes: a document of more bytes is rejected.
         tokenizer: None stores text.
         sequence_length: tokens of every record, 1 to 1,048,576; None makes a record of each document.
         pack: sequences are packed from whole documents; otherwise they are cut from the stream of documents.

@@ -102,7 +102,7 @@ def _decoded(data: bytes, start: int, replace: bool) -> str:
         return data.decode("utf-8", "replace" if replace else "strict")
     except UnicodeDecodeError as error:
         raise DocumentError(
-            f"not UTF-8: byte {data[error.start]:#04x}. Save the file as UTF-8, or say --invalid-utf8=replace",
+            f"not UTF-8: byte {data[error.start]:#04x}. Save the file as UTF-8, or pass --invalid-utf8=replace",
             start + error.start,
         ) from None
 
@@ -123,7 +123,7 @@ def _cell_values(text: str, form: RowForm) -> dict[str, str]:
     except ValueError as error:
         # A quote too many takes all lines up to the next one, or to the end of the file, with it.
         lines = text.count("\n") + 1
-        many = f" (a row of {counted(lines, 'line')}, all of which are refused)" if lines > 1 else ""
+        many = f" (a row of {counted(lines, 'line')}, all of which are rejected)" if lines > 1 else ""
         raise DocumentError(f"not CSV: {error}{many}") from None
     if len(found) != len(form.columns):
         raise DocumentError(

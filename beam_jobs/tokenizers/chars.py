@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.tokenizers.tokenizer import Ids, TokenizerIdentity, content_ids, refuse_eos, sha256
+from beam_jobs.tokenizers.tokenizer import Ids, TokenizerIdentity, content_ids, reject_eos, sha256
 from beam_jobs.values.json_values import parse_json
 from tpudata.errors import SourceError
 
@@ -30,7 +30,7 @@ class CharTokenizer:
     Args:
         characters: each once, in the order of their code points.
         eos: None, or the name `<eos>`.
-        replace_unknown: a character that is not in the vocabulary becomes its last id; otherwise its text is refused.
+        replace_unknown: a character that is not in the vocabulary becomes its last id; otherwise its text is rejected.
 
     Raises:
         UsageError: another end of document is named.
@@ -38,7 +38,7 @@ class CharTokenizer:
     """
 
     def __init__(self, characters: str, eos: str | None = None, *, replace_unknown: bool = False) -> None:
-        refuse_eos(eos, NAME)
+        reject_eos(eos, NAME)
         if not characters or any(one >= two for one, two in itertools.pairwise(characters)):
             raise SourceError(
                 "a vocabulary of characters has each once, in the order of code points, and one at least."

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from beam_jobs.tokenizers import bytes as byte_tokens
 from beam_jobs.tokenizers import chars, hugging_face, sentencepiece
-from beam_jobs.tokenizers.tokenizer import Tokenizer, TokenizerIdentity, refuse_eos
+from beam_jobs.tokenizers.tokenizer import Tokenizer, TokenizerIdentity, reject_eos
 from tpudata.console.nearest import suggestion
 from tpudata.errors import DatasetError, SourceError, UsageError
 from tpudata.format import open_dataset
@@ -69,7 +69,7 @@ class TokenizerSpec:
         if kind.file is FileUse.NONE and self.path:
             raise UsageError(f"--tokenizer {self.kind} has no file, and got {self.path!r}")
         if not kind.takes_eos:
-            refuse_eos(self.eos, self.kind)
+            reject_eos(self.eos, self.kind)
         if self.replace_unknown and not (self.kind == chars.NAME and self.path):
             raise UsageError(
                 "unknown characters are replaced only with --tokenizer chars:FILE: a vocabulary that is collected from the"

@@ -87,7 +87,7 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def refuse_eos(eos: str | None, name: str) -> None:
+def reject_eos(eos: str | None, name: str) -> None:
     """Raise UsageError if an end of document is named that a tokenizer with one of its own does not have."""
     if eos not in (None, EOS):
         raise UsageError(f"--eos is {eos!r}; the tokenizer {name} has its own, {EOS}. Leave the flag out.")

@@ -4,12 +4,12 @@
 
     bytes   what
     8       b"TPUDKEY1"
-    8       N, number of inputs, refused ones too, uint64
+    8       N, number of inputs, rejected ones too, uint64
     4       CRC-32C of the shard's file, uint32
     16 N    an entry of each input, in ascending order as bytes:
                 8   the first half of the 128-bit BLAKE2b hash of its key
                 7   a 56-bit hash of what was known of the input when it was converted
-                1   0 where the shard has a record of it, 1 where it was refused
+                1   0 where the shard has a record of it, 1 where it was rejected
     4       CRC-32C of all bytes before, uint32
 
 Readers of records need none of it. It is written after the shard's index.
@@ -96,7 +96,7 @@ class ShardKeys:
         Args:
             shard: as the manifest has it.
             path: where the keys come from.
-            one_to_one: whether each input that is not refused has a record of its own.
+            one_to_one: whether each input that is not rejected has a record of its own.
         """
         records = self.records if one_to_one else shard.records
         if (self.shard_crc32c, records) != (shard.crc32c, shard.records):

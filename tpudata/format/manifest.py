@@ -12,7 +12,7 @@
     labels           the number of classes, or null; their names are in labels.txt
     labels_crc32c    CRC-32C of labels.txt, or null
     rejected         {reason: count}
-    rejects          names of files in rejects/ beside those of the shards: refused inputs that are of no shard
+    rejects          names of files in rejects/ beside those of the shards: rejected inputs that are of no shard
     converted        {reason: count} of inputs that are stored in another encoding than they came in
     appends          int, how many times something was added
     counts           {what: count} of a conversion of text: documents, tokens, padding, dropped and unknown tokens, duplicates;
@@ -102,7 +102,7 @@ class Manifest:
             # --overwrite deletes them, so they too must never lead out of the folder.
             if not is_listing_rejects(name):
                 raise DatasetError(
-                    f"File of refused inputs {name!r}: it is called listing-HEXDIGITS.jsonl. Restore the manifest, or convert"
+                    f"File of rejected inputs {name!r}: it is called listing-HEXDIGITS.jsonl. Restore the manifest, or convert"
                     " the dataset again."
                 )
 
@@ -121,7 +121,7 @@ class Manifest:
 
     @property
     def is_one_to_one(self) -> bool:
-        """Whether each input that was not refused has a record of its own."""
+        """Whether each input that was not rejected has a record of its own."""
         return self.layout not in _MIXED_LAYOUTS
 
     def shard_names(self) -> set[str]:

@@ -12,7 +12,7 @@ as `image/encoded`.
 A split of TFDS is one run of numbered files, so what an append has added to a split is a split of its own there, called like its
 files: `train` and `train-a001`. `split="train+train-a001"` reads both, and `split="all"` everything.
 
-A shard that was planned and is not there, since all its inputs were refused, has the length 0, and TFDS passes over it
+A shard that was planned and is not there, since all its inputs were rejected, has the length 0, and TFDS passes over it
 (tensorflow_datasets/core/utils/shard_utils.py).
 
 TFDS reads no compressed TFRecord files (tensorflow_datasets/core/file_adapters.py), so a dataset of those has no such metadata.

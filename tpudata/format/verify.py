@@ -48,7 +48,7 @@ def verify(
 
     What is found: any changed bit in a shard, an index, the manifest, labels.txt or the TFDS metadata; a shard or index that is
     cut, missing, too much, or another one's; counts and checksums that differ from the manifest; records that are no Example, or
-    not of the manifest's features, kinds, shapes and labels; files of refused inputs that list more or fewer than it counts.
+    not of the manifest's features, kinds, shapes and labels; files of rejected inputs that list more or fewer than it counts.
     Where the manifest itself is damaged nothing else is looked at, since all the rest is compared with it.
 
     Memory holds one record (of a compressed shard, one block of records) and one index per worker; with several workers, also
@@ -241,7 +241,7 @@ def _rejects(folder: str, manifest: Manifest) -> Iterator[Defect]:
     due = sum(manifest.rejected.values())
     if listed != due:
         path = storage.join(folder, REJECTS_FOLDER)
-        yield Defect(path, None, f"lists {listed} refused inputs, the manifest counts {due}")
+        yield Defect(path, None, f"lists {listed} rejected inputs, the manifest counts {due}")
 
 
 def _is_reject(line: bytes) -> bool:

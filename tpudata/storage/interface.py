@@ -95,7 +95,7 @@ class Storage(Protocol):
     def create(self, path: str, *, replace: bool = True) -> AbstractContextManager[BinaryIO]:
         """Write a file that appears under its name whole, when the context ends without an error, or not at all.
 
-        Folders on the way are made. An existing file is replaced; where `replace` is False, an object store refuses that, with a
+        Folders on the way are made. An existing file is replaced; where `replace` is False, an object store rejects that, with a
         StorageError, unless the bytes are the same. A disk replaces it all the same.
         """
 
