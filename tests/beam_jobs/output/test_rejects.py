@@ -99,7 +99,7 @@ def test_an_append_of_refused_files_alone_lists_them_once(tmp_path: Path, capsys
         capsys.readouterr()
         convert(tmp_path, *flags)
         assert "0 records added" in (shown := capsys.readouterr().out)
-        assert "refused     1: 1 no known image" in shown
+        assert "rejected    1: 1 no known image" in shown
         assert counts(output) == ({"train": 9}, number)
         assert len(listed(output)) == number
         after = digests(output)

@@ -55,7 +55,8 @@ def scan_names(
     Args:
         session: sends the requests.
         folder: to be listed.
-        start, stop: only names below the folder from `start` on and before `stop`.
+        start: only names below the folder from `start` on and before `stop`.
+        stop: end of the range, see `start`.
         limit: how many will be asked for; nothing else comes of it than smaller pages.
         deep: all objects, and no folders.
 
@@ -133,7 +134,8 @@ def _branches(first: _First, start: str, stop: str | None) -> Iterator[str]:
 
     Args:
         first: returns the first name from one on and before another.
-        start, stop: of the range.
+        start: of the range.
+        stop: end of the range, see `start`.
     """
     low, depth = first(start, stop), 0
     for _ in range(_ROUNDS):
