@@ -27,11 +27,13 @@ def version() -> str:
 
 BASE = [
     "apache-beam>=2.76,<3",  # 2.67 to 2.75 leak memory on workers (apache/beam#39406)
-    "google-cloud-storage>=2.18.2,<4",  # the range that apache-beam[gcp] takes
+    "google-api-core>=2.15,<3",
+    "google-auth>=2.26,<3",
     "google-crc32c>=1.5,<2",
     "numpy>=1.26,<3",
     "pillow>=10.3,<13",
     "pyarrow>=16.1",
+    "requests>=2.31,<3",
     "tqdm>=4.66,<5",
     "zstandard>=0.22,<1",
 ]
@@ -57,6 +59,9 @@ GCP = ["apache-beam[gcp]>=2.76,<3"]
 # Other stores, each by a package of its own such as s3fs (s3://) or adlfs (abfs://).
 FSSPEC = ["fsspec>=2024.10"]
 
+# Images from phones (HEIC); AVIF and JPEG 2000 are in Pillow.
+HEIF = ["pillow-heif>=0.22,<2"]
+
 # Tokenizers with a file of their own.
 TEXT = ["sentencepiece>=0.2.3,<0.3", "tokenizers>=0.23,<0.24"]
 
@@ -67,8 +72,11 @@ QUICKSTART = [*TENSORFLOW, "cryptography>=42", "scikit-learn>=1.4,<2"]
 DOCS = ["mkdocs>=1.6,<2", "mkdocs-material>=9.6,<10", "mkdocstrings[python]>=0.29,<2"]
 
 TEST = [
+    *HEIF,
     *TEXT,
     "cryptography>=42",
+    # Google's own client of gs://, next to ours.
+    "google-cloud-storage>=2.18.2,<4",
     # Grain, like tfrecord below, is here to read what is written: both are a few MB.
     "grain>=0.2.12,<0.3",
     "hypothesis>=6.100,<7",
@@ -103,6 +111,7 @@ setup(
         "gcp": GCP,
         "text": TEXT,
         "fsspec": FSSPEC,
+        "heif": HEIF,
         "quickstart": QUICKSTART,
         "docs": DOCS,
         "test": TEST,

@@ -12,7 +12,7 @@ from typing import NoReturn
 import apache_beam as beam
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
 
-from beam_jobs.run.failures import MANUAL, failure, is_interrupt
+from beam_jobs.run.failures import MANUAL
 from beam_jobs.run.local_workers import LocalRunner
 from tpudata.console.process import owns_process, useful_workers
 from tpudata.errors import MissingExtraError, UsageError
@@ -126,27 +126,6 @@ def _beam_parser() -> argparse.ArgumentParser:
         if add is not None:
             add(parser)
     return parser
-
-
-def run_pipeline(pipeline: beam.Pipeline) -> beam.runners.runner.PipelineResult:
-    """Run a pipeline to its end.
-
-    Raises:
-        TpudataError: what a step raised, without Beam's wrapping; or the runner could not run the pipeline.
-    """
-    with quiet_beam():
-        try:
-            result = pipeline.run()
-            result.wait_until_finish()
-        except Exception as error:
-            if is_interrupt(error):
-                raise KeyboardInterrupt from error
-            name = type(pipeline.runner).__name__
-            known = failure(name, error, in_process=is_in_process(name))
-            if known is None:
-                raise
-            raise known from error
-    return result
 
 
 @contextmanager

@@ -1,4 +1,8 @@
-"""The bytes of a file in chunks: from some byte on, or unpacked from start to end."""
+"""The bytes of a file in chunks: from some byte on, or unpacked from start to end.
+
+Streams are unpacked one after the other with the decompressors of zlib, bz2 and zstandard, not with these packages' file objects:
+`bz2.BZ2File` ignores a damaged second stream, and zstandard's `stream_reader` ends without an error in a cut frame.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from tpudata.errors import CorruptionError
 from tpudata.storage import storage_for
 
 CHUNK_BYTES = 1 << 22
-# What is behind a range is read in small steps: a record that began in it ends soon.
+# What follows a range is read in small steps: a record that began in it ends soon.
 _BEHIND_BYTES = 1 << 16
 # Few enough that what they unpack to stays small: a zstd block of 4 bytes may stand for 128 kB.
 _PACKED_BYTES = 1 << 11

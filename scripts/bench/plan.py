@@ -28,7 +28,7 @@ from apache_beam.pvalue import AsSingleton
 
 from beam_jobs.image_records.converter import ImageConverter
 from beam_jobs.planning.plan import Plan, SumTallies, make_plan
-from beam_jobs.run.runner import new_pipeline, pipeline_options, run_pipeline
+from beam_jobs.run.runner import new_pipeline, pipeline_options
 from beam_jobs.steps.group_by_shard import GroupByShard
 from beam_jobs.steps.list_references import COUNTS, NAMES, SAMPLE, TALLY, ListReferences
 
@@ -105,7 +105,7 @@ def _run_pipeline(records: int, workers: int) -> None:
     plan = AsSingleton(tally | "Plan" >> beam.Map(make_plan, {}, steps.OPTIONS, steps.OVERHEAD))
     shards = listed.packs | GroupByShard(plan) | "Count" >> beam.Map(steps.counted)
     _ = shards | "Collect" >> beam.combiners.ToList() | "Report" >> beam.Map(_report, plan, started)
-    run_pipeline(pipeline)
+    pipeline.run().wait_until_finish()
     usage = resource.getrusage(resource.RUSAGE_SELF)
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = usage.ru_utime + usage.ru_stime + children.ru_utime + children.ru_stime

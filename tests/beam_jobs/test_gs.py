@@ -23,9 +23,10 @@ from beam_jobs.images import run
 from beam_jobs.output.folder import remove_dataset
 from beam_jobs.references.reading import read_references
 from beam_jobs.references.reference import WHOLE_FILE, Reference
-from beam_jobs.run.runner import new_pipeline, pipeline_options, run_pipeline
+from beam_jobs.run.runner import new_pipeline, pipeline_options
 from beam_jobs.text import run as run_text
 from scripts.fake_gcs import FakeGcs, Fault
+from tests.beam_jobs.pipelines import run_pipeline
 from tests.beam_jobs.test_images import digests, make_pictures
 from tpudata.cli import main
 from tpudata.errors import BadRecordError, OutputError, StorageError, StorageUnavailableError, TpudataError

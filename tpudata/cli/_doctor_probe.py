@@ -58,7 +58,7 @@ def tpu(name: str, zone: str, project: str, limit: str) -> str:
 
 
 def credentials() -> str:
-    """Return whose credentials google-cloud-storage would show."""
+    """Return whose credentials google-auth would show."""
     from tpudata.storage.gcs.session import ANONYMOUS, EMULATOR, IMPERSONATED, is_switched_on
 
     if os.environ.get(EMULATOR):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from tpudata.console.flags import sentence
 from tpudata.console.nearest import suggestion
+from tpudata.console.quiet import quiet_beam_loading
 from tpudata.errors import UsageError
 
 # By kind of input: what it is. The job is `beam_jobs.KIND`.
@@ -29,7 +30,9 @@ def run(argv: Sequence[str]) -> int:
     if kind not in KINDS:
         unknown = sentence(f"tpudata convert: unknown kind of input {kind!r}{suggestion(kind, KINDS)}")
         raise UsageError(f"{unknown} Known: {', '.join(KINDS)}. The kind comes first. See: tpudata convert --help")
-    code: int = importlib.import_module(f"beam_jobs.{kind}").run(rest)
+    with quiet_beam_loading():
+        job = importlib.import_module(f"beam_jobs.{kind}")
+    code: int = job.run(rest)
     return code
 
 

@@ -37,7 +37,7 @@ _PACKAGES = (
     "keras",
     "numpy",
     "apache-beam",
-    "google-cloud-storage",
+    "google-auth",
     "sentencepiece",
     "tokenizers",
 )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator
 
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
@@ -41,3 +43,23 @@ def quiet_loading() -> Iterator[None]:
             for line in held:
                 if not _CHATTER.match(line):
                     os.write(2, line)
+
+
+@contextlib.contextmanager
+def quiet_beam_loading() -> Iterator[None]:
+    """Drop two warnings inside: Beam's of its missing [gcp] extra, and Google's of the age of Python 3.10.
+
+    A runner or storage that needs the extra names it. Only our commands use this: loggers and warnings belong to the process.
+    """
+
+    def is_asked_for(record: logging.LogRecord) -> bool:
+        return not str(record.msg).startswith("apitools not found")
+
+    logger = logging.getLogger()
+    logger.addFilter(is_asked_for)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "You are using a (non-supported )?Python version", FutureWarning)
+            yield
+    finally:
+        logger.removeFilter(is_asked_for)

@@ -15,7 +15,7 @@ from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError, CorruptionError
 
 # The fields of a sample that hold its image, and those that may hold its label, the first of them that is there.
-IMAGE_FIELDS = frozenset(("jpg", "jpeg", "png", "gif", "webp", "bmp", "ppm", "tif", "tiff"))
+IMAGE_FIELDS = frozenset(("jpg", "jpeg", "png", "gif", "webp", "bmp", "ppm", "tif", "tiff", "jp2", "avif", "heic"))
 LABEL_FIELDS = ("cls", "json", "txt")
 
 

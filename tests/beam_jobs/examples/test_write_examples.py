@@ -18,7 +18,8 @@ import pytest
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
 
 from beam_jobs import WriteTFRecordShards
-from beam_jobs.run.runner import new_pipeline, pipeline_options, run_pipeline
+from beam_jobs.run.runner import new_pipeline, pipeline_options
+from tests.beam_jobs.pipelines import run_pipeline
 from tests.beam_jobs.test_images import digests
 from tpudata.errors import BadRecordError, FeatureError, OutputError, SourceError, TpudataError, UsageError
 from tpudata.format import Feature, Manifest, open_dataset
@@ -356,7 +357,8 @@ from pathlib import Path
 import apache_beam as beam
 import numpy as np
 from beam_jobs import WriteTFRecordShards
-from beam_jobs.run.runner import new_pipeline, pipeline_options, run_pipeline
+from beam_jobs.run.runner import new_pipeline, pipeline_options
+from tests.beam_jobs.pipelines import run_pipeline
 
 def example(number):
     return number, {"data": np.random.default_rng(number).bytes(100_000)}

@@ -19,8 +19,9 @@ import pytest
 
 from beam_jobs import WriteTFRecordShards
 from beam_jobs.images import run
-from beam_jobs.run.runner import new_pipeline, pipeline_options, run_pipeline
+from beam_jobs.run.runner import new_pipeline, pipeline_options
 from scripts.fake_gcs import FakeGcs
+from tests.beam_jobs.pipelines import run_pipeline
 from tests.beam_jobs.test_gs import stored
 from tests.beam_jobs.test_images import digests, make_pictures
 from tpudata.cli import main

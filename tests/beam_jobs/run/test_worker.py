@@ -14,7 +14,8 @@ import pytest
 from apache_beam.options.pipeline_options import DirectOptions
 
 from beam_jobs.images import run
-from beam_jobs.run.runner import new_pipeline, pipeline_options, run_pipeline
+from beam_jobs.run.runner import new_pipeline, pipeline_options
+from tests.beam_jobs.pipelines import run_pipeline
 from tests.beam_jobs.test_images import make_pictures
 from tests.processes import ends_while_it_loads
 from tpudata.console.process import most_workers
@@ -24,7 +25,8 @@ ROOT = Path(__file__).parents[3]
 PROGRAM = """
 import pathlib, sys, time
 import apache_beam as beam
-from beam_jobs.run.runner import new_pipeline, pipeline_options, run_pipeline
+from beam_jobs.run.runner import new_pipeline, pipeline_options
+from tests.beam_jobs.pipelines import run_pipeline
 
 def work(folder):
     pathlib.Path(folder, "begun").touch()

@@ -12,6 +12,7 @@ import tensorflow as tf
 from tpudata.format import Feature
 from tpudata.input.dataset.fields import CONVERT_AGAIN, PADDING, Field
 from tpudata.input.decode.image import decode_images
+from tpudata.input.maps import checked
 
 _STORED = {"bytes": tf.string, "int64": tf.int64, "float": tf.float32}
 
@@ -84,8 +85,7 @@ def to_int32(name: str, value: tf.Tensor) -> tf.Tensor:
         f"Feature {name}: a value does not fit int32, which is what a TPU takes. Leave the feature out, or store"
         " smaller numbers."
     )
-    with tf.control_dependencies([tf.debugging.assert_equal(tf.cast(narrow, tf.int64), value, message)]):
-        return tf.identity(narrow)
+    return checked(narrow, tf.reduce_all(tf.equal(tf.cast(narrow, tf.int64), value)), message)
 
 
 def _spec(field: Field) -> Any:
@@ -116,23 +116,22 @@ def _padded(stored: tf.Tensor | tf.RaggedTensor, field: Field) -> tf.Tensor:
         # All bytes in one row, to be cut into records again.
         values = tf.reshape(tf.io.decode_raw(tf.strings.reduce_join(stored), dtype), [-1])
         stored = tf.RaggedTensor.from_row_lengths(values, counts)
-    longest = tf.reduce_max(stored.row_lengths())
-    checks = []
+    values = stored.values
     if not field.cuts:
         message = (
             f"Feature {field.feature.name}: a record is longer than sequence_length, {length}. Pass a larger one, or"
             " truncate=True to cut; to a command, --sequence-length or --truncate."
         )
-        checks.append(tf.debugging.assert_less_equal(longest, tf.cast(length, longest.dtype), message))
-    with tf.control_dependencies(checks):
-        values = stored.with_values(to_int32(field.feature.name, stored.values))
-    return tf.cast(values, tf.int32).to_tensor(PADDING, shape=(None, length))
+        lengths = stored.row_lengths()
+        values = checked(values, tf.reduce_all(lengths <= tf.cast(length, lengths.dtype)), message)
+    narrow = stored.with_values(to_int32(field.feature.name, values))
+    return tf.cast(narrow, tf.int32).to_tensor(PADDING, shape=(None, length))
 
 
 def _decode_raw(stored: tf.Tensor, field: Field, mend: str) -> tf.Tensor:
     dtype = tf.as_dtype(field.feature.dtype)
     size = math.prod(field.shape) * dtype.size
     message = f"Feature {field.feature.name}: a record does not have the {size} bytes of {field.shape} {dtype.name} values. {mend}"
-    with tf.control_dependencies([tf.debugging.assert_equal(tf.strings.length(stored), size, message)]):
-        values = tf.io.decode_raw(tf.identity(stored), dtype)
+    stored = checked(stored, tf.reduce_all(tf.equal(tf.strings.length(stored), size)), message)
+    values = tf.io.decode_raw(stored, dtype)
     return tf.reshape(values, (-1, *field.shape))

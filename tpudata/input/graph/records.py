@@ -35,6 +35,10 @@ _READ_BYTES = 1 << 19
 _LARGE_READS = 4
 # What training permutes: with fewer chunks, a small window would mix little.
 _LEAST_CHUNKS = 256
+# A lane's part of a block begins anywhere in a chunk. Reading begins at the last of these places before it: with chunks alone, 28 %
+# of what was read of records of 842 bytes was in vain, and 47 % of tokens. The table of places takes 48 bytes each.
+_SEEK_BYTES = 1 << 16
+_MOST_SEEKS = 1 << 17
 # Without a shuffle each host reads a run of records a step, in so many parts.
 _PIECES_PER_HOST = 4
 # The default window of the shuffle, in bytes of stored records, and its least length in records.
@@ -137,7 +141,7 @@ class Records:
         whole = self._whole()
         is_decoded = self._decodes_early or self._cache is not None
         if isinstance(order, TrainingOrder):
-            load = None if whole is not None else self._stored.load(order.chunks.starts, is_decoded=is_decoded)
+            load = None if whole is not None else self._stored.load(self._seeks(order.chunks), is_decoded=is_decoded)
             dataset = self._trained(order, rows, start_step, load, whole)
         elif isinstance(order, SequentialOrder):
             dataset = self._repeated(order, rows, start_step, is_decoded=is_decoded, whole=whole)
@@ -228,6 +232,14 @@ class Records:
             return chunks
         starts, stops = np.searchsorted(self._ids, chunks.starts), np.searchsorted(self._ids, chunks.stops)
         return Chunks(starts[starts < stops], stops[starts < stops])
+
+    def _seeks(self, chunks: Chunks) -> Integers:
+        """Return the numbers of records at which reading can begin without reading those before them, int64 [n]."""
+        if self._stored.has_gaps:
+            return chunks.starts
+        count, size = self._split.records, self._record_bytes
+        length = chunk_records(count, size, max(_SEEK_BYTES, -(-count // _MOST_SEEKS) * size))
+        return np.union1d(chunks.starts, self._chunks_of(max(length, self._block_records or 1)).starts)
 
     def _window(self) -> int:
         """Return how many records are mixed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -70,6 +71,12 @@ class StoredRecords:
         segments = segments_of(self._dataset, self._split, [record])
         segment = int(np.searchsorted(segments.firsts, record, "right")) - 1
         return f"{segments.paths[segments.files[segment]]} at byte {segments.offsets[segment]}"
+
+    @functools.cached_property
+    def has_gaps(self) -> bool:
+        """Whether records in quarantine stand between the others."""
+        shards = self._dataset.manifest.split(self._split).shards
+        return any(len(self._dataset.kept_runs(shard)) > 1 for shard in shards)
 
     def read(self, ranges: tf.data.Dataset, load: Load) -> tf.data.Dataset:
         """Return a dataset of what is loaded of each range of records, several at the same time."""
