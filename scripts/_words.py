@@ -40,12 +40,6 @@ EXEMPT = (
     "docs/feed/many_hosts.md",
     "docs/feed/pytorch.md",
     "docs/feed/text.md",
-    "docs/train/command.md",
-    "docs/train/long_runs.md",
-    "docs/train/models.md",
-    "docs/train/porting.md",
-    "docs/train/tensorboard.md",
-    "docs/train/tpu.md",
 )
 # Pattern, at word boundaries and in any case: what to write instead.
 WORDS = {
