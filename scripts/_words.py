@@ -21,6 +21,7 @@ CHECKED = (
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "docs",
+    "tpudata/models",
     "tpudata/report",
     "tpudata/source",
     "scripts/_docs_pages.py",

@@ -20,7 +20,7 @@ _v1 = tf.compat.v1
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CharLstmParams(TrainingParams):
-    """What the model can be told in `params`, beside what TrainingParams has.
+    """Params of the model, in addition to those of TrainingParams.
 
     Attributes:
         vocab_size: number of token ids, as the dataset's manifest tells; needed.
@@ -184,7 +184,7 @@ def _run(weights: _Weights, input_ids: tf.Tensor, rate: float, seed: Any) -> tup
 
 
 def _at(values: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
-    """Return of [length, batch, units] what lies at a place of its own for each row, [batch, units]."""
+    """Gather one time step for each row: [length, batch, units] to [batch, units]."""
     return tf.gather(tf.transpose(values, [1, 0, 2]), places, axis=1, batch_dims=1)
 
 

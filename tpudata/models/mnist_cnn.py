@@ -18,7 +18,7 @@ from tpudata.models._training import TrainingParams
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MnistCnnParams(TrainingParams):
-    """What the model can be told in `params`, beside what TrainingParams has.
+    """Params of the model, in addition to those of TrainingParams.
 
     Attributes:
         num_classes: number of classes; labels are label_offset to label_offset + num_classes - 1.

@@ -23,7 +23,7 @@ _PRECISIONS = {"float32": tf.float32, "bfloat16": tf.bfloat16}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TinyLmParams(TrainingParams):
-    """What the model can be told in `params`, beside what TrainingParams has.
+    """Params of the model, in addition to those of TrainingParams.
 
     Attributes:
         vocab_size: number of token ids, as the dataset's manifest tells; needed.
@@ -84,11 +84,11 @@ def tiny_lm(
     training: bool,
     dropout_seed: tf.Tensor | tuple[int, int] = (0, 0),
 ) -> tf.Tensor:
-    """Build the network: blocks of attention and a dense layer, each behind a normalization; by `tf.compat.v1.get_variable`.
+    """Build the network: blocks of attention and a dense layer, each after a normalization; by `tf.compat.v1.get_variable`.
 
     Args:
         input_ids: int32 [batch, length], 0 to vocab_size - 1.
-        segment_ids: int32 [batch, length]: tokens see those of their own number alone.
+        segment_ids: int32 [batch, length]: tokens see only those of the same number.
         positions: int32 [batch, length], of each token in its segment.
         params: the model's.
         training: whether to drop.
@@ -175,7 +175,7 @@ def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -
     settings = TinyLmParams.from_params(params)
     input_ids = input_ids_of(features, settings.model)
     given = features if isinstance(features, dict) else {}
-    # Padding at the end of a row that says so by a mask is a segment of its own, too.
+    # Padding that a mask marks at the end of a row is a separate segment.
     segments = given.get("segment_ids", given.get("attention_mask"))
     segments = tf.ones_like(input_ids) if segments is None else tf.cast(segments, tf.int32)
     positions = given.get("positions")
