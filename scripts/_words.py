@@ -70,7 +70,7 @@ def glossary_words() -> dict[str, str]:
     words = {}
     for line in (ROOT / "docs" / "concepts" / "glossary.md").read_text(encoding="utf-8").splitlines():
         use, *rest = (cell.strip() for cell in line.strip("| ").split("|"))
-        if len(rest) == 2 and rest[0] not in ("", "Not") and not rest[0].startswith("---") and "(" not in rest[0]:
+        if len(rest) == 2 and rest[0] not in ("", "Not") and not rest[0].startswith("---"):
             words.update({re.escape(word.strip()): use for word in rest[0].split(",")})
     return words
 
