@@ -1,4 +1,4 @@
-"""From logits to the spec of a classifier: losses, exact metrics, predictions."""
+"""Losses, exact metrics and predictions of a classifier, from its logits."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""From the logits of next tokens to the spec of a language model: losses and exact metrics."""
+"""Losses and exact metrics of a language model, from its logits of next tokens."""
 
 import math
 from typing import Any

@@ -184,7 +184,7 @@ def _run(weights: _Weights, input_ids: tf.Tensor, rate: float, seed: Any) -> tup
 
 
 def _at(values: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
-    """Return of [length, batch, units] what lies at a place of its own for each row, [batch, units]."""
+    """Gather one time step for each row: [length, batch, units] to [batch, units]."""
     return tf.gather(tf.transpose(values, [1, 0, 2]), places, axis=1, batch_dims=1)
 
 

@@ -88,7 +88,7 @@ def tiny_lm(
 
     Args:
         input_ids: int32 [batch, length], 0 to vocab_size - 1.
-        segment_ids: int32 [batch, length]: tokens see those of the same number alone.
+        segment_ids: int32 [batch, length]: tokens see only those of the same number.
         positions: int32 [batch, length], of each token in its segment.
         params: the model's.
         training: whether to drop.
@@ -175,7 +175,7 @@ def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -
     settings = TinyLmParams.from_params(params)
     input_ids = input_ids_of(features, settings.model)
     given = features if isinstance(features, dict) else {}
-    # Padding at the end of a row that says so by a mask is a separate segment, too.
+    # Padding that a mask marks at the end of a row is a separate segment.
     segments = given.get("segment_ids", given.get("attention_mask"))
     segments = tf.ones_like(input_ids) if segments is None else tf.cast(segments, tf.int32)
     positions = given.get("positions")
