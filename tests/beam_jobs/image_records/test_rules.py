@@ -48,7 +48,7 @@ class Row(NamedTuple):
 
     case: str
     data: bytes
-    outcome: str  # KEPT, the format that it is re-encoded to, or the reason it is refused for
+    outcome: str  # KEPT, the format that it is re-encoded to, or the reason it is rejected for
     reason: str = ""
     pixels: Any = None  # of the record; where None, what TensorFlow decodes from the source
 
@@ -323,7 +323,7 @@ def test_every_rule_is_in_the_table() -> None:
     text = (Path(__file__).parents[3] / "docs" / "convert" / "image_rules.md").read_text()
     cases = re.findall(r"^\| ([^|]+?) +\| (\w+)", text, re.MULTILINE)
     table = {case: outcome for case, outcome in cases if case not in ("Image", "---")}
-    wanted = {row.case: row.outcome if row.outcome in (KEPT, "JPEG", "PNG") else "refused" for row in ROWS}
+    wanted = {row.case: row.outcome if row.outcome in (KEPT, "JPEG", "PNG") else "rejected" for row in ROWS}
     assert table == wanted
 
 
