@@ -59,6 +59,9 @@ GCP = ["apache-beam[gcp]>=2.76,<3"]
 # Other stores, each by a package of its own such as s3fs (s3://) or adlfs (abfs://).
 FSSPEC = ["fsspec>=2024.10"]
 
+# Images from phones (HEIC); AVIF and JPEG 2000 are in Pillow.
+HEIF = ["pillow-heif>=0.22,<2"]
+
 # Tokenizers with a file of their own.
 TEXT = ["sentencepiece>=0.2.3,<0.3", "tokenizers>=0.23,<0.24"]
 
@@ -69,6 +72,7 @@ QUICKSTART = [*TENSORFLOW, "cryptography>=42", "scikit-learn>=1.4,<2"]
 DOCS = ["mkdocs>=1.6,<2", "mkdocs-material>=9.6,<10", "mkdocstrings[python]>=0.29,<2"]
 
 TEST = [
+    *HEIF,
     *TEXT,
     "cryptography>=42",
     # Google's own client of gs://, next to ours.
@@ -107,6 +111,7 @@ setup(
         "gcp": GCP,
         "text": TEXT,
         "fsspec": FSSPEC,
+        "heif": HEIF,
         "quickstart": QUICKSTART,
         "docs": DOCS,
         "test": TEST,

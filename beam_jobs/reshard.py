@@ -38,7 +38,7 @@ from tpudata.format.tfrecord import FRAME_BYTES
 # What the records of images are known by: the name of the file that each was made from, so that splits are those of `convert`.
 _FILE_NAME = "image/filename"
 _FORMS = """
-DIR is the folder of a dataset, a TFRecord file of another program, a folder or a pattern of such: docs/reshard.md.
+DIR is the folder of a dataset, a TFRecord file of another program, a folder or a pattern of such: docs/dataset/reshard.md.
 Any flag of Apache Beam is taken too, such as --runner=DataflowRunner --project=... (default: a local runner).
 """
 

@@ -20,7 +20,7 @@ from beam_jobs.options import ConvertOptions
 from beam_jobs.pipeline import Conversion
 from beam_jobs.run.places import absolute_path, check_places
 from beam_jobs.sources.text import TextSource
-from beam_jobs.steps.duplicate_texts import LeaveOutDuplicates
+from beam_jobs.steps.duplicates.texts import LeaveOutDuplicates
 from beam_jobs.steps.vocabulary import CollectCharacters
 from beam_jobs.text_files.options import TextOptions
 from beam_jobs.text_records.converter import TextConverter, text_bytes

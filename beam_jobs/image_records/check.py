@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from beam_jobs.image_records.header import JPEG, PNG, PPM, TIFF, image_format, read_header
+from beam_jobs.image_records.header import (
+    AVIF,
+    HEIC,
+    JPEG,
+    JPEG_2000,
+    PNG,
+    PPM,
+    TIFF,
+    image_format,
+    read_header,
+)
 from beam_jobs.image_records.pixels import check_decodes
 from tpudata.format import Feature, Manifest
 from tpudata.format.example import Value
 
 # A conversion reads them and writes others; no TensorFlow decodes them.
-_NOT_FED = (TIFF, PPM)
+_NOT_FED = (AVIF, HEIC, JPEG_2000, PPM, TIFF)
 
 
 def image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[str]:

@@ -11,6 +11,7 @@ import zlib
 from typing import NamedTuple
 
 JPEG, PNG, GIF, WEBP, BMP, TIFF, PPM = "JPEG", "PNG", "GIF", "WebP", "BMP", "TIFF", "PPM"
+JPEG_2000, AVIF, HEIC = "JPEG 2000", "AVIF", "HEIC"
 
 # No image may have more: 3 bytes a pixel then stay below 2^29, beyond which TensorFlow's PNG decoder rejects; Pillow stops
 # here too. A file of a kilobyte can claim far more, and would take the memory of whoever decodes it.
@@ -25,16 +26,15 @@ _SIGNATURES = (
     (b"BM", BMP),
     (b"II*\0", TIFF),
     (b"MM\0*", TIFF),
+    (b"\0\0\0\x0cjP  \r\n", JPEG_2000),
+    (b"\xff\x4f\xff\x51", JPEG_2000),
     *((b"P%d%c" % (kind, space), PPM) for kind in range(1, 7) for space in b" \t\r\n#"),
 )
 # What people have among their images that is not read, by how it begins. Brands of the ISO file format stand at byte 4.
 _KNOWN = (
-    (0, b"\0\0\0\x0cjP  \r\n", "a JPEG 2000"),
-    (0, b"\xff\x4f\xff\x51", "a JPEG 2000"),
     (0, b"\xff\x0a", "a JPEG XL"),
     (0, b"\0\0\0\x0cJXL ", "a JPEG XL"),
-    (4, b"ftypavif", "an AVIF"),
-    (4, b"ftyp", "a HEIC, MP4 or other file of the ISO format"),
+    (4, b"ftyp", "an MP4 or other file of the ISO format"),
     (0, b"II+\0", "a BigTIFF"),
     (0, b"MM\0+", "a BigTIFF"),
     (0, b"8BPS", "a Photoshop file"),
@@ -44,7 +44,12 @@ _KNOWN = (
     (0, b"\x1f\x8b", "a gzip file"),
     (0, b"{", "JSON, perhaps a server's answer"),
 )
-_READ = "JPEG, PNG, GIF, WebP, BMP, TIFF and PPM are read"
+# Brands of images in the ISO file format (ISO/IEC 23008-12; AV1 Image File Format 1.1).
+_BRANDS = {
+    **dict.fromkeys((b"avif", b"avis"), AVIF),
+    **dict.fromkeys((b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"), HEIC),
+}
+_READ = "JPEG, PNG, GIF, WebP, BMP, TIFF, PPM, JPEG 2000, AVIF and HEIC are read"
 
 _IHDR = struct.Struct(">IIBBBBB")
 _CHUNK = struct.Struct(">I4s")
@@ -94,7 +99,7 @@ def image_format(data: bytes) -> str:
     """Return the format of an encoded image, by its content.
 
     Returns:
-        `JPEG`, `PNG`, `GIF`, `WEBP`, `BMP`, `TIFF` or `PPM`.
+        One of the formats of this module, such as `JPEG` or `AVIF`.
 
     Raises:
         ValueError: none of these; the message completes "refused: ".
@@ -106,6 +111,8 @@ def image_format(data: bytes) -> str:
             return name
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return WEBP
+    if data[4:8] == b"ftyp" and data[8:12] in _BRANDS:
+        return _iso_format(data)
     if not data:
         raise ValueError("the file is empty")
     for offset, signature, name in _KNOWN:
@@ -116,6 +123,16 @@ def image_format(data: bytes) -> str:
     if not data.strip(b"\0"):
         raise ValueError(f"nothing but zero bytes ({len(data)} zero bytes)")
     raise ValueError(f"no known image: it begins with {data[:8].hex(' ')}; {_READ}")
+
+
+def _iso_format(data: bytes) -> str:
+    """Return the format of an image in the ISO file format: `mif1` and `msf1` leave it to the compatible brands."""
+    main = data[8:12]
+    if main not in (b"mif1", b"msf1"):
+        return _BRANDS[main]
+    end = min(int.from_bytes(data[:4], "big"), len(data))
+    others = {data[place : place + 4] for place in range(16, end, 4)}
+    return AVIF if others & {b"avif", b"avis"} else HEIC
 
 
 def read_header(data: bytes, name: str) -> ImageHeader:

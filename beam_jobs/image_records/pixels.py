@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import io
+import sys
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, TiffImagePlugin
 
 from beam_jobs.image_records.header import (
+    AVIF,
     BMP,
     GIF,
+    HEIC,
     JPEG,
+    JPEG_2000,
     PNG,
     PPM,
     TIFF,
@@ -25,8 +30,10 @@ from beam_jobs.image_records.header import (
     check_size,
     exif_orientation,
 )
+from beam_jobs.image_records.modern_formats import PLUGINS, is_reversible, open_modern
+from tpudata.errors import UsageError
 
-_PLUGINS = {JPEG: "JPEG", PNG: "PNG", GIF: "GIF", WEBP: "WEBP", BMP: "BMP", TIFF: "TIFF", PPM: "PPM"}
+_PLUGINS = {JPEG: "JPEG", PNG: "PNG", GIF: "GIF", WEBP: "WEBP", BMP: "BMP", TIFF: "TIFF", PPM: "PPM", **PLUGINS}
 # What makes an image of an Exif orientation upright.
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -37,10 +44,11 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
+_SIXTEEN_BIT_MODES = ("I;16", "I;16L", "I;16B")
 _GREY_MODES = ("1", "L", "LA", "La")
 _COLOR_MODES = ("P", "PA", "RGB", "RGBA", "RGBX", "RGBa", "YCbCr", "CMYK")
 _JPEG_SIDE = 65_500  # libjpeg's limit
-_BITS_PER_SAMPLE = 258  # a TIFF tag
+_BITS_PER_SAMPLE, _SAMPLE_FORMAT, _UNSIGNED = 258, 339, 1  # TIFF tags, and a value of the second
 # How much larger than its target a JPEG is decoded before it is shrunk: decoders halve sizes for nothing, filters do it better.
 _REDUCING_GAP = 3
 
@@ -73,7 +81,12 @@ def decode_image(
     size = _shrunk_size(image.size, shorter)
     if draft and name == JPEG and size != image.size:
         image.draft(None, (size[0] * _REDUCING_GAP, size[1] * _REDUCING_GAP))
-    image = _eight_bits(data) if header and header.bits == 16 else _load(image, name)
+    if header is not None and header.bits == 16:
+        image = _eight_bits(data)
+    elif name == TIFF and _is_deep_color(image):
+        image = _eight_bit_tiff(data, image)
+    else:
+        image = _load(image, name)
     plain = _plain(image, name, header)
     if name == TIFF:
         size = _shrunk_size(plain.size, shorter)  # Pillow may have turned it as it was loaded
@@ -128,9 +141,14 @@ def encode_image(image: Image.Image, name: str, quality: int) -> bytes:
 
 
 def is_lossless(data: bytes, name: str) -> bool:
-    """Whether an image's format keeps every pixel: all do but JPEG and, as its first frame says, most of WebP."""
+    """Return whether an image's format keeps every pixel.
+
+    All do except JPEG, AVIF, HEIC and, as its first frame says, most of WebP, and JPEG 2000 with its irreversible wavelet.
+    """
+    if name == JPEG_2000:
+        return is_reversible(data)
     if name != WEBP:
-        return name != JPEG
+        return name not in (JPEG, AVIF, HEIC)
     # A WebP is a RIFF file of chunks; a frame of an animation, ANMF, holds its own after 16 bytes.
     position = 12
     while position + 8 <= len(data):
@@ -143,12 +161,12 @@ def is_lossless(data: bytes, name: str) -> bool:
 
 
 def is_animated(data: bytes, name: str) -> bool:
-    """Whether an image that decodes has more frames than the one that is kept."""
-    if name not in (GIF, WEBP):
+    """Return whether an image that decodes has more frames or pages than the one that is kept."""
+    if name not in (GIF, WEBP, AVIF, TIFF):
         return False
     image = _open(data, name)
     with _pillow(name):
-        return bool(image.is_animated)  # type: ignore[attr-defined]
+        return getattr(image, "n_frames", 1) > 1
 
 
 @contextlib.contextmanager
@@ -159,7 +177,7 @@ def _pillow(name: str) -> Iterator[None]:
         warnings.simplefilter("ignore")
         try:
             yield
-        except MemoryError:
+        except (MemoryError, UsageError):
             raise
         # Pillow promises no list of exceptions: OSError, SyntaxError, EOFError, struct.error and others have been seen.
         except Exception as error:
@@ -168,7 +186,8 @@ def _pillow(name: str) -> Iterator[None]:
 
 def _open(data: bytes, name: str) -> Image.Image:
     with _pillow(name):
-        return Image.open(io.BytesIO(data), formats=(_PLUGINS[name],))
+        opened = open_modern(data, name)
+        return opened if opened is not None else Image.open(io.BytesIO(data), formats=(_PLUGINS[name],))
 
 
 def _load(image: Image.Image, name: str) -> Image.Image:
@@ -178,18 +197,21 @@ def _load(image: Image.Image, name: str) -> Image.Image:
 
 
 def _check_tiff(image: Image.Image) -> None:
+    """Reject samples whose range is their owner's: signed, of more than 16 bits, or fractions."""
     assert isinstance(image, TiffImagePlugin.TiffImageFile)
     with _pillow(TIFF):
-        bits, pages = max(image.tag_v2.get(_BITS_PER_SAMPLE, (1,))), image.n_frames
-    if bits > 8:
-        raise ValueError(f"TIFF of {bits} bits per sample; 8 are read. Scale it, and save it as PNG")
-    if pages > 1:
-        raise ValueError(f"TIFF of several pages ({pages} pages); one is read. Save each as a file")
+        bits = max(image.tag_v2.get(_BITS_PER_SAMPLE, (1,)))
+        kinds = set(image.tag_v2.get(_SAMPLE_FORMAT, (_UNSIGNED,)))
+    if bits > 16 or kinds != {_UNSIGNED}:
+        what = f"{bits} bits per sample" if kinds == {_UNSIGNED} else f"signed or fractional samples of {bits} bits"
+        raise ValueError(f"TIFF of {what}; 8 and 16 unsigned bits are read. Scale it, and save it as PNG")
 
 
 def _orientation(image: Image.Image, name: str) -> int:
-    # Pillow has turned a TIFF already; GIF, BMP and PPM have no orientation.
-    return exif_orientation(image.info.get("exif", b"").removeprefix(b"Exif\0\0")) if name == WEBP else UPRIGHT
+    # Pillow has turned a TIFF already, and libheif a HEIC; GIF, BMP, PPM and JPEG 2000 have no orientation.
+    if name not in (WEBP, AVIF):
+        return UPRIGHT
+    return exif_orientation(image.info.get("exif", b"").removeprefix(b"Exif\0\0"))
 
 
 def _shrunk_size(size: tuple[int, int], shorter: int | None) -> tuple[int, int]:
@@ -206,6 +228,8 @@ def _resize(image: Image.Image, size: tuple[int, int]) -> Image.Image:
 
 def _plain(image: Image.Image, name: str, header: ImageHeader | None) -> Image.Image:
     """Return a decoded image as mode `L` or `RGB`, on white."""
+    if name in (TIFF, JPEG_2000) and image.mode in _SIXTEEN_BIT_MODES:
+        image = _scaled(image)
     if image.mode not in (*_GREY_MODES, *_COLOR_MODES):
         raise ValueError(f"{name} with pixels of the kind {image.mode}; 8-bit grey, RGB and CMYK are read")
     mode = "L" if image.mode in _GREY_MODES or _is_grey_palette(image) else "RGB"
@@ -222,6 +246,14 @@ def _plain(image: Image.Image, name: str, header: ImageHeader | None) -> Image.I
     opaque = full.getchannel("R") if mode == "L" else full.convert("RGB")
     white.paste(opaque, mask=full.getchannel("A"))
     return white
+
+
+def _scaled(image: Image.Image) -> Image.Image:
+    """Return a grey image of 16 bits as one of 8, each sample rounded to the nearest."""
+    values = np.asarray(image).astype(np.int64)
+    scaled = Image.fromarray(((values * 255 + 32767) // 65535).astype(np.uint8))
+    scaled.info = image.info
+    return scaled
 
 
 def _is_grey_palette(image: Image.Image) -> bool:
@@ -251,6 +283,33 @@ def _eight_bits(data: bytes) -> Image.Image:
     out = Image.fromarray(scaled[..., 0] if scaled.shape[-1] == 1 else scaled)
     out.info = image.info
     return out
+
+
+def _is_deep_color(image: Image.Image) -> bool:
+    """Return whether a TIFF has colours of 16 bits a sample."""
+    assert isinstance(image, TiffImagePlugin.TiffImageFile)
+    with _pillow(TIFF):
+        return max(image.tag_v2.get(_BITS_PER_SAMPLE, (1,))) == 16 and image.mode in ("RGB", "RGBA")
+
+
+def _eight_bit_tiff(data: bytes, image: Image.Image) -> Image.Image:
+    """Return a TIFF with colours of 16 bits as an image of 8, each sample rounded to the nearest.
+
+    Pillow keeps the higher byte of each sample, or the lower one if it is given the other order of bytes.
+    """
+    other = _open(data, TIFF)
+    swapped = {"L": "B", "B": "L", "N": "B" if sys.byteorder == "little" else "L"}
+    tiles: list[Any] = []
+    for tile in other.tile:  # type: ignore[attr-defined]
+        rawmode = str(tile[3][0])
+        if not rawmode.startswith((f"{image.mode};16", "RGBX;16")) or rawmode[-1] not in swapped:
+            raise ValueError(f"TIFF of 16 bits a sample with pixels of the kind {rawmode}; save it as PNG")
+        tiles.append((*tile[:3], (f"{rawmode[:-1]}{swapped[rawmode[-1]]}", *tile[3][1:])))
+    other.tile = tiles  # type: ignore[attr-defined]
+    high, low = (np.asarray(_load(one, TIFF)).astype(np.int64) for one in (image, other))
+    scaled = Image.fromarray((((high << 8 | low) * 255 + 32767) // 65535).astype(np.uint8))
+    scaled.info = image.info
+    return scaled
 
 
 def _samples(data: bytes, rawmode: str) -> npt.NDArray[np.int64]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from PIL import Image
 
-from beam_jobs.image_records.header import JPEG, PNG, UPRIGHT, ImageHeader, check_size, image_format, read_header
+from beam_jobs.image_records.header import JPEG, PNG, TIFF, UPRIGHT, ImageHeader, check_size, image_format, read_header
 from beam_jobs.image_records.options import DECODE, DEFAULT_QUALITY, ImageOptions
 from beam_jobs.image_records.pixels import check_decodes, decode_image, encode_image, is_animated, is_lossless, shrink
 
@@ -60,7 +60,7 @@ def stored_image(data: bytes, form: str, options: ImageOptions) -> StoredImage:
                     check_decodes(data, name)
                 return StoredImage(data, name, header.height, header.width, header.components)
         elif is_animated(data, name):
-            reason = f"first frame of an animated {name}"
+            reason = "first page of a TIFF of several pages" if name == TIFF else f"first frame of an animated {name}"
         else:
             reason = name
         image, lossless = _decoded(data, name, header, options), is_lossless(data, name)

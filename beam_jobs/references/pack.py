@@ -52,7 +52,7 @@ class Pack:
         sizes: integers [n].
         offsets: integers [n], or [1] where one value stands for all.
         keys: of n.
-        root: what every path is with its key behind it, or nothing where paths are not so.
+        root: what precedes the key in every path; empty if paths are not so.
         others: the paths (empty where `root` says them), splits, labels, forms, extras and spools: each a list of n, or of one
             value that stands for all.
     """
@@ -119,7 +119,7 @@ class Pack:
         )
 
     def smallest(self, digests: Digests, count: int, bounds: dict[str, np.uint64]) -> Iterator[Pack]:
-        """Yield of each split the `count` references whose keys have the smallest digests, so the same whatever their order.
+        """Yield the `count` references of each split whose keys have the smallest digests: the same whatever their order.
 
         Args:
             digests: of the keys.

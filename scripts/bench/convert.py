@@ -1,4 +1,4 @@
-"""What converting an image costs, beside plain loops over the same files.
+"""Cost of converting an image, next to plain loops over the same files.
 
     python scripts/bench/convert.py [--pictures FOLDER] [--sizes 5000,20000] [--rounds 3] [--programs NAME,...]
 

@@ -1,4 +1,4 @@
-"""What tokenizing and packing text costs, beside plain loops, and how much of the packed tokens is text.
+"""Cost of tokenizing and packing text, next to plain loops, and how much of the packed tokens is text.
 
     python scripts/bench/text.py PATH... [--length 512] [--megabytes 20] [--rounds 5]
 
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def read(path: Path) -> list[str]:
-    """Return the documents of a file, or of the files of a folder that are UTF-8."""
+    """Return the documents of a file, or of a folder's files that are UTF-8."""
     files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
     found = []
     for file in files:
@@ -74,7 +74,7 @@ def read(path: Path) -> list[str]:
 
 
 def train(texts: Sequence[str], folder: Path) -> list[TokenizerSpec]:
-    """Train a model of each package, for these texts."""
+    """Train a model of each package on these texts."""
     lines = [line for text in texts[:_TRAINING_LINES] for line in text.split("\n")][:_TRAINING_LINES]
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
@@ -97,7 +97,7 @@ def report_share(texts: Sequence[str], length: int, specs: Sequence[TokenizerSpe
 
 
 def report_bytes(texts: Sequence[str], length: int, rounds: int) -> None:
-    """Print how fast bytes are cut and packed, next to the plain loop."""
+    """Print how fast bytes are cut and packed, next to a plain loop."""
     spec = TokenizerSpec("bytes")
     tokenizer = open_tokenizer(spec)
     blocks = blocks_of(texts)
@@ -124,7 +124,7 @@ def report_tokenizer(texts: Sequence[str], length: int, rounds: int, spec: Token
 
 
 def own_batch(spec: TokenizerSpec, batch: list[str]) -> Callable[[], int]:
-    """Return the package's own way to encode many texts into lists of ids."""
+    """Return the package's own function that encodes many texts into lists of ids."""
     if spec.kind == "sentencepiece":
         processor = sentencepiece.SentencePieceProcessor(model_file=spec.path)
         return lambda: sum(map(len, processor.encode(batch, out_type=int, num_threads=1)))
@@ -146,7 +146,7 @@ def report(runs: dict[str, Callable[[], int]], rounds: int) -> None:
 
 
 def plain_loop(data: bytes, length: int) -> int:
-    """Write rows of bytes in Examples, and nothing else."""
+    """Make Examples of rows of bytes in a plain loop, and return the number of bytes."""
     for start in range(0, len(data), length):
         value = tf.train.Int64List(value=data[start : start + length])
         feature = {"input_ids": tf.train.Feature(int64_list=value)}
@@ -167,7 +167,7 @@ def blocks_of(texts: Sequence[str]) -> list[Block]:
 def convert(
     blocks: Sequence[Block], tokenizer: Tokenizer, spec: TokenizerSpec, length: int, *, pack: bool
 ) -> TextSummary:
-    """Make the records of documents, and return what was counted."""
+    """Make the records of documents, and return the counts."""
     summary = TextSummary()
     converter = TextRecords(TextOptions(tokenizer=spec, sequence_length=length, pack=pack), tokenizer.identity)
     for _ in converter.records(blocks, tokenizer, summary, reject):

@@ -1,6 +1,7 @@
 # ruff: noqa: ARG002  (hooks and listeners are called with all arguments)
 """Saving listeners."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -101,3 +102,16 @@ def test_hooks_and_listeners_of_train_and_evaluate(saver_hook: bool, tmp_path: P
     steps = [event.step for path in (tmp_path / "eval").iterdir() for event in v1.train.summary_iterator(str(path))]
     assert sorted({step for step in steps if step}) == [3, 6, 7]
     assert tf.executing_eagerly()
+
+
+def test_saves_log_one_line_each(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    estimator = make_estimator(tmp_path, save_checkpoints_steps=2, keep_checkpoint_max=2).train(train_input_fn, steps=2)
+    capfd.readouterr()
+    with caplog.at_level(logging.INFO):
+        estimator.train(train_input_fn, steps=4)
+    assert [record.name for record in caplog.records] == ["tpudata"] * len(caplog.records)
+    saved = [f"Saved {tmp_path}/model.ckpt-{step}." for step in (4, 6)]
+    assert [message for message in caplog.messages if "step" not in message] == saved
+    assert capfd.readouterr() == ("", "")

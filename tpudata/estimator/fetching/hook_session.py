@@ -52,11 +52,10 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
     def close(self) -> None:
         """Do nothing: the run ends by itself."""
 
-    @contextlib.contextmanager
-    def installed(self) -> Iterator[None]:
+    def installed(self) -> contextlib.AbstractContextManager[Any]:
         """Let the graph be the default one, as hooks find it."""
-        with self._graph.as_default():
-            yield
+        found: contextlib.AbstractContextManager[Any] = self._graph.as_default()
+        return found
 
     @contextlib.contextmanager
     def adding(self) -> Iterator[None]:

@@ -1,9 +1,8 @@
-"""Examples that are all laid out as one of them is: taken apart by their bytes, in a fifth of the time of parsing."""
+"""Examples of one fixed byte layout: decoded by slicing, in a fifth of the time of parsing."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Sequence
 
@@ -14,7 +13,7 @@ from tpudata.format.example_places import Place, value_places
 from tpudata.input.dataset.fields import Field
 from tpudata.input.decode.parse import parse_batch, to_int32
 
-# Of a varint: the bits of a byte that hold the number, and the one that says that a byte follows.
+# Bits of a varint's byte: those of the number, and the one that says that a byte follows.
 _NUMBER, _FOLLOWS = 127, 128
 
 
@@ -34,57 +33,81 @@ class FixedExamples:
 
     @classmethod
     def of(cls, template: bytes, fields: Sequence[Field]) -> FixedExamples | None:
-        """Return how Examples like one are taken apart, or None if they cannot be so."""
+        """Return the layout of Examples like one, or None if it is not fixed."""
         places = value_places(template)
         if places is None or not all(_fits(field, places) for field in fields):
             return None
         return cls(template, tuple(fields), places)
 
-    def parse(self, serialized: tf.Tensor, mend: str) -> dict[str, tf.Tensor]:
+    def parse(self, serialized: tf.Tensor, hint: str) -> dict[str, tf.Tensor]:
         """Do what `parse_batch` does; batches that have a record of another layout are parsed by it."""
-        matrix, fits = self._matrix(serialized)
+        matrix, between, fits = self._taken_apart(serialized)
         found: dict[str, tf.Tensor] = tf.cond(
-            fits, lambda: self._values(matrix), lambda: parse_batch(serialized, self.fields, mend)
+            fits, lambda: self._values(matrix, between), lambda: parse_batch(serialized, self.fields, hint)
         )
         return {
             field.feature.name: tf.ensure_shape(found[field.feature.name], (None, *field.shape))
             for field in self.fields
         }
 
-    def _matrix(self, serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the records' bytes, uint8 [n, size of the template], and whether all are laid out as the template is.
+    @property
+    def _between(self) -> list[tuple[int, int]]:
+        """[begin, end) of the bytes outside of all values but whole numbers, which are as short as what is around them."""
+        size = len(self.template)
+        wide = sorted((place.begin, place.end) for place in self.places.values() if place.kind != "int64")
+        begins, ends = [0, *(end for _, end in wide)], [*(begin for begin, _ in wide), size]
+        return [(begin, end) for begin, end in zip(begins, ends, strict=True) if begin < end]
+
+    def _taken_apart(self, serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Return the records' bytes and whether all are laid out as the template is.
 
         Args:
             serialized: string [n].
+
+        Returns:
+            All bytes, uint8 [n, size of the template]; those between wide values, uint8 [n, count]; bool scalar.
         """
         size = len(self.template)
         matrix = tf.ensure_shape(tf.io.decode_raw(serialized, tf.uint8, fixed_length=size), [None, size])
-        fits = [tf.reduce_all(tf.equal(tf.strings.length(serialized), size))]
-        end = 0
-        for place in sorted((*self.places.values(), Place("", size, size)), key=lambda place: place.begin):
-            if end < place.begin:
-                between = np.frombuffer(self.template[end : place.begin], np.uint8)
-                fits.append(tf.reduce_all(tf.equal(matrix[:, end : place.begin], between)))
-            end = place.end
+        between = tf.concat([matrix[:, begin:end] for begin, end in self._between], 1)
+        # One comparison of all these bytes: a few operations for each feature had taken as long as reading the records.
+        compared = np.full(size, 0xFF, np.uint8)
+        for place in self.places.values():
+            compared[place.begin : place.end] = 0
         for field in self.fields:
             place = self.places[field.feature.name]
             if place.kind == "int64":
-                follows = [_FOLLOWS] * (place.end - place.begin - 1) + [0]
-                bits = tf.bitwise.bitwise_and(matrix[:, place.begin : place.end], tf.constant(_FOLLOWS, tf.uint8))
-                fits.append(tf.reduce_all(tf.equal(bits, tf.constant(follows, tf.uint8))))
-        return matrix, functools.reduce(tf.logical_and, fits)
+                compared[place.begin : place.end] = _FOLLOWS
+        mask = np.concatenate([compared[begin:end] for begin, end in self._between])
+        template = np.frombuffer(self.template, np.uint8)
+        expected = mask & np.concatenate([template[begin:end] for begin, end in self._between])
+        is_same = tf.reduce_all(tf.equal(tf.bitwise.bitwise_and(between, mask), expected))
+        return matrix, between, tf.logical_and(is_same, tf.reduce_all(tf.equal(tf.strings.length(serialized), size)))
 
-    def _values(self, matrix: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _values(self, matrix: tf.Tensor, between: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return by feature name a tensor [n, *field.shape], of records whose layout fits; int64 as int32."""
-        return {field.feature.name: self._value(matrix, field) for field in self.fields}
+        return {
+            field.feature.name: self._number(between, field)
+            if field.feature.kind == "int64"
+            else self._value(matrix, field)
+            for field in self.fields
+        }
+
+    def _number(self, between: tf.Tensor, field: Field) -> tf.Tensor:
+        """Return whole numbers, int32 [n], from their varints."""
+        place = self.places[field.feature.name]
+        before = sum(min(end, place.begin) - begin for begin, end in self._between if begin < place.begin)
+        size = place.end - place.begin
+        digits = tf.bitwise.bitwise_and(between[:, before : before + size], np.uint8(_NUMBER))
+        # Four digits of 7 bits always fit int32.
+        dtype = tf.int32 if size <= 4 else tf.int64
+        shifts = tf.range(0, 7 * size, 7, dtype=dtype)
+        numbers = tf.reduce_sum(tf.bitwise.left_shift(tf.cast(digits, dtype), shifts), axis=1)
+        return to_int32(field.feature.name, numbers)
 
     def _value(self, matrix: tf.Tensor, field: Field) -> tf.Tensor:
         kind, begin, end = self.places[field.feature.name]
         data, name = matrix[:, begin:end], field.feature.name
-        if kind == "int64":
-            numbers = tf.cast(tf.bitwise.bitwise_and(data, tf.constant(_NUMBER, tf.uint8)), tf.int64)
-            shifts = tf.range(0, 7 * (end - begin), 7, dtype=tf.int64)
-            return to_int32(name, tf.reduce_sum(tf.bitwise.left_shift(numbers, shifts), axis=1))
         dtype = tf.float32 if kind == "float" else tf.as_dtype(field.feature.dtype)
         if dtype != tf.uint8:
             data = tf.reshape(data, [-1, (end - begin) // dtype.size, *([dtype.size] if dtype.size > 1 else [])])

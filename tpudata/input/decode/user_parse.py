@@ -1,4 +1,4 @@
-"""Records taken apart by a function of the user's, a batch at a time."""
+"""Records parsed by a user's function, a batch at a time."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import tensorflow as tf
 from tpudata.errors import FeatureError, UsageError
 from tpudata.input.decode.parse import to_int32
 from tpudata.input.graph.batch import map_named
-from tpudata.input.maps import as_written
+from tpudata.input.maps import as_written, checked
 
 
 def parse_rows(parse: Callable[[tf.Tensor], Any], serialized: tf.Tensor) -> Any:
-    """What `parse` makes of records.
+    """Return what `parse` makes of records.
 
     Args:
         parse: returns features, or (features, labels), a row for each record.
@@ -44,7 +44,6 @@ def _checked(result: Any, count: tf.Tensor) -> Any:
                 " [records, ...] whose other dimensions are static. Fix them with tf.ensure_shape or tf.reshape."
             )
         message = f"{name} does not have a row for each record."
-        with tf.control_dependencies([tf.debugging.assert_equal(tf.shape(tensor)[0], count, message)]):
-            return to_int32(name, tf.identity(tensor))
+        return to_int32(name, checked(tensor, tf.equal(tf.shape(tensor)[0], count), message))
 
     return map_named(rows, result, "the result of parse")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tpudata.format import Dataset
@@ -14,23 +15,22 @@ from tpudata.format.tfrecord import FRAME_BYTES, HEADER_BYTES
 from tpudata.input.dataset.plain_dataset import PlainDataset
 from tpudata.input.dataset.record_files import FixedLengthRecordFiles, TextLineFiles
 from tpudata.input.graph.segments import Segments
+from tpudata.input.maps import checked
 from tpudata.storage import storage_for
 
-# What is asked of a file at one time.
+# Least and most bytes of one request to a file.
 _LEAST_BYTES, _MOST_BYTES = 64 << 10, 8 << 20
 
 
 @dataclasses.dataclass(frozen=True)
 class FileKind:
-    """What a file of records is.
+    """Format of the files of a split; by default TFRecords.
 
     Attributes:
         record_bytes: size of each record of a file of records of one size; otherwise None.
         are_lines: whether each line of the file is a record.
         index_paths: of the indexes of the files, if these are compressed; otherwise None.
         index_bytes: their sizes.
-
-    A file of which nothing is said holds TFRecords.
     """
 
     record_bytes: int | None = None
@@ -40,7 +40,7 @@ class FileKind:
 
 
 def file_kind(dataset: Dataset, split: str) -> FileKind:
-    """Return what the files of a split are."""
+    """Return the format of a split's files."""
     if isinstance(dataset, PlainDataset):
         files = dataset.files
         if isinstance(files, FixedLengthRecordFiles):
@@ -57,12 +57,12 @@ def file_kind(dataset: Dataset, split: str) -> FileKind:
 
 
 class RecordReader:
-    """Reads records of a split as they are stored.
+    """Reader of ranges of a split's records, as they are stored.
 
     Args:
-        segments: where they are.
+        segments: where the records are.
         kind: what the files are.
-        has_gaps: whether a range of records may stand in more than one segment.
+        has_gaps: whether records in quarantine lie between segments. Without gaps, a range is one run of bytes of one file.
     """
 
     def __init__(self, segments: Segments, kind: FileKind, *, has_gaps: bool) -> None:
@@ -71,74 +71,88 @@ class RecordReader:
         self._paths = tf.constant(segments.paths)
         self._file_bytes = tf.constant(segments.file_bytes)
         self._firsts = tf.constant(segments.firsts)
-        self._files = tf.constant(segments.files)
-        self._offsets = tf.constant(segments.offsets)
-        self._sizes = tf.constant(segments.sizes)
-        self._skips = tf.constant(segments.skips)
-        self._places = tf.constant(segments.places)
+        ends = segments.offsets + segments.sizes
+        columns = (segments.files, segments.firsts[:-1], segments.offsets, ends, segments.skips, segments.places)
+        # One row a segment, to be gathered at once: half of the operations of a table for each column.
+        self._table = tf.constant(np.stack(columns, axis=1))
         self._index_bytes = tf.constant(kind.index_bytes, tf.int64)
 
     def read(self, first: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
-        """Return the records [first, last), of which there is at least one: string [n].
+        """Return the records [first, last) as string [n].
 
-        A record whose checksum does not fit is a `tf.errors.DataLossError` when it is read.
+        Args:
+            first: number of the first record, int64 scalar.
+            last: number of the record after the last one, above `first`; in the same file unless there are gaps.
+
+        A record whose checksum does not match is a `tf.errors.DataLossError` when it is read.
         """
         low = tf.searchsorted(self._firsts, [first], "right", tf.int64)[0] - 1
+        high = tf.searchsorted(self._firsts, [last], "left", tf.int64)[0] - 1
 
         def of_segment(number: tf.Tensor) -> tf.data.Dataset:
-            begin = tf.maximum(first, self._firsts[number])
-            end = tf.minimum(last, self._firsts[number + 1])
-            return self._segment(number, self._skips[number] + begin - self._firsts[number], end - begin)
+            begin = tf.maximum(first, tf.gather(self._firsts, number))
+            return self._run(number, number, begin, tf.minimum(last, tf.gather(self._firsts, number + 1)))
 
-        if self._has_gaps:
-            high = tf.searchsorted(self._firsts, [last], "left", tf.int64)[0]
-            records = tf.data.Dataset.range(low, high).flat_map(of_segment)
-        else:
-            records = of_segment(low)
-        found = records.batch(last - first).get_single_element()
+        segments = tf.data.Dataset.range(low, high + 1)
+        records = segments.flat_map(of_segment) if self._has_gaps else self._run(low, high, first, last)
+        found = records.batch(last - first).take(1).get_single_element()
         message = "A file has fewer records than its index says: it has changed since the dataset was opened."
-        with tf.control_dependencies([tf.debugging.assert_equal(tf.size(found, tf.int64), last - first, message)]):
-            return tf.identity(found)
+        return checked(found, tf.equal(tf.size(found, tf.int64), last - first), message)
 
-    def _segment(self, number: tf.Tensor, skipped: tf.Tensor, count: tf.Tensor) -> tf.data.Dataset:
-        """Return a dataset of `count` records of a segment."""
-        path, offset, size = self._paths[self._files[number]], self._offsets[number], self._sizes[number]
+    def _run(self, low: tf.Tensor, high: tf.Tensor, first: tf.Tensor, last: tf.Tensor) -> tf.data.Dataset:
+        """Return a dataset of the records from `first` on; TFRecords go on after `last`.
+
+        Args:
+            low: number of the segment that has the first record.
+            high: number of the segment that has the last one. No gap lies between the two.
+            first: number of the first record.
+            last: number of the record after the last one.
+        """
+        file, start, offset, _, before, place = tf.unstack(tf.gather(self._table, low))
+        size = tf.gather(self._table, high)[3] - offset
+        skipped, count = before + first - start, last - first
         if self._kind.record_bytes is not None:
-            return self._bytes(number, offset, size, self._kind.record_bytes).skip(skipped).take(count)
+            return self._bytes(file, offset, size, self._kind.record_bytes).skip(skipped).take(count)
         if self._kind.are_lines:
-            text = self._bytes(number, offset, size, size).get_single_element()
+            text = self._bytes(file, offset, size, size).get_single_element()
             lines = tf.strings.regex_replace(tf.strings.split(text, "\n"), "\r$", "")
             return tf.data.Dataset.from_tensor_slices(lines[skipped : skipped + count])
         if self._kind.index_paths is not None:
-            return tf.data.Dataset.from_tensor_slices(self._unpacked(number, skipped, count))
+            blocks = self._bytes(file, offset, size, size).get_single_element()
+            offsets = self._record_offsets(file, place, skipped + count)[skipped:]
+            return tf.data.Dataset.from_tensor_slices(_unpacked(blocks, offsets))
         records = tf.raw_ops.TFRecordDatasetV2(
-            filenames=[path],
+            filenames=[tf.gather(self._paths, file)],
             compression_type="",
             buffer_size=tf.clip_by_value(size, _LEAST_BYTES, _MOST_BYTES),
             byte_offsets=[offset],
         )
-        dataset = tf.data.experimental.from_variant(records, tf.TensorSpec([], tf.string))
-        return dataset.skip(skipped).take(count)
+        dataset = tf.data.experimental.from_variant(records, tf.TensorSpec([], tf.string)).skip(skipped)
+        return dataset.take(count) if self._has_gaps else dataset
 
-    def _bytes(self, number: tf.Tensor, offset: tf.Tensor, size: tf.Tensor, record_bytes: Any) -> tf.data.Dataset:
+    def _bytes(self, file: tf.Tensor, offset: tf.Tensor, size: tf.Tensor, record_bytes: Any) -> tf.data.Dataset:
         """Return a dataset of the bytes [offset, offset + size) of a file, in parts of `record_bytes`."""
-        file = self._files[number]
-        after = self._file_bytes[file] - offset - size
-        return tf.data.FixedLengthRecordDataset(self._paths[file], record_bytes, offset, after)
+        after = tf.gather(self._file_bytes, file) - offset - size
+        return tf.data.FixedLengthRecordDataset(tf.gather(self._paths, file), record_bytes, offset, after)
 
-    def _unpacked(self, number: tf.Tensor, skipped: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-        """Return `count` records of compressed blocks, string [count]."""
-        file, size = self._files[number], self._sizes[number]
-        packed = self._bytes(number, self._offsets[number], size, size).get_single_element()
-        blocks = tf.io.decode_compressed(packed, "GZIP")
+    def _record_offsets(self, file: tf.Tensor, place: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+        """Return where `count` records from a block's first one on begin in the unpacked block, and the end: int64 [count + 1].
+
+        Args:
+            file: number of the file.
+            place: number in the file of the first record.
+            count: number of records.
+        """
         assert self._kind.index_paths is not None
         index = tf.gather(tf.constant(self._kind.index_paths), file)
-        # The list of offsets in the index, from the first record of the blocks to the end of the last one that is wanted.
-        listed = OFFSET_BYTES * (skipped + count + 1)
-        before = HEAD_BYTES + OFFSET_BYTES * self._places[number]
-        after = self._index_bytes[file] - before - listed
+        listed, before = OFFSET_BYTES * (count + 1), HEAD_BYTES + OFFSET_BYTES * place
+        after = tf.gather(self._index_bytes, file) - before - listed
         stored = tf.data.FixedLengthRecordDataset(index, listed, before, after).get_single_element()
         offsets = tf.io.decode_raw(stored, tf.int64)
-        offsets = offsets[skipped:] - offsets[0]
-        sizes = offsets[1:] - offsets[:-1] - FRAME_BYTES
-        return tf.strings.substr(blocks, offsets[:-1] + HEADER_BYTES, sizes)
+        return offsets - offsets[0]
+
+
+def _unpacked(blocks: tf.Tensor, offsets: tf.Tensor) -> tf.Tensor:
+    """Return the records of compressed blocks, string [n], from their offsets and the last one's end, int64 [n + 1]."""
+    unpacked = tf.io.decode_compressed(blocks, "GZIP")
+    return tf.strings.substr(unpacked, offsets[:-1] + HEADER_BYTES, offsets[1:] - offsets[:-1] - FRAME_BYTES)

@@ -19,7 +19,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.input.maps import PARALLEL, as_written
+from tpudata.input.maps import PARALLEL, as_written, checked
 from tpudata.input.options.hosts import Rows
 from tpudata.input.options.service import DataService
 
@@ -98,12 +98,13 @@ def _received(service: DataService, stream: tf.data.Dataset, number: int, count:
         compression="AUTO" if service.compress else None,
     )
 
-    def checked(expected: tf.Tensor, found: tuple[tf.Tensor, Any]) -> Any:
-        with tf.control_dependencies([tf.debugging.assert_equal(found[0], expected, _RESTARTED)]):
-            return tf.nest.map_structure(tf.identity, found[1])
+    def in_order(expected: tf.Tensor, found: tuple[tf.Tensor, Any]) -> Any:
+        number, element = found
+        in_turn = tf.equal(number, expected)
+        return tf.nest.map_structure(lambda tensor: checked(tensor, in_turn, _RESTARTED), element)
 
     received = tf.data.Dataset.zip((tf.data.Dataset.counter(), numbered.apply(distribute)))
-    return received.map(as_written(checked))
+    return received.map(as_written(in_order))
 
 
 def _joined(made: tuple[Any, ...]) -> Any:

@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from tpudata.console.tables import counted
 from tpudata.errors import UsageError
+from tpudata.input.maps import checked
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,12 +130,8 @@ def _shares_of_classes(labels: tf.Tensor, classes: int) -> tf.Tensor:
         return tf.cast(tf.ensure_shape(labels, (None, classes)), tf.float32)
     # one_hot would make zeros of a label out of range, and training would go on without it.
     message = f"labels: a label is not from 0 to {classes - 1}, as there are {counted(classes, 'class', 'classes')}."
-    limits = [
-        tf.debugging.assert_non_negative(labels, message),
-        tf.debugging.assert_less(labels, tf.cast(classes, labels.dtype), message),
-    ]
-    with tf.control_dependencies(limits):
-        return tf.one_hot(labels, classes, dtype=tf.float32)
+    is_class = tf.logical_and(labels >= 0, labels < tf.cast(classes, labels.dtype))
+    return tf.one_hot(checked(labels, tf.reduce_all(is_class), message), classes, dtype=tf.float32)
 
 
 def _check_alpha(options: MixUp | CutMix) -> None:
