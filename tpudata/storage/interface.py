@@ -45,7 +45,8 @@ class Storage(Protocol):
 
         Args:
             folder: to be listed.
-            start, stop: only names from `start` on and before `stop`, that of a folder with a `/` after it.
+            start: only names from this one on; a folder's name counts with a `/` after it.
+            stop: only names before this one.
             limit: only so many, the first in order.
             deep: all files below it instead, and no folders; `start` and `stop` are paths below it.
 
