@@ -24,7 +24,7 @@ def dropout(inputs: tf.Tensor, rate: float, seed: tf.Tensor | tuple[int, int], p
         inputs: floats of any shape.
         rate: the share, in [0, 1).
         seed: int32 [2].
-        place: tells the dropouts of a model apart.
+        place: distinguishes the dropouts of a model.
     """
     if rate == 0:
         return inputs

@@ -42,7 +42,7 @@ def language_spec(
     Args:
         features: a dict with "token_weights" (float32 [batch, length], 0 for tokens that do not count) and "weights" (floats
             [batch], the same of rows), or anything else; what is not there is 1.
-        labels: integers [batch, length], the token behind each.
+        labels: integers [batch, length], the token after each.
         mode: TRAIN or EVAL.
         logits: float32 [batch, length, tokens].
         params: of the training.

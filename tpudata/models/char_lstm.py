@@ -23,7 +23,7 @@ class CharLstmParams(TrainingParams):
     """Params of the model, in addition to those of TrainingParams.
 
     Attributes:
-        vocab_size: number of token ids, as the dataset's manifest tells; needed.
+        vocab_size: number of token ids, as the dataset's manifest says; needed.
         embedding_size: numbers that stand for a token.
         hidden_units: units of each LSTM layer.
         num_layers: number of LSTM layers.
@@ -118,7 +118,7 @@ def char_lstm(
         dropout_seed: int32 [2]; the same seed drops the same.
 
     Returns:
-        float32 logits of the token behind each, [batch, length, vocab_size].
+        float32 logits of the token after each, [batch, length, vocab_size].
     """
     weights = _Weights.of(params)
     outputs, _ = _run(weights, input_ids, params.dropout if training else 0.0, dropout_seed)
@@ -197,7 +197,7 @@ def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -
             prompts, with "prompt_length" (int [batch], how many of the ids are the prompt; by default all but the padding that
             "attention_mask" or "segment_ids" tells) and "prompt_seed" (int [batch], for several continuations of one prompt; by
             default 0).
-        labels: int [batch, length], the token behind each; None in PREDICT.
+        labels: int [batch, length], the token after each; None in PREDICT.
         mode: a value of ModeKeys.
         params: see CharLstmParams.
 

@@ -26,7 +26,7 @@ class TinyLmParams(TrainingParams):
     """Params of the model, in addition to those of TrainingParams.
 
     Attributes:
-        vocab_size: number of token ids, as the dataset's manifest tells; needed.
+        vocab_size: number of token ids, as the dataset's manifest says; needed.
         hidden_size: numbers that stand for a token.
         num_layers: number of blocks.
         num_heads: attention heads of each block; a divisor of hidden_size.
@@ -95,7 +95,7 @@ def tiny_lm(
         dropout_seed: int32 [2]; the same seed drops the same.
 
     Returns:
-        float32 logits of the token behind each, [batch, length, vocab_size].
+        float32 logits of the token after each, [batch, length, vocab_size].
 
     Raises:
         UsageError: learned positions, and rows that are longer than max_positions.
@@ -158,7 +158,7 @@ def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -
         features: int32 [batch, length], or a dict with them as "input_ids" and optionally, each [batch, length],
             "segment_ids" (int, from 1, 0 for padding; without them a row is one segment), "positions" (int, counted in each
             segment; without them counted in the row) and "token_weights" (float32, 0 for tokens whose label does not count).
-        labels: int [batch, length], the token behind each; None in PREDICT.
+        labels: int [batch, length], the token after each; None in PREDICT.
         mode: a value of ModeKeys.
         params: see TinyLmParams.
 
@@ -166,7 +166,7 @@ def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -
         The spec, with the metrics "cross_entropy" (in nats), "bits_per_token", "perplexity" and "accuracy", exact over all
         tokens that count. Predictions: "log_probabilities" (float32 [batch, length - 1], of each token from the second on after
         those before it; 0 where a segment begins, and in padding), "next_ids" (int32 [batch, length], the most probable next
-        tokens) and "next_log_probabilities" (float32 [batch, vocab_size], of the token behind the row's last one that is not
+        tokens) and "next_log_probabilities" (float32 [batch, vocab_size], of the token after the row's last one that is not
         padding).
 
     Raises:

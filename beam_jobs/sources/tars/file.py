@@ -25,12 +25,12 @@ def file_size(path: str) -> int:
 
 
 def is_gzip(path: str) -> bool:
-    """Whether a file is compressed with gzip, by its first bytes."""
+    """Return whether a file is compressed with gzip, by its first bytes."""
     return storage_for(path).read_range(path, 0, len(GZIP_MAGIC)) == GZIP_MAGIC
 
 
 def first_bytes(path: str, length: int = BLOCK) -> bytes:
-    """The first bytes of a file, unpacked where it is compressed with gzip."""
+    """Return the first bytes of a file, unpacked where it is compressed with gzip."""
     if not is_gzip(path):
         return storage_for(path).read_range(path, 0, length)
     with open_gzip(path) as file:
@@ -38,13 +38,13 @@ def first_bytes(path: str, length: int = BLOCK) -> bytes:
 
 
 def is_tar(path: str) -> bool:
-    """Whether a file is a tar, compressed with gzip or not, by its first bytes."""
+    """Return whether a file is a tar, compressed with gzip or not, by its first bytes."""
     return is_tar_header(first_bytes(path))
 
 
 @contextlib.contextmanager
 def open_gzip(path: str) -> Iterator[BinaryIO]:
-    """A gzip file, unpacked as it is read from start to end; it seeks forward.
+    """Open a gzip file, unpacked as it is read from start to end; it seeks forward.
 
     Raises:
         CorruptionError: from any read inside the context: the file is cut or damaged. Its offset counts unpacked bytes.
@@ -64,7 +64,7 @@ def open_gzip(path: str) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def open_tar(path: str, compressed: bool) -> Iterator[tuple[BinaryIO, int | None]]:
-    """A tar's bytes as a file that seeks forward, and where they end, if that is known before reading."""
+    """Open a tar as a file that seeks forward; also yield where it ends, if that is known before reading."""
     if compressed:
         with open_gzip(path) as file:
             yield file, None
