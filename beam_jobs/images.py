@@ -13,7 +13,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_jobs.command.flags import add_common_flags, common_options
 from beam_jobs.command.reader_flag import add_reader_flag, apply_reader, check_reader
-from beam_jobs.command.run_conversion import checked_places, parse_flags, refuse_read_only_output, run_conversion
+from beam_jobs.command.run_conversion import check_output_is_writable, checked_places, parse_flags, run_conversion
 from beam_jobs.image_records.converter import ImageConverter
 from beam_jobs.image_records.estimate import estimate_ratio
 from beam_jobs.image_records.options import ImageOptions, add_image_flags, image_options
@@ -31,7 +31,7 @@ Any flag of Apache Beam is taken too, such as --runner=DataflowRunner --project=
 
 
 def run(argv: Sequence[str], prog: str = "tpudata convert images") -> int:
-    """Runs the job from the command line.
+    """Run the job from the command line.
 
     Args:
         argv: flags, without the program's name.
@@ -51,7 +51,7 @@ def run(argv: Sequence[str], prog: str = "tpudata convert images") -> int:
     flags, beam_options = parse_flags(parser, argv)
     apply_reader(flags)
     options = checked_places(common_options(flags), beam_options, dry_run=flags.dry_run)
-    refuse_read_only_output(options, beam_options, dry_run=flags.dry_run)
+    check_output_is_writable(options, beam_options, dry_run=flags.dry_run)
     conversion = image_conversion(options, source_options(flags), image_options(flags))
     check_reader(flags.reader, conversion.source, flags.input)
     return run_conversion(conversion, beam_options, dry_run=flags.dry_run, detach=flags.detach)
@@ -63,7 +63,7 @@ def convert_images(
     said: SourceOptions | None = None,
     images: ImageOptions | None = None,
 ) -> None:
-    """Converts images into a dataset; returns when it is complete.
+    """Convert images into a dataset; return when it is complete.
 
     Args:
         options: what to convert, and how.
@@ -72,14 +72,14 @@ def convert_images(
         images: how images are checked and stored.
 
     Raises:
-        TpudataError: the input or the output is not as it should be, or a record was refused.
+        TpudataError: the input or the output is not as it should be, or a record was rejected.
     """
     options = checked_places(options, beam_options)
     image_conversion(options, said or SourceOptions(), images or ImageOptions()).run(beam_options)
 
 
 def image_conversion(options: ConvertOptions, said: SourceOptions, images: ImageOptions) -> Conversion:
-    """Looks at the input, and returns the conversion of it, ready to be planned or run."""
+    """Look at the input, and return the conversion of it, ready to be planned or run."""
     source = open_source(options, said)
     converter = ImageConverter(options.label_offset, images, source.several_labels, source.extra)
     return Conversion(

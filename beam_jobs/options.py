@@ -56,13 +56,13 @@ class SplitShares:
 
     @staticmethod
     def check_name(name: Any) -> None:
-        """Raises UsageError where a split cannot be called so."""
+        """Raise UsageError if a name cannot be a split's."""
         if not isinstance(name, str) or not _SPLIT_NAME.fullmatch(name):
             raise UsageError(f"split name {name!r}: letters, digits and _ are allowed, a letter first")
 
     @classmethod
     def parse(cls, text: str) -> SplitShares:
-        """Parses `train=0.9,validation=0.1`.
+        """Parse `train=0.9,validation=0.1`.
 
         Raises:
             UsageError: not of that form, or the shares do not add up to 1.
@@ -112,7 +112,7 @@ class Budget:
 
     @classmethod
     def parse(cls, text: str) -> Budget:
-        """Parses `100` or `0.5%`; UsageError where it is neither."""
+        """Parse `100` or `0.5%`; UsageError if it is neither."""
         number, percent = text.strip().removesuffix("%"), text.strip().endswith("%")
         try:
             value = _number(number)
@@ -123,7 +123,7 @@ class Budget:
         return cls(share=value / 100) if percent else cls(count=int(value))
 
     def allows(self, rejected: int, records: int) -> bool:
-        """Whether that many refused records out of all records are tolerated."""
+        """Whether that many rejected records out of all records are tolerated."""
         return rejected <= (self.count if self.count is not None else (self.share or 0) * records)
 
     def __str__(self) -> str:
@@ -160,7 +160,7 @@ class ConvertOptions:
         shard_bytes: size that shards aim at.
         num_shards: number of shards of every split; None lets shard_bytes decide.
         shards_multiple_of: the number of shards of every split is a multiple of this.
-        on_bad_record: `"fail"`, or `"skip"` to write refused records to `rejects/` and go on.
+        on_bad_record: `"fail"`, or `"skip"` to write rejected records to `rejects/` and go on.
         max_bad_records: how many may be skipped.
         shuffle: records are ordered by a hash of their keys; otherwise as the input lists them.
         seed: of the shuffled order.
@@ -262,7 +262,7 @@ class ConvertOptions:
         )
 
     def deciding(self) -> dict[str, Any]:
-        """The options that decide what the shards hold, for the manifest; neither paths nor how the run is carried out."""
+        """Return the options that decide what the shards hold, for the manifest; neither paths nor how the run is carried out."""
         names = [] if self.split is None else list(self.split.shares)
         # The order of shares decides, too, and JSON sorts them.
         order = {"split_order": names} if names != sorted(names) else {}
@@ -280,17 +280,17 @@ class ConvertOptions:
 
 
 def _whole(path: str) -> str:
-    """A path as it can be compared: a local one without links and shortcuts."""
+    """Return a path as it can be compared: a local one without links and shortcuts."""
     return path if "://" in path else str(Path(path).resolve()).rstrip("/")
 
 
 def _number(text: str) -> Fraction:
-    """A number that people may write as a share or a count; ValueError where it is none, ZeroDivisionError for 1/0."""
+    """Return a number that people may write as a share or a count; ValueError if it is none, ZeroDivisionError for 1/0."""
     if not _NUMBER.fullmatch(text.strip()):
         raise ValueError(f"{text!r} is no number")
     return Fraction(text)
 
 
 def _short(value: Fraction | int) -> str:
-    """A number for a message; `1e400` is a number that people can write and float cannot hold."""
+    """Return a number for a message; `1e400` is a number that people can write and float cannot hold."""
     return f"{float(value):g}" if value < Fraction(10**9) else "more than 10^9"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import tempfile
 import uuid
 from collections.abc import Callable, Mapping
@@ -47,9 +48,10 @@ from beam_jobs.run.progress import ProgressReport, progress_bar
 from beam_jobs.run.runner import is_local, new_pipeline
 from beam_jobs.sources import Source
 from beam_jobs.steps.dataset_spec import DatasetSpec
-from beam_jobs.steps.duplicate_keys import CheckDuplicates
-from beam_jobs.steps.duplicate_texts import KEPT, LEFT_OUT
+from beam_jobs.steps.duplicates.keys import CheckDuplicates
+from beam_jobs.steps.duplicates.texts import KEPT, LEFT_OUT
 from beam_jobs.steps.list_references import COUNTS, NAMES, SAMPLE, TALLY, ListReferences, TextBytes
+from beam_jobs.steps.list_units import SKIPPED, ListUnits, numbered_units
 from beam_jobs.steps.make_plan import Estimate, estimated, plan_here, planned
 from beam_jobs.steps.write_dataset import WriteDataset
 from tpudata.errors import TpudataError
@@ -60,8 +62,10 @@ from tpudata.storage.local import TEMPORARY_PREFIX
 
 # Those that an input itself may have: train, validation and test.
 _NAMED_SPLITS = 3
-# Parts in which an input is listed, at most: some for each worker.
-_LOCAL_LISTINGS, _LISTINGS = 128, 1 << 14
+# Parts in which many workers add up what is counted, before one adds up the parts.
+FANOUT = 64
+# Of an input that has more units, all workers of this machine list some.
+_COUNTED_UNITS = 1024
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,7 +82,7 @@ class Conversion:
         estimate: from a sample of references to bytes of their content in a shard over their bytes in the input.
         deciding: all options that decide what the shards hold, for the manifest: a JSON object.
         learn: makes the step from packs of references to the characters that the tokenizer is made of; or None.
-        leave_out: makes the step from packs to those without duplicates, see steps/duplicate_texts.py; None keeps all.
+        leave_out: makes the step from packs to those without duplicates, see steps/duplicates/texts.py; None keeps all.
         files: names of the files that the converter keeps beside the shards.
         unit: what one input is called.
         unique_keys: whether the source cannot list two inputs of one key.
@@ -140,7 +144,7 @@ class Conversion:
 
     def _run_with(self, beam_options: PipelineOptions, launch: Launch) -> Added | None:
         options = self.options
-        pipeline = new_pipeline(beam_options, self._most_parts())
+        pipeline = new_pipeline(beam_options, self._most_parts() if is_local(beam_options) else None)
         has_ended = functools.partial(job_has_ended, options=beam_options)
         refuse_claimed(options.output, has_ended)
         found = self._look_at_output()
@@ -175,7 +179,8 @@ class Conversion:
         if options.num_shards is None:
             return None
         splits = _NAMED_SPLITS if options.split is None else len(options.split.shares)
-        return max(len(self.source.units()), options.num_shards * splits)
+        units = sum(1 for _ in itertools.islice(numbered_units(self.source, []), _COUNTED_UNITS))
+        return max(units, options.num_shards * splits)
 
     def _append(self, pipeline: beam.Pipeline, job: JobRun, beam_options: PipelineOptions) -> Added | None:
         output = self.options.output
@@ -258,19 +263,26 @@ class Conversion:
     def _build(self, pipeline: beam.Pipeline, progress: ProgressReport) -> None:
         """Add the steps to a pipeline; docs/concepts/architecture.md draws them."""
         options = self.options
+        units = pipeline | "ListUnits" >> ListUnits(self.source, options)
         listed = (
-            pipeline
-            | "Units" >> beam.Create(self._units(pipeline), reshuffle=True)
+            units.units
+            | "SpreadUnits" >> beam.Reshuffle()
             | "List"
             >> beam.ParDo(ListReferences(self.source, options, self.text_bytes)).with_outputs(
                 TALLY, NAMES, SAMPLE, COUNTS, main="packs"
             )
         )
-        tally = listed[TALLY] | "Tally" >> beam.CombineGlobally(SumTallies())
-        sample = listed[SAMPLE] | "Sample" >> beam.CombineGlobally(MergeSamples())
+        # The last sum is on one worker: of 10,000 parts it takes minutes.
+        fanout = None if is_local(pipeline.options) else FANOUT
+        tally = listed[TALLY] | "Tally" >> beam.CombineGlobally(SumTallies()).with_fanout(fanout)
+        sample = listed[SAMPLE] | "Sample" >> beam.CombineGlobally(MergeSamples()).with_fanout(fanout)
         ratios = sample | "Estimate" >> beam.Map(estimated, self.estimate)
         packs, characters, omitted = self._read_first(listed.packs)
-        counts = (listed[COUNTS], *omitted) | beam.Flatten() | "Count" >> beam.CombineGlobally(SumInputCounts())
+        counts = (
+            (units[SKIPPED], listed[COUNTS], *omitted)
+            | beam.Flatten()
+            | "Count" >> beam.CombineGlobally(SumInputCounts())
+        )
         plan = tally | "Plan" >> beam.Map(
             planned, AsSingleton(ratios), options, self.overhead, self.base, progress, AsSingleton(counts)
         )
@@ -278,12 +290,6 @@ class Conversion:
         learned = () if characters is None else (AsSingleton(characters),)
         context = labels | "Context" >> beam.Map(ShardContext, *learned)
         _ = packs | WriteDataset(self._spec(), plan, context, counts, progress)
-
-    def _units(self, pipeline: beam.Pipeline) -> list[list[tuple[int, Any]]]:
-        """Return the units and their numbers, those together that one worker lists: enough parts for all workers to have some."""
-        units = list(enumerate(self.source.units()))
-        size = -(-len(units) // (_LOCAL_LISTINGS if is_local(pipeline.options) else _LISTINGS))
-        return [units[start : start + size] for start in range(0, len(units), max(1, size))]
 
     def _spec(self) -> DatasetSpec:
         return DatasetSpec(

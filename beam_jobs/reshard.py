@@ -16,7 +16,7 @@ import numpy.typing as npt
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_jobs.command.flags import add_common_flags, common_options
-from beam_jobs.command.run_conversion import parse_flags, refuse_read_only_output, run_conversion
+from beam_jobs.command.run_conversion import check_output_is_writable, parse_flags, run_conversion
 from beam_jobs.options import ConvertOptions
 from beam_jobs.pipeline import Conversion
 from beam_jobs.references.pack import Pack
@@ -38,7 +38,7 @@ from tpudata.format.tfrecord import FRAME_BYTES
 # What the records of images are known by: the name of the file that each was made from, so that splits are those of `convert`.
 _FILE_NAME = "image/filename"
 _FORMS = """
-DIR is the folder of a dataset, a TFRecord file of another program, a folder or a pattern of such: docs/reshard.md.
+DIR is the folder of a dataset, a TFRecord file of another program, a folder or a pattern of such: docs/dataset/reshard.md.
 Any flag of Apache Beam is taken too, such as --runner=DataflowRunner --project=... (default: a local runner).
 """
 
@@ -68,7 +68,7 @@ def run(argv: Sequence[str], prog: str = "tpudata reshard") -> int:
         inputs, output = _checked_places(inputs, output, beam_options)
     flags.input, flags.output = ", ".join(inputs), output
     options = common_options(flags)
-    refuse_read_only_output(options, beam_options, dry_run=flags.dry_run)
+    check_output_is_writable(options, beam_options, dry_run=flags.dry_run)
     conversion = reshard_conversion(options, inputs, stored, keeps_compression=flags.compression is None)
     code = run_conversion(conversion, beam_options, dry_run=flags.dry_run, detach=flags.detach)
     if not flags.dry_run and not flags.detach:

@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_jobs.command.flags import add_common_flags, common_options
-from beam_jobs.command.run_conversion import checked_places, parse_flags, refuse_read_only_output, run_conversion
+from beam_jobs.command.run_conversion import check_output_is_writable, checked_places, parse_flags, run_conversion
 from beam_jobs.command.text_flags import add_text_flags, text_options
 from beam_jobs.options import ConvertOptions
 from beam_jobs.pipeline import Conversion
 from beam_jobs.run.places import absolute_path, check_places
 from beam_jobs.sources.text import TextSource
-from beam_jobs.steps.duplicate_texts import LeaveOutDuplicates
+from beam_jobs.steps.duplicates.texts import LeaveOutDuplicates
 from beam_jobs.steps.vocabulary import CollectCharacters
 from beam_jobs.text_files.options import TextOptions
 from beam_jobs.text_records.converter import TextConverter, text_bytes
@@ -42,7 +42,7 @@ _VOCABULARY = "vocab.json"
 
 
 def run(argv: Sequence[str], prog: str = "tpudata convert text") -> int:
-    """Runs the job from the command line.
+    """Run the job from the command line.
 
     Args:
         argv: flags, without the program's name.
@@ -59,7 +59,7 @@ def run(argv: Sequence[str], prog: str = "tpudata convert text") -> int:
     add_text_flags(parser)
     flags, beam_options = parse_flags(parser, argv)
     options = checked_places(common_options(flags), beam_options, dry_run=flags.dry_run)
-    refuse_read_only_output(options, beam_options, dry_run=flags.dry_run)
+    check_output_is_writable(options, beam_options, dry_run=flags.dry_run)
     text = text_options(flags)
     if not flags.dry_run:
         text = _with_absolute_tokenizer(text, beam_options)
@@ -68,7 +68,7 @@ def run(argv: Sequence[str], prog: str = "tpudata convert text") -> int:
 
 
 def convert_text(options: ConvertOptions, beam_options: PipelineOptions, text: TextOptions | None = None) -> None:
-    """Converts text into a dataset; returns when it is complete.
+    """Convert text into a dataset; return when it is complete.
 
     Args:
         options: what to convert, and how.
@@ -76,7 +76,7 @@ def convert_text(options: ConvertOptions, beam_options: PipelineOptions, text: T
         text: what a document is, and what becomes of it.
 
     Raises:
-        TpudataError: the input or the output is not as it should be, or a record was refused.
+        TpudataError: the input or the output is not as it should be, or a record was rejected.
     """
     options = checked_places(options, beam_options)
     text_conversion(options, _with_absolute_tokenizer(text or TextOptions(), beam_options)).run(beam_options)
@@ -92,7 +92,7 @@ def _with_absolute_tokenizer(text: TextOptions, beam_options: PipelineOptions) -
 
 
 def text_conversion(options: ConvertOptions, text: TextOptions) -> Conversion:
-    """Looks at the input, and returns the conversion of it, ready to be planned or run."""
+    """Look at the input, and return the conversion of it, ready to be planned or run."""
     if text.dedup and options.append:
         raise UsageError(
             "--dedup and --append: what the dataset has is known by its names, not by its text. Convert everything again with"

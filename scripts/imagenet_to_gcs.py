@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 
 from beam_jobs.command.flags import add_common_flags, common_options
-from beam_jobs.command.run_conversion import parse_flags, refuse_read_only_output, run_conversion
+from beam_jobs.command.run_conversion import check_output_is_writable, parse_flags, run_conversion
 from beam_jobs.image_records.options import add_image_flags, image_options
 from beam_jobs.images import image_conversion
 from beam_jobs.sources import SourceOptions
@@ -51,7 +51,7 @@ def run(argv: Sequence[str]) -> int:
     parser.set_defaults(label_offset=1, jpeg_only=True)
     flags, beam_options = parse_flags(parser, argv)
     options = common_options(flags)
-    refuse_read_only_output(options, beam_options, dry_run=flags.dry_run)
+    check_output_is_writable(options, beam_options, dry_run=flags.dry_run)
     conversion = image_conversion(options, SourceOptions(), image_options(flags))
     if not isinstance(conversion.source, ImageNet):
         raise UsageError(

@@ -122,6 +122,19 @@ def test_every_block_of_python_is_run_or_named_here() -> None:
         assert document in DATA or len(parts) == found[document]
 
 
+def test_pages_that_programs_name_are_there() -> None:
+    folders = ("tpudata", "beam_jobs", "scripts", "configs", "tests")
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in ("", ".py", ".yaml")]
+    named = {
+        (str(path.relative_to(ROOT)), page)
+        for path in files
+        if path.is_file()
+        for page in re.findall(r"\bdocs/[\w/]+\.(?:md|svg|png|ipynb)\b", path.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 20
+    assert [(path, page) for path, page in sorted(named) if not (ROOT / page).is_file()] == []
+
+
 @pytest.mark.parametrize("document", DATA)
 def test_blocks_run_in_order(document: str, tmp_path: Path) -> None:
     smaller = DATA[document](tmp_path)

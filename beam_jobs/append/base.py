@@ -1,7 +1,7 @@
 """Adding to a dataset: what it must have in common with what is added, and what the two are together.
 
 New inputs become shards of their own, `train-a001-00000-of-00003.tfrecord`, and the files of the shards that are there are not
-touched. Only labels.txt (where there are new classes), the TFDS metadata and, last, the manifest are replaced, each at once and
+touched. Only labels.txt (if there are new classes), the TFDS metadata and, last, the manifest are replaced, each at once and
 in this order: whoever reads in between, or after a kill, finds the old dataset.
 """
 
@@ -55,7 +55,7 @@ class Base:
         layout: str,
         integer_labels: bool,
     ) -> Base:
-        """Opens a complete dataset.
+        """Open a complete dataset.
 
         Args:
             output: its folder.
@@ -76,7 +76,7 @@ class Base:
         if not manifest.keys:
             raise OutputError(
                 f"--append: {output} does not say what it was made from (index/*.keys): WriteTFRecordShards or an earlier version"
-                " wrote it. Say --overwrite to convert everything again, or name another folder."
+                " wrote it. Pass --overwrite to convert everything again, or name another folder."
             )
         skipped = {*_OF_ONE_RUN}
         refuse_other_options(
@@ -100,11 +100,11 @@ class Base:
         return 1 + max(self.manifest.appends, *map(append_of, self.manifest.shard_names()))
 
     def all_shard_names(self, plan: Plan) -> set[str]:
-        """The file names of the shards that are there and of those to be added."""
+        """Return the file names of the shards that are there and of those to be added."""
         return self.manifest.shard_names() | plan.shard_names(self.number)
 
     def extended(self, found: Labels) -> Labels:
-        """The classes of the dataset in their order, and behind them those that are new.
+        """Return the classes of the dataset in their order, and after them those that are new.
 
         Raises:
             OutputError: labels of records that are there would have to change.
@@ -115,7 +115,7 @@ class Base:
             if found.names[: len(old)] != old:
                 raise OutputError(
                     f"--append: --labels {self.labels_file} does not begin with the {counted(len(old), 'class', 'classes')} of"
-                    f" {self.output}, in their order, which its records are numbered by. Add new names behind them."
+                    f" {self.output}, in their order, which its records are numbered by. Add new names after them."
                 )
             return found
         known = set(old)
@@ -136,7 +136,7 @@ class Base:
         return Labels(names)
 
     def merged(self, added: Manifest) -> Manifest:
-        """The manifest of the dataset with what was added.
+        """Return the manifest of the dataset with what was added.
 
         Args:
             added: the manifest of the new shards alone.
@@ -174,12 +174,12 @@ class Base:
 
 @dataclasses.dataclass(frozen=True)
 class Added:
-    """What an append has done.
+    """Result of an append.
 
     Attributes:
         before: what was in the dataset.
-        after: what is in it now; equal to `before` where nothing was new.
-        known: how many records of `before` the input still has, or None where the runner does not say.
+        after: what is in it now; equal to `before` if nothing was new.
+        known: how many records of `before` the input still has, or None if the runner does not report it.
     """
 
     before: Manifest
@@ -188,7 +188,7 @@ class Added:
 
 
 def plan_append(tally: Tally, ratios: Mapping[str, float], options: ConvertOptions, overhead: int) -> Plan:
-    """The plan of the new shards: `make_plan`, but there may be none, and not every split need get any."""
+    """Return the plan of the new shards: `make_plan`, but there may be none, and not every split need get any."""
     if not tally.splits:
         return Plan({}, 0, 0, tally.fingerprint)
     return make_plan(tally, ratios, dataclasses.replace(options, split=None), overhead)
@@ -209,7 +209,7 @@ def _joined(old: Split | None, new: Split | None) -> Split:
 
 
 def _refuse_other_features(output: str, old: tuple[Feature, ...], new: tuple[Feature, ...]) -> None:
-    """Raises OutputError where two schemas differ in more than sizes and the number of classes."""
+    """Raise OutputError if two schemas differ in more than sizes and the number of classes."""
     olds, news = ({feature.name: _fixed(feature) for feature in features} for features in (old, new))
     for name in [*olds, *news]:
         was, now = (features.get(name, "not there") for features in (olds, news))
@@ -221,14 +221,14 @@ def _refuse_other_features(output: str, old: tuple[Feature, ...], new: tuple[Fea
 
 
 def _fixed(feature: Feature) -> str:
-    """What of a feature stays as it is, in words."""
+    """Return in words what stays as it is of a feature."""
     if feature.encoding in ("image", "raw"):
         return f"{feature.encoding} {feature.dtype}"
     return f"{'list of ' if feature.shape else ''}{feature.dtype}"
 
 
 def _merged(old: Feature, new: Feature) -> Feature:
-    """What the values of two features of one name have in common."""
+    """Return the feature that has the values of two of one name."""
     if old.encoding == "raw" and old.shape != new.shape:
         raise FeatureError(
             f"Feature {old.name!r}: the records that are there have shape {old.shape}, those to be added {new.shape}. Layout raw"

@@ -157,7 +157,7 @@ class KnownFile:
 
 @functools.lru_cache(maxsize=1)
 def known_in(path: str) -> KnownFile:
-    """Return the file of `write_known` at a path, opened once in a process; every run has a path of its own."""
+    """Return the file of `write_known` at a path, opened once in a process; every run has a separate path."""
     return KnownFile(path)
 
 

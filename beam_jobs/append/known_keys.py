@@ -26,7 +26,7 @@ _LAST_BYTE = 0xFF
 
 
 class Standing(enum.Enum):
-    """What a dataset has of an input."""
+    """State of an input in a dataset."""
 
     NEW = enum.auto()
     RECORD = enum.auto()

@@ -1,9 +1,9 @@
-"""What an input has that a dataset has not: a source that lists only that."""
+"""A source of the inputs that a dataset does not have."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from apache_beam.metrics import Metrics, MetricsFilter
@@ -51,7 +51,7 @@ class NewInputs:
 
     @property
     def labels(self) -> Labels | None:
-        """The classes of the dataset, then those that the source adds, where it knows them before listing."""
+        """The classes of the dataset, then those that the source adds, if it knows them before listing."""
         return None if self.source.labels is None else self.base.extended(self.source.labels)
 
     @property
@@ -64,15 +64,24 @@ class NewInputs:
         """As the source."""
         return self.source.extra
 
-    def units(self) -> Sequence[Any]:
-        """Those of the source, each with the number of the append: what is named after a unit is then no earlier run's."""
-        return [(self.base.number, unit) for unit in self.source.units()]
+    def parts(self) -> Iterable[Any]:
+        """As the source."""
+        return self.source.parts()
+
+    def units(self, part: Any, ignored: list[str]) -> Iterator[Any]:
+        """Yield those of the source, each with the number of the append: what is named after a unit is then no earlier run's.
+
+        Args:
+            part: one of `parts()`.
+            ignored: gets the path of each file that is skipped by its name.
+        """
+        return ((self.base.number, unit) for unit in self.source.units(part, ignored))
 
     def references(self, unit: Any, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
         """Yield a reference to each new record of a unit, and pass on the rejections that the dataset does not list.
 
         Args:
-            unit: one of `units()`.
+            unit: one of `units`.
             ignored: gets the path of each file that is skipped by its name.
             refuse: called with a new rejection.
 
@@ -109,6 +118,6 @@ class NewInputs:
 
 
 def known_count(result: PipelineResult) -> int | None:
-    """How many inputs a run has met whose records the dataset has; None where the runner keeps no count."""
+    """Return how many inputs of a run have a record in the dataset; None if the runner keeps no count."""
     found = result.metrics().query(MetricsFilter().with_name(_KNOWN))[MetricResults.COUNTERS]
     return sum(int(counter.result) for counter in found) if found else None

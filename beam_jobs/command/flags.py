@@ -68,7 +68,7 @@ def add_common_flags(parser: FlagParser, *, paths: bool = True, labels: bool = T
         type=flag_type("budget", Budget.parse),
         default=DEFAULT_BUDGET,
         metavar="N|P%",
-        help=f"with --on-bad-record=skip: fail in the end where more were refused (default {DEFAULT_BUDGET}%)",
+        help=f"with --on-bad-record=skip: fail at the end if more were rejected (default {DEFAULT_BUDGET}%)",
     )
     parser.add_switch(
         "--shuffle",

@@ -69,7 +69,7 @@ def checked_places(options: ConvertOptions, beam_options: PipelineOptions, *, dr
     return dataclasses.replace(options, input=source, output=output)
 
 
-def refuse_read_only_output(options: ConvertOptions, beam_options: PipelineOptions, *, dry_run: bool) -> None:
+def check_output_is_writable(options: ConvertOptions, beam_options: PipelineOptions, *, dry_run: bool) -> None:
     """Raise StorageError if this process is to write to the output and cannot, before the input is listed."""
     # Workers on other machines have other accounts.
     if is_local(beam_options) and not dry_run:

@@ -15,7 +15,7 @@ _NUMBERS = (1, 2, 3, 4)
 
 
 def plan_table(plan: Plan, unit: str = "file") -> str:
-    """The shards of a plan, a line for every split; `unit` is what an input is called."""
+    """Return the shards of a plan, a line for every split; `unit` is the word for an input."""
     if not plan.splits:
         return "nothing new: 0 records would be added"
     rows = [("split", "records" if unit == "file" else f"{unit}s", "shards", "bytes", "about each")]
@@ -35,7 +35,7 @@ def plan_table(plan: Plan, unit: str = "file") -> str:
 
 
 def result_table(manifest: Manifest, output: str, seconds: float) -> str:
-    """What was written, a line for every split, how fast, and what became of inputs that were not just taken over."""
+    """Return what was written, a line for every split, how fast, and what became of inputs that were not just taken over."""
     rate = f"{counted(round(manifest.records / seconds), 'record')}/s, {bytes_text(int(manifest.source.bytes / seconds))}/s"
     head = f"{output}: {counted(manifest.records, 'record')}{_classes(manifest.labels)} in {seconds:.1f} s ({rate})"
     splits = _splits({name: split.shards for name, split in manifest.splits.items()})
@@ -45,7 +45,7 @@ def result_table(manifest: Manifest, output: str, seconds: float) -> str:
 
 
 def added_table(added: Added, output: str, seconds: float) -> str:
-    """What an append has added, a line for every split, what it met, and what the input no longer has."""
+    """Return what an append has added, a line for every split, what it met, and what the input no longer has."""
     before, after = added.before, added.after
     new = {
         name: split.shards[len(before.splits[name].shards) if name in before.splits else 0 :]
@@ -84,7 +84,7 @@ def _counts(output: str, rejected: Mapping[str, int], ignored: int, converted: M
     """Lines for what was not just taken over; none where there is nothing of the kind."""
     lines = []
     if rejected:
-        lines.append(f"refused     {_by_reason(rejected)}; listed in {output}/{REJECTS_FOLDER}/")
+        lines.append(f"rejected    {_by_reason(rejected)}; listed in {output}/{REJECTS_FOLDER}/")
     if ignored:
         lines.append(f"ignored     {count_text(ignored)} by {'its name' if ignored == 1 else 'their names'}")
     if converted:

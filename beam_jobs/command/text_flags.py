@@ -14,7 +14,7 @@ _FAIL, _REPLACE = "fail", "replace"
 
 
 def add_text_flags(parser: FlagParser) -> None:
-    """Adds the flags that `text_options` reads."""
+    """Add the flags that `text_options` reads."""
     add = parser.add_argument
     add(
         "--form",
@@ -34,14 +34,14 @@ def add_text_flags(parser: FlagParser) -> None:
         "--invalid-utf8",
         choices=(_FAIL, _REPLACE),
         default=_FAIL,
-        help="what becomes of bytes that are not UTF-8: refuse the document, or put U+FFFD in their place (default fail)",
+        help="bytes that are not UTF-8: reject the document, or store U+FFFD for them (default fail)",
     )
     add(
         "--document-bytes",
         type=flag_type("size", parse_size),
         default=DEFAULT_DOCUMENT_BYTES,
         metavar="SIZE",
-        help="refuse longer documents (default 64MiB)",
+        help="reject longer documents (default 64MiB)",
     )
     parser.add_switch("--dedup", default=False, help="of documents with equal text keep one")
     add(
@@ -72,7 +72,7 @@ def add_text_flags(parser: FlagParser) -> None:
 
 
 def text_options(flags: argparse.Namespace) -> TextOptions:
-    """The options that the flags of `add_text_flags` say; UsageError where they do not fit each other."""
+    """Return the options that the flags of `add_text_flags` say; UsageError if they do not fit each other."""
     spec = None
     if flags.tokenizer is not None:
         spec = TokenizerSpec.parse(flags.tokenizer, flags.eos, replace_unknown=flags.replace_unknown)

@@ -73,7 +73,7 @@ class SpoolExamples(beam.DoFn):  # type: ignore[misc]
             yield from self._packed(held)
 
     def finish_bundle(self) -> Iterator[Any]:
-        """Ends the spool file, and yields what is held back."""
+        """End the spool file, and yield what is held back."""
         if self._spool is not None:
             self._spool.finish()
             self._spool = None
@@ -121,7 +121,7 @@ class SpoolExamples(beam.DoFn):  # type: ignore[misc]
         )
 
     def _key_and_example(self, element: Any) -> tuple[str, Mapping[str, Any]]:
-        """The key of an element, empty where it has none, and its example."""
+        """Return the key of an element, empty if it has none, and its example."""
         key, example = None, element
         if isinstance(element, tuple) and len(element) == 2:
             key, example = element
@@ -163,18 +163,18 @@ class _SpoolFile:
         self._size = 0
 
     def append(self, data: bytes) -> int:
-        """Appends a record, and returns where it stands."""
+        """Append a record, and return where it stands."""
         offset = self._size
         self._file.write(data)
         self._size += len(data)
         return offset
 
     def finish(self) -> None:
-        """Gives the file its name."""
+        """Give the file its name."""
         self._stack.close()
 
     def discard(self) -> None:
-        """Removes what was written."""
+        """Remove what was written."""
         with contextlib.suppress(_DiscardedError), self._stack:
             raise _DiscardedError
 

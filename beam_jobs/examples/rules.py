@@ -32,7 +32,7 @@ class ExampleRules:
     classes: tuple[str, ...] | None
 
     def encode(self, example: Mapping[str, Any], source: str) -> tuple[bytes, str]:
-        """The serialised record of an example, and its signature.
+        """Return the serialised record of an example, and its signature.
 
         Args:
             example: values by feature name.

@@ -17,7 +17,7 @@ from tpudata.format import Feature
 
 
 def signature(features: Iterable[Feature]) -> str:
-    """What a record's features are, as a string that travels with its reference; equal features give equal strings."""
+    """Return what a record's features are, as a string that travels with its reference; equal features give equal strings."""
     return _signature(tuple(sorted(features, key=lambda feature: feature.name)))
 
 
@@ -45,7 +45,7 @@ class ExampleSummary:
     _last: str = dataclasses.field(default="", compare=False)
 
     def add(self, text: str, key: str, size: int) -> None:
-        """Counts one record.
+        """Count one record.
 
         Args:
             text: its signature.
@@ -63,7 +63,7 @@ class ExampleSummary:
             self._last = text
 
     def merge(self, other: ExampleSummary) -> None:
-        """Adds what another summary has counted; FeatureError as in `add`."""
+        """Add what another summary has counted; FeatureError as in `add`."""
         self.decoded_bytes += other.decoded_bytes
         if other.features:
             self._merge(other.features)
@@ -75,7 +75,7 @@ class ExampleSummary:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> ExampleSummary:
-        """The summary that `to_json` wrote."""
+        """Return the summary that `to_json` wrote."""
         pairs = [(Feature.from_json(item["feature"]), item["key"]) for item in value["features"]]
         return cls(value["decoded_bytes"], {feature.name: (feature, key) for feature, key in pairs})
 
@@ -114,21 +114,21 @@ class ExampleConverter(InputConverter):
     schema: tuple[Feature, ...] | None = None
 
     def new_summary(self) -> ExampleSummary:
-        """A summary that has counted nothing."""
+        """Return a summary that has counted nothing."""
         return ExampleSummary()
 
     def summary_from_json(self, value: dict[str, Any]) -> ExampleSummary:
-        """The summary that `ExampleSummary.to_json` wrote."""
+        """Return the summary that `ExampleSummary.to_json` wrote."""
         return ExampleSummary.from_json(value)
 
     def convert(self, reference: Reference, labels: Labels, data: bytes, summary: ExampleSummary) -> bytes:
-        """The record, which is the data itself."""
+        """Return the record, which is the data itself."""
         del labels
         summary.add(reference.extra, reference.key, len(data))
         return data
 
     def features(self, summary: ExampleSummary, labels: Labels) -> tuple[Feature, ...]:
-        """The schema of a dataset.
+        """Return the schema of a dataset.
 
         Args:
             summary: of all records.
@@ -161,7 +161,7 @@ def _is_empty(feature: Feature) -> bool:
 
 
 def _merged(one: Feature, other: Feature) -> Feature | None:
-    """The feature that both are, or None."""
+    """Return the feature that both are, or None."""
     if len(one.shape) != len(other.shape):
         return None
     shape = tuple(a if a == b else None for a, b in zip(one.shape, other.shape, strict=True))

@@ -37,7 +37,7 @@ _ALLOWED = "bytes, str, int, bool, float, sequences of one of them, and numpy ar
 
 
 def infer(name: str, value: Any) -> tuple[Feature, Any]:
-    """The feature that a value is by itself, and what `encode_example` is to store for it.
+    """Return the feature that a value is by itself, and what `encode_example` is to store for it.
 
     Raises:
         FeatureError: the value is of a type that no feature has.
@@ -64,7 +64,7 @@ def infer(name: str, value: Any) -> tuple[Feature, Any]:
 
 
 def fit(feature: Feature, value: Any) -> tuple[Feature, Any]:
-    """The same for a feature that the schema names: the feature with the value's own shape, and what is to be stored.
+    """Return the same for a feature that the schema names: the feature with the value's own shape, and what is to be stored.
 
     Raises:
         FeatureError: the value does not fit the feature.
@@ -89,7 +89,7 @@ def fit(feature: Feature, value: Any) -> tuple[Feature, Any]:
 
 
 def describe(feature: Feature) -> str:
-    """A feature in words, such as `float of shape (3,)`."""
+    """Return a feature in words, such as `float of shape (3,)`."""
     kind = f"{feature.encoding} {feature.dtype}" if feature.encoding in ("raw", "image") else feature.kind
     return f"{kind} of shape {feature.shape}"
 
@@ -147,7 +147,7 @@ def _feature(name: str, kind: type, shape: tuple[int, ...]) -> Feature:
 
 
 def _common_kind(kinds: set[type]) -> type:
-    """A type for mixed items that `encode_example` takes together; it refuses the other mixtures by name."""
+    """Return a type for mixed items that `encode_example` takes together; it rejects the other mixtures by name."""
     for common in ((int, np.integer, np.bool_), (float, np.floating)):
         if kinds and all(issubclass(kind, common) for kind in kinds):
             return common[0]
@@ -169,7 +169,7 @@ def _fit_raw(feature: Feature, value: Any) -> tuple[Feature, Any]:
 
 
 def _as_kind(feature: Feature, value: Any, dtype: Any, kinds: str) -> np.ndarray[Any, Any]:
-    """A value as an array of `dtype`; its own dtype must be one of `kinds`, and integers keep their value."""
+    """Return a value as an array of `dtype`; its own dtype must be one of `kinds`, and integers keep their value."""
     array = np.asarray(value)
     if array.size == 0:
         return array.astype(dtype)

@@ -141,7 +141,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         self._rules = ExampleRules(key, None if isinstance(split, str) else split, schema, label, classes)
 
     def expand(self, examples: beam.PCollection) -> beam.PCollection:
-        """Applies the transform."""
+        """Apply the transform."""
         if not examples.is_bounded:
             raise UsageError(
                 "WriteTFRecordShards takes a bounded PCollection: the number of shards follows from all of it."
@@ -194,7 +194,7 @@ def _planned(
     labels: Labels,
     claim: Claim,
 ) -> Plan:
-    """The plan. What is wrong with the examples comes out here, before an old dataset goes and the first shard is written.
+    """Return the plan. What is wrong with the examples comes out here, before an old dataset goes and the first shard is written.
 
     A runner may take this step again: then the old dataset is gone, and shards that the plan names may be there.
     """
@@ -249,7 +249,7 @@ def _classes(labels: Sequence[str]) -> tuple[str, ...]:
 
 
 def _schema(features: Iterable[Feature], label: str, classes: tuple[str, ...] | None) -> tuple[Feature, ...]:
-    """The given features, the label's with its number of classes."""
+    """Return the given features, the label's with its number of classes."""
     schema = {}
     for feature in features:
         if not isinstance(feature, Feature):

@@ -24,7 +24,7 @@ _NOT_FED = (AVIF, HEIC, JPEG_2000, PPM, TIFF)
 
 
 def image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[str]:
-    """Yields what does not fit in a record's encoded images, in words.
+    """Yield what does not fit in a record's encoded images, in words.
 
     Every feature that the manifest calls an image is looked at: its header must be whole, and say the height, width, channels and
     format that stand in the features beside it (`image/height` and so on for `image/encoded`), and the height and width of the
@@ -39,9 +39,9 @@ def image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator
 
 
 def decoded_image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[str]:
-    """Yields what `image_problems` does, and which images do not decode: all pixels of those whose header is whole.
+    """Yield what `image_problems` does, and which images do not decode: all pixels of those whose header is whole.
 
-    Of JPEGs and PNGs, which are all that a conversion writes, it refuses what a conversion with `--check decode` does; of other
+    Of JPEGs and PNGs, which are all that a conversion writes, it rejects what a conversion with `--check decode` does; of other
     formats, which datasets of one's own may hold, those that are broken or that TensorFlow does not know.
 
     Args:

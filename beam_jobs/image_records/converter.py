@@ -72,22 +72,22 @@ class ImageConverter(InputConverter):
         return texts + np.array([len(key_bytes(key)) for key in pack.keys], np.int64) if has_texts else texts
 
     def new_summary(self) -> ImageSummary:
-        """A summary that has counted nothing."""
+        """Return a summary that has counted nothing."""
         return ImageSummary()
 
     def summary_from_json(self, value: dict[str, Any]) -> ImageSummary:
-        """The summary that `ImageSummary.to_json` wrote."""
+        """Return the summary that `ImageSummary.to_json` wrote."""
         return ImageSummary.from_json(value)
 
     def content_size(self, reference: Reference, data: bytes) -> int:
-        """Bytes of the image in its record; BadRecordError where it is refused."""
+        """Bytes of the image in its record; BadRecordError if it is rejected."""
         try:
             return self._layout.content_size(data, reference.form, self.options)
         except ValueError as error:
             raise BadRecordError(reference.origin, str(error)) from None
 
     def convert(self, reference: Reference, labels: Labels, data: bytes, summary: ImageSummary) -> list[bytes]:
-        """The record of one image, in parts whose concatenation it is: the image itself is not copied.
+        """Return the record of one image, in parts whose concatenation it is: the image itself is not copied.
 
         Args:
             reference: where the image comes from.
@@ -109,7 +109,7 @@ class ImageConverter(InputConverter):
         return encode_example_parts(values)
 
     def features(self, summary: ImageSummary, labels: Labels) -> tuple[Feature, ...]:
-        """The schema of a dataset whose images `summary` has counted.
+        """Return the schema of a dataset whose images `summary` has counted.
 
         Args:
             summary: of all images.
@@ -128,7 +128,7 @@ class ImageConverter(InputConverter):
         )
 
     def _label(self, reference: Reference, labels: Labels) -> Label:
-        """The label or labels of a record; None where the dataset has no classes. ValueError where they do not fit."""
+        """Return the label or labels of a record; None if the dataset has no classes. ValueError if they do not fit."""
         if not labels.names and not reference.labels:
             return None
         if self.several_labels:

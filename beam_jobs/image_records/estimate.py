@@ -15,7 +15,7 @@ Read = Callable[[Iterable[Reference]], Iterator[tuple[Reference, bytes | BadReco
 def estimate_ratio(converter: ImageConverter, references: Iterable[Reference], read: Read = read_references) -> float:
     """Estimates bytes of stored images over bytes of input.
 
-    Refused images are passed over here; whoever writes the shards reports them.
+    Rejected images are skipped here; whoever writes the shards reports them.
 
     Args:
         converter: makes the records.

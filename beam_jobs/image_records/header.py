@@ -13,7 +13,7 @@ from typing import NamedTuple
 JPEG, PNG, GIF, WEBP, BMP, TIFF, PPM = "JPEG", "PNG", "GIF", "WebP", "BMP", "TIFF", "PPM"
 JPEG_2000, AVIF, HEIC = "JPEG 2000", "AVIF", "HEIC"
 
-# No image may have more: 3 bytes a pixel then stay below 2^29, beyond which TensorFlow's PNG decoder refuses; Pillow stops
+# No image may have more: 3 bytes a pixel then stay below 2^29, beyond which TensorFlow's PNG decoder rejects; Pillow stops
 # here too. A file of a kilobyte can claim far more, and would take the memory of whoever decodes it.
 MAX_PIXELS = 2**29 // 3
 UPRIGHT = 1
@@ -61,7 +61,7 @@ _SEGMENT = struct.Struct(">HH")
 _SOF = struct.Struct(">HBHHB")
 # Start-of-frame markers, by whether they are read; C4, C8 and CC between them are tables and reserved.
 _SOF_READ = frozenset((0xFFC0, 0xFFC1, 0xFFC2))
-_SOF_REFUSED = frozenset(range(0xFFC3, 0xFFD0)) - {0xFFC4, 0xFFC8, 0xFFCC}
+_SOF_REJECTED = frozenset(range(0xFFC3, 0xFFD0)) - {0xFFC4, 0xFFC8, 0xFFCC}
 # Markers that stand alone, without a length: TEM and the restart markers.
 _BARE_MARKERS = frozenset((0xFF01, *range(0xFFD0, 0xFFD8)))
 _APP1, _APP14, _SOS, _EOI = 0xFFE1, 0xFFEE, 0xFFDA, b"\xff\xd9"
@@ -96,7 +96,7 @@ class ImageHeader(NamedTuple):
 
 
 def image_format(data: bytes) -> str:
-    """The format of an encoded image, by its content.
+    """Return the format of an encoded image, by its content.
 
     Returns:
         One of the formats of this module, such as `JPEG` or `AVIF`.
@@ -136,7 +136,7 @@ def _iso_format(data: bytes) -> str:
 
 
 def read_header(data: bytes, name: str) -> ImageHeader:
-    """Reads the header of a JPEG or PNG, and checks that the file has its end.
+    """Read the header of a JPEG or PNG, and check that the file has its end.
 
     What this sees: signature, sizes, the markers of a JPEG up to its pixels and the end marker, every chunk of a PNG. What it
     does not see is damage inside the compressed pixels.
@@ -162,9 +162,9 @@ def check_size(name: str, width: int, height: int) -> None:
 
 
 def check_png_checksums(data: bytes) -> None:
-    """Checks the CRC of every chunk of a PNG that `read_header` has read.
+    """Check the CRC of every chunk of a PNG that `read_header` has read.
 
-    Pillow does not look at those of the pixels; libpng, and so TensorFlow, refuses a file where one is wrong.
+    Pillow does not look at those of the pixels; libpng, and so TensorFlow, rejects a file where one is wrong.
 
     Raises:
         ValueError: one is wrong; the message completes "refused: ".
@@ -179,7 +179,7 @@ def check_png_checksums(data: bytes) -> None:
 
 
 def exif_orientation(exif: bytes) -> int:
-    """The orientation tag of an Exif block (a TIFF header and what follows), 1 to 8; 1 where it is absent or unreadable."""
+    """Return the orientation tag of an Exif block (a TIFF header and what follows), 1 to 8; 1 if it is absent or unreadable."""
     order = {b"II*\0": "<", b"MM\0*": ">"}.get(exif[:4])
     if order is None or len(exif) < 10:
         return UPRIGHT
@@ -246,7 +246,7 @@ def _read_jpeg(data: bytes) -> ImageHeader:
         body = position + 4
         if marker in _SOF_READ:
             frame = _read_frame(data, position)
-        elif marker in _SOF_REFUSED:
+        elif marker in _SOF_REJECTED:
             raise ValueError(
                 f"a lossless, hierarchical or arithmetic-coded JPEG (marker ff {marker & 0xFF:02x}); baseline and progressive"
                 " are read"

@@ -55,12 +55,12 @@ class ImageOptions:
                     )
 
     def deciding(self) -> dict[str, Any]:
-        """The options, for the manifest: all of them decide what the shards hold."""
+        """Return the options, for the manifest: all of them decide what the shards hold."""
         return dataclasses.asdict(self)
 
 
 def add_image_flags(parser: FlagParser) -> None:
-    """Adds the flags that `image_options` reads."""
+    """Add the flags that `image_options` reads."""
     add = parser.add_argument
     add("--layout", default=IMAGENET, help="imagenet: encoded images (default); raw: uint8 pixels, all of one size")
     add("--check", default=HEADER, help="header: headers and ends of the images (default); decode: decode every image")
@@ -81,7 +81,7 @@ def add_image_flags(parser: FlagParser) -> None:
 
 
 def image_options(flags: argparse.Namespace) -> ImageOptions:
-    """The options that the flags of `add_image_flags` say; UsageError where they are not allowed."""
+    """Return the options that the flags of `add_image_flags` say; UsageError if they are not allowed."""
     return ImageOptions(
         layout=IMAGENET if flags.layout is None else flags.layout,
         check=flags.check,

@@ -56,7 +56,7 @@ _REDUCING_GAP = 3
 def decode_image(
     data: bytes, name: str, header: ImageHeader | None, shorter: int | None = None, draft: bool = False
 ) -> Image.Image:
-    """Decodes an image fully.
+    """Decode an image fully.
 
     Args:
         data: the encoded image.
@@ -101,12 +101,12 @@ def decode_image(
 
 
 def shrink(image: Image.Image, shorter: int | None) -> Image.Image:
-    """An image of mode `L` or `RGB` with its shorter side at `shorter` pixels; as it is where it is not larger, or where None."""
+    """Return an image of mode `L` or `RGB` with its shorter side at `shorter` pixels; as it is if it is not larger, or if None."""
     return _resize(image, _shrunk_size(image.size, shorter))
 
 
 def check_decodes(data: bytes, name: str) -> None:
-    """Decodes an image and forgets it.
+    """Decode an image and forget it.
 
     Raises:
         ValueError: it is broken; the message completes "refused: ".
@@ -117,7 +117,7 @@ def check_decodes(data: bytes, name: str) -> None:
 
 
 def encode_image(image: Image.Image, name: str, quality: int) -> bytes:
-    """Encodes an image of mode `L` or `RGB`. Equal images give equal bytes with one build of Pillow.
+    """Encode an image of mode `L` or `RGB`. Equal images give equal bytes with one build of Pillow.
 
     Args:
         image: as `decode_image` returns it.
@@ -171,7 +171,7 @@ def is_animated(data: bytes, name: str) -> bool:
 
 @contextlib.contextmanager
 def _pillow(name: str) -> Iterator[None]:
-    """Turns whatever Pillow raises for a broken image into a ValueError, and drops its warnings."""
+    """Turn whatever Pillow raises for a broken image into a ValueError, and drop its warnings."""
     with warnings.catch_warnings():
         # Of odd metadata, and of sizes above half of what is allowed here.
         warnings.simplefilter("ignore")
@@ -215,7 +215,7 @@ def _orientation(image: Image.Image, name: str) -> int:
 
 
 def _shrunk_size(size: tuple[int, int], shorter: int | None) -> tuple[int, int]:
-    """A size with its shorter side at `shorter` pixels; as it is where it is not larger, or where None."""
+    """Return a size with its shorter side at `shorter` pixels; as it is if it is not larger, or if None."""
     if shorter is None or min(size) <= shorter:
         return size
     scale = shorter / min(size)
@@ -262,7 +262,7 @@ def _is_grey_palette(image: Image.Image) -> bool:
 
 
 def _eight_bits(data: bytes) -> Image.Image:
-    """A PNG of 16 bits as an image of 8, each sample rounded to the nearest."""
+    """Return a PNG of 16 bits as an image of 8, each sample rounded to the nearest."""
     image = _load(_open(data, PNG), PNG)
     color = data[25]  # IHDR's colour type: 0 grey, 2 RGB, 4 grey and alpha, 6 RGB and alpha
     transparent = image.info.pop("transparency", None)
@@ -313,7 +313,7 @@ def _eight_bit_tiff(data: bytes, image: Image.Image) -> Image.Image:
 
 
 def _samples(data: bytes, rawmode: str) -> npt.NDArray[np.int64]:
-    """The pixels of a PNG as Pillow unpacks them under another raw mode: int64 [height, width, channels]."""
+    """Return the pixels of a PNG as Pillow unpacks them under another raw mode: int64 [height, width, channels]."""
     image = _open(data, PNG)
     image.tile = [(*tile[:3], rawmode) for tile in image.tile]  # type: ignore[attr-defined]
     return np.asarray(_load(image, PNG)).astype(np.int64)

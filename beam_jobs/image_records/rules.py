@@ -1,4 +1,4 @@
-"""What becomes of an image, by its content: stored as it is, re-encoded, or refused. docs/convert/image_rules.md has the table."""
+"""What becomes of an image, by its content: stored as it is, re-encoded, or rejected. docs/convert/image_rules.md has the table."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class StoredImage(NamedTuple):
 
 
 def stored_image(data: bytes, form: str, options: ImageOptions) -> StoredImage:
-    """The encoded image that a record holds.
+    """Return the encoded image that a record holds.
 
     Args:
         data: the input's bytes.
@@ -46,7 +46,7 @@ def stored_image(data: bytes, form: str, options: ImageOptions) -> StoredImage:
         options: how images are checked and stored.
 
     Raises:
-        ValueError: refused; the message completes "refused: ".
+        ValueError: rejected; the message completes "refused: ".
     """
     if form:
         image, name, reason, lossless = _idx_image(data, form, options), IDX, "IDX pixels", True
@@ -71,7 +71,7 @@ def stored_image(data: bytes, form: str, options: ImageOptions) -> StoredImage:
 
 
 def image_pixels(data: bytes, form: str, options: ImageOptions) -> tuple[bytes, tuple[int, int, int]]:
-    """The pixels of an image by the same rules, and their shape.
+    """Return the pixels of an image by the same rules, and their shape.
 
     Args:
         data: the input's bytes.
@@ -82,7 +82,7 @@ def image_pixels(data: bytes, form: str, options: ImageOptions) -> tuple[bytes, 
         uint8 values in C order, and (height, width, channels) with 1 or 3 channels.
 
     Raises:
-        ValueError: refused; the message completes "refused: ".
+        ValueError: rejected; the message completes "refused: ".
     """
     if form:
         image = _idx_image(data, form, options)

@@ -31,7 +31,7 @@ class ImageSummary:
     _sizes: dict[Shape, int] = dataclasses.field(default_factory=dict, init=False, repr=False, compare=False)
 
     def add(self, shape: Shape, source: str, reason: str = "") -> None:
-        """Counts one image.
+        """Count one image.
 
         Args:
             shape: (height, width, channels).
@@ -51,7 +51,7 @@ class ImageSummary:
         return _single(self.heights), _single(self.widths), (self.channels or (3, 3))[1]
 
     def merge(self, other: ImageSummary) -> None:
-        """Adds what another summary has counted."""
+        """Add what another summary has counted."""
         self.decoded_bytes += other.decoded_bytes
         self.heights = _span(self.heights, other.heights)
         self.widths = _span(self.widths, other.widths)
@@ -67,13 +67,13 @@ class ImageSummary:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> ImageSummary:
-        """The summary that `to_json` wrote."""
+        """Return the summary that `to_json` wrote."""
         spans = {name: value[name] and tuple(value[name]) for name in ("heights", "widths", "channels")}
         examples = [(_shape(shape), source) for shape, source in value["examples"]]
         return cls(value["decoded_bytes"], **spans, converted=dict(value["converted"]), examples=examples)
 
     def _add_shape(self, shape: Shape, source: str) -> int:
-        """Counts in the sizes of an image of a shape that there was none of; returns its bytes."""
+        """Count in the sizes of an image of a shape that there was none of; return its bytes."""
         height, width, channels = shape
         self.heights = _span(self.heights, (height, height))
         self.widths = _span(self.widths, (width, width))

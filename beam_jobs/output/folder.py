@@ -37,7 +37,7 @@ _METADATA = (LABELS_NAME, *tfds.NAMES)
 
 
 class Found(enum.Enum):
-    """What an output folder holds before a job starts."""
+    """Content of an output folder before a job starts."""
 
     NOTHING = enum.auto()
     PARTS = enum.auto()
@@ -45,10 +45,10 @@ class Found(enum.Enum):
 
 
 def look_at_output(output: str, *, resume: bool, overwrite: bool, append: bool | None = None) -> Found:
-    """Checks that a job may write into a folder; changes nothing.
+    """Check that a job may write into a folder; changes nothing.
 
     An empty or absent folder is always fine. `resume` accepts what a killed run leaves: shards, indexes and metadata, but
-    nothing else. `overwrite` and `append` accept whatever lies beside a complete dataset, and `append` wants one;
+    nothing else. `overwrite` and `append` accept whatever lies next to a complete dataset, and `append` wants one;
     it is None for a job that cannot append.
 
     Raises:
@@ -63,7 +63,7 @@ def look_at_output(output: str, *, resume: bool, overwrite: bool, append: bool |
     if append and not complete:
         raise OutputError(
             f"--append: {output} has no {MANIFEST_NAME}, so there is no complete dataset to add to."
-            f" {f'Say {_CARRY_ON}' if entries else 'Leave --append out to make one'}, or name another folder."
+            f" {f'Pass {_CARRY_ON}' if entries else 'Leave --append out to make one'}, or name another folder."
         )
     if not entries:
         return Found.NOTHING
@@ -72,12 +72,12 @@ def look_at_output(output: str, *, resume: bool, overwrite: bool, append: bool |
     if overwrite:
         raise OutputError(
             f"--overwrite: {output} is not empty and has no {MANIFEST_NAME}, so nothing says what may be removed."
-            f" Say {_CARRY_ON}, or name another folder."
+            f" Pass {_CARRY_ON}, or name another folder."
         )
     if not resume:
         choices = f"--overwrite to replace it{_or_append(append is not None)}" if complete else _CARRY_ON
         what = "holds a dataset" if complete else f"is not empty (it has {entries[0].name})"
-        raise OutputError(f"--output {output} {what}. Say {choices}, or name another folder.")
+        raise OutputError(f"--output {output} {what}. Pass {choices}, or name another folder.")
     strange = [entry.name for entry in entries if not _is_ours(entry.name)]
     if strange:
         raise OutputError(
@@ -105,19 +105,19 @@ def suffix_for(options: ConvertOptions, base: Manifest | None = None) -> str:
 
 
 def _is_compressed_shard(entry: Entry) -> bool:
-    """Whether a file is a shard that this project compressed; a killed run without compression may have left others."""
+    """Return whether a file is a shard that this project compressed; a killed run without compression may have left others."""
     return is_shard_name(entry.name) and storage_for(entry.path).read_range(entry.path, 0, len(HEADER)) == HEADER
 
 
 def refuse_another_dataset(
     output: str, options: Mapping[str, Any], fingerprint: str, *, can_append: bool = False
 ) -> None:
-    """Raises OutputError where the complete dataset in a folder was made with other options or from another input."""
+    """Raise OutputError if the complete dataset in a folder was made with other options or from another input."""
     manifest = _manifest(output)
     refuse_other_options(output, manifest.options, options, "--resume")
     if manifest.source.fingerprint != fingerprint:
         raise OutputError(
-            f"--resume: {output} holds a complete dataset, and the input has changed since. Say --overwrite to replace"
+            f"--resume: {output} holds a complete dataset, and the input has changed since. Pass --overwrite to replace"
             f" it{_or_append(can_append)}, or name another folder."
         )
 
@@ -132,18 +132,18 @@ def check_has_dali_index(options: ConvertOptions) -> None:
 
 
 def refuse_other_options(output: str, before: Mapping[str, Any], now: Mapping[str, Any], flag: str) -> None:
-    """Raises OutputError, naming each difference, where the dataset in a folder was made with other options than those of now."""
+    """Raise OutputError, naming each difference, if the dataset in a folder was made with other options than those of now."""
     others = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
     if others:
         differences = "; ".join(f"{name} = {before.get(name)!r}, and now it is {now.get(name)!r}" for name in others)
         raise OutputError(
-            f"{flag}: {output} holds a complete dataset that was made with {differences}. Say --overwrite to replace it, or name"
+            f"{flag}: {output} holds a complete dataset that was made with {differences}. Pass --overwrite to replace it, or name"
             " another folder."
         )
 
 
 def refuse_strays(output: str, names: Collection[str]) -> None:
-    """Raises OutputError where the folder has shards beside those of these names, left by a run with another plan."""
+    """Raise OutputError if the folder has shards besides those of these names, left by a run with another plan."""
     storage = storage_for(output)
     if storage.stat(output) is None:
         return
@@ -178,14 +178,14 @@ def refuse_foreign_metadata(
 
 
 def not_written(error: TpudataError, output: str, again: str) -> OutputError | None:
-    """What to say where a run ended because a file of the output could not be written; None where it ended of something else.
+    """Return the error of a run that ended because a file of the output could not be written; None if it ended of something else.
 
     Args:
         error: what it ended with.
         output: its folder.
         again: the flag that carries the run on.
     """
-    # Whoever writes to an object store is told by the store.
+    # An object store's own message has the fix.
     if not isinstance(error, StorageError) or is_remote(output) or _UNWRITTEN not in str(error):
         return None
     return OutputError(f"{error} Then run again with {again}.")
@@ -222,7 +222,7 @@ def remove_temporary_files(output: str) -> None:
 
 
 def refuse_another_run(output: str, manifest: Manifest) -> None:
-    """Raises OutputError where another run has completed a dataset in a folder since this one began, but the same."""
+    """Raise OutputError if another run has completed a dataset in a folder since this one began, but the same."""
     storage = storage_for(output)
     refuse_strays(output, manifest.shard_names())
     if storage.stat(storage.join(output, MANIFEST_NAME)) is None:
@@ -236,7 +236,7 @@ def refuse_another_run(output: str, manifest: Manifest) -> None:
 
 
 def remove_dataset(output: str) -> None:
-    """Removes exactly what the manifest in a folder lists, the manifest first."""
+    """Remove exactly what the manifest in a folder lists, the manifest first."""
     storage = storage_for(output)
     manifest = _manifest(output)
     # The manifest goes first: from then on the folder no longer claims to be complete.
@@ -273,7 +273,7 @@ def _or_append(can_append: bool) -> str:
 
 
 def _is_nothing(entry: Entry) -> bool:
-    """Whether an entry does not make a folder any less empty: an unfinished file, or a folder with nothing in it."""
+    """Return whether an entry does not make a folder any less empty: an unfinished file, or a folder with nothing in it."""
     if entry.is_folder:
         return all(_is_nothing(inner) for inner in storage_for(entry.path).list(entry.path))
     return entry.name.startswith(TEMPORARY_PREFIX)

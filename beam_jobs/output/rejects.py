@@ -1,11 +1,11 @@
-"""Refused inputs: listed by name and reason, counted by kind.
+"""Rejected inputs: listed by name and reason, counted by kind.
 
 `DIR/rejects/train-00000-of-00012.jsonl`, one a shard that has any, and `DIR/rejects/listing-*.jsonl` for what is of no shard: it
-was refused before it had a place in one, or the shard has no other inputs and so is not there. A JSON object a line:
+was rejected before it had a place in one, or the shard has no other inputs and so is not there. A JSON object a line:
 
-    {"source": path or key of the input, "offset": byte in that file or null, "reason": why it was refused}
+    {"source": path or key of the input, "offset": byte in that file or null, "reason": why it was rejected}
 
-Where it was refused before it had a place in a shard and its key is known, also "key", since the source may move (a row of a list
+If it was rejected before it had a place in a shard and its key is known, also "key", since the source may move (a row of a list
 comes to another line); and in the lists of such shards, which have no keys, also "entry": what tpudata.format.keys describes, in
 hexadecimal digits.
 """
@@ -33,7 +33,7 @@ _MOST_KINDS, _OTHER_KINDS = 100, "other reasons"
 
 
 class Rejects:
-    """The refused inputs of one shard, or of a part of the listing.
+    """Rejected inputs of one shard, or of a part of the listing.
 
     Args:
         name: the shard's file name, or that of the part.
@@ -46,11 +46,11 @@ class Rejects:
 
     @property
     def total(self) -> int:
-        """How many there are."""
+        """Number of them."""
         return len(self._lines)
 
     def add(self, error: BadRecordError) -> None:
-        """Lists one refused input."""
+        """List one rejected input."""
         self._lines.append(reject_line(error))
         kind = reason_kind(error.reason)
         known = kind in self._counts or len(self._counts) < _MOST_KINDS
@@ -83,7 +83,7 @@ class Rejects:
         return (WrittenFile.of(self._list_name(), data),)
 
     def remove_without_shard(self, output: str) -> None:
-        """Removes what `write_without_shard` wrote: another attempt at the shard, where reading failed, may have."""
+        """Remove what `write_without_shard` wrote: another attempt at the shard, whose reading failed, may have."""
         storage_for(output).delete(self._list_path(output))
 
     def _path(self, output: str) -> str:
@@ -103,7 +103,7 @@ def rejects_name(shard: str) -> str:
 
 
 def reject_line(error: BadRecordError) -> bytes:
-    """The line of one refused input."""
+    """Return the line of one rejected input."""
     value = {"source": error.source, "offset": error.offset, "reason": error.reason}
     if error.key is not None:
         value["key"] = error.key
@@ -120,7 +120,7 @@ def listing_rejects(output: str) -> tuple[str, ...]:
 
 
 def listed_refusals(output: str, names: Iterable[str]) -> Iterator[tuple[bytes, bytes | None]]:
-    """The lines of files in rejects/, each with the entry that it has; CorruptionError where one is damaged."""
+    """Return the lines of files in rejects/, each with the entry that it has; CorruptionError if one is damaged."""
     storage = storage_for(output)
     for name in names:
         path, offset = storage.join(output, REJECTS_FOLDER, name), 0
@@ -131,7 +131,7 @@ def listed_refusals(output: str, names: Iterable[str]) -> Iterator[tuple[bytes, 
 
 
 def remove_listing_rejects(output: str, kept: Collection[str] = ()) -> None:
-    """Removes the files that `listing_rejects` names, but for those to be kept: a listing that begins again writes its own."""
+    """Remove the files that `listing_rejects` names, but for those to be kept: a listing that begins again writes its own."""
     storage = storage_for(output)
     for name in listing_rejects(output):
         if name not in kept:
@@ -143,7 +143,7 @@ def _entry(line: bytes, path: str, offset: int) -> bytes | None:
         entry = json.loads(line).get("entry")
         return None if entry is None else bytes.fromhex(entry)
     except (ValueError, TypeError, AttributeError, RecursionError):
-        raise CorruptionError(path, offset, "the line is no refused input as it was written") from None
+        raise CorruptionError(path, offset, "the line is no rejected input as it was written") from None
 
 
 def reason_kind(reason: str) -> str:

@@ -1,4 +1,4 @@
-"""What is counted of a conversion's inputs besides those that are planned."""
+"""Counts of a conversion's inputs besides those that are planned."""
 
 from __future__ import annotations
 

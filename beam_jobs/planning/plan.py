@@ -60,11 +60,11 @@ class SplitPlan:
 
     @property
     def group_width(self) -> int:
-        """How many neighbouring shards are grouped at once: as many as hold some 64,000 references, 64 at most."""
+        """Number of neighbouring shards that are grouped at once: as many as hold some 64,000 references, 64 at most."""
         return max(1, min(_GROUP_SHARDS, _GROUP_REFERENCES * self.count // self.records))
 
     def shards_of(self, positions: Positions) -> npt.NDArray[np.intp]:
-        """The shard that holds each of the positions [n], counted from 0."""
+        """Return the shard that holds each of the positions [n], counted from 0."""
         return np.searchsorted(self._starts, positions, side="right")
 
 
@@ -103,19 +103,19 @@ class SumTallies(beam.CombineFn):  # type: ignore[misc]
         return Tally()
 
     def add_input(self, tally: Tally, part: TallyPart) -> Tally:
-        """Adds a part."""
+        """Add a part."""
         tally.add(part)
         return tally
 
     def merge_accumulators(self, tallies: Iterable[Tally]) -> Tally:
-        """Adds tallies up."""
+        """Add tallies up."""
         total = Tally()
         for tally in tallies:
             total.merge(tally)
         return total
 
     def extract_output(self, tally: Tally) -> Tally:
-        """The sum."""
+        """Return the sum."""
         return tally
 
 
@@ -130,10 +130,10 @@ def make_plan(
 
     Args:
         tally: of all references.
-        ratios: by split, bytes of a record's content in a shard over its bytes in the input; 1 where a split is not named.
+        ratios: by split, bytes of a record's content in a shard over its bytes in the input; 1 if a split is not named.
         options: size or number of shards.
-        overhead: bytes that a record takes in a shard beside its content and its texts.
-        left_out: by split, how many of the records are left out, and their bytes in the input.
+        overhead: bytes that a record takes in a shard besides its content and its texts.
+        left_out: by split, how many of the records are omitted, and their bytes in the input.
 
     Raises:
         SourceError: there is nothing to convert.
@@ -171,7 +171,7 @@ def make_plan(
 
 
 def _shard_count(size: int, options: ConvertOptions) -> int:
-    """The number of shards, a multiple as asked for, that makes each nearest to the target."""
+    """Return the number of shards, a multiple as asked for, that makes each nearest to the target."""
     multiple = options.shards_multiple_of
     return max(1, round(size / options.shard_bytes / multiple)) * multiple
 
@@ -219,7 +219,7 @@ def cut(sizes: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.intp]:
 
     Args:
         sizes: int64 [buckets], bytes of each, more than 0.
-        count: number of runs wanted; fewer where there are fewer buckets.
+        count: number of runs wanted; fewer if there are fewer buckets.
 
     Returns:
         The first bucket of each run but the first, ascending.

@@ -26,7 +26,7 @@ class Sample:
         return {split: [reference for _, reference in _smallest(kept)] for split, kept in self._kept.items()}
 
     def add(self, references: Iterable[Reference]) -> None:
-        """Adds references."""
+        """Add references."""
         for reference in references:
             kept = self._kept.setdefault(reference.split, [])
             kept.append((key_digest(reference.key), reference))
@@ -34,7 +34,7 @@ class Sample:
                 kept[:] = _smallest(kept)
 
     def merge(self, other: Sample) -> None:
-        """Adds what another sample has kept."""
+        """Add what another sample has kept."""
         for split, theirs in other._kept.items():
             self._kept[split] = _smallest([*self._kept.get(split, ()), *theirs])
 
@@ -47,19 +47,19 @@ class MergeSamples(beam.CombineFn):  # type: ignore[misc]
         return Sample()
 
     def add_input(self, sample: Sample, data: bytes) -> Sample:
-        """Adds a pack."""
+        """Add a pack."""
         sample.add(Pack.from_bytes(data).references())
         return sample
 
     def merge_accumulators(self, samples: Iterable[Sample]) -> Sample:
-        """Adds samples up."""
+        """Add samples up."""
         total = Sample()
         for sample in samples:
             total.merge(sample)
         return total
 
     def extract_output(self, sample: Sample) -> Sample:
-        """The sample."""
+        """Return the sample."""
         return sample
 
 

@@ -1,10 +1,10 @@
-"""What the first pass adds up: bytes by place in the order, and a fingerprint of the input.
+"""Sums of the first pass: bytes by place in the order, and a fingerprint of the input.
 
 The order of records is a range of 64-bit positions. A tally adds up the bytes of narrow parts of it ("buckets"), between which
 shards can then be cut: a small table, the same in whatever order it is made.
 
 Shuffled, positions fill the range evenly, and a bucket is one of its 2**18 equal parts. Unshuffled, a bucket is some neighbouring
-records: 16 at most, and about 1 MB, or a single one where a unit has few.
+records: 16 at most, and about 1 MB, or a single one if a unit has few.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Buckets:
         starts: uint64 [n]: the first position of each, as far as records are concerned.
         bytes: int64 [n]: of the records in each, as in the input.
         records: int64 [n].
-        texts: int64 [n]: bytes of the texts that the records hold beside their content.
+        texts: int64 [n]: bytes of the texts that the records hold besides their content.
     """
 
     starts: Positions
@@ -57,7 +57,7 @@ class Buckets:
 
     @classmethod
     def added(cls, parts: Iterable[Buckets]) -> Buckets:
-        """The sum of tables whose buckets may be the same, in any order."""
+        """Return the sum of tables whose buckets may be the same, in any order."""
         parts = list(parts)
         starts, rows = np.unique(np.concatenate([part.starts for part in parts]), return_inverse=True)
         # Not by np.bincount, whose weights are floats: beyond 2**53 bytes these are not exact.
@@ -74,7 +74,7 @@ def _unpickled(equal_parts: bool, starts: npt.NDArray[Any], *columns: npt.NDArra
 
 @dataclasses.dataclass(frozen=True)
 class TallyPart:
-    """What is added up for one pack of references, small enough to pass on.
+    """Sums for one pack of references, small enough to pass on.
 
     Attributes:
         splits: by split, its buckets, perhaps some of them more than once.
@@ -91,13 +91,13 @@ class TallyPart:
     def of(
         cls, pack: Pack, digests: Digests, *, shuffled: bool, texts: npt.NDArray[np.int64] | None = None
     ) -> TallyPart:
-        """Counts the references of a pack.
+        """Count the references of a pack.
 
         Args:
             pack: unshuffled, neighbours in the order, as a source lists them.
             digests: of its keys.
             shuffled: how its positions were made.
-            texts: int64 [n]: bytes of the texts that each record will hold beside its content; None for none.
+            texts: int64 [n]: bytes of the texts that each record will hold besides its content; None for none.
         """
         buckets = _equal_parts if shuffled else _runs
         if texts is None:
@@ -134,21 +134,25 @@ class Tally:
         return "".join(f"{half:016x}" for half in self._fingerprint)
 
     def buckets(self, split: str) -> Buckets:
-        """The buckets of a split, each once."""
+        """Return the buckets of a split, each once."""
         self._parts[split] = [Buckets.added(self._parts[split])]
         self._pending[split] = 0
         return self._parts[split][0]
 
     def add(self, part: TallyPart) -> None:
-        """Adds the references of a part."""
+        """Add the references of a part."""
         for split, buckets in part.splits.items():
             self._add(split, [buckets])
         self._add_sums(part.bytes, part.fingerprint)
 
     def merge(self, other: Tally) -> None:
-        """Adds what another tally has counted."""
+        """Add what another tally has counted."""
         for split, parts in other._parts.items():
-            self._add(split, parts)
+            if split in self._parts:
+                self._add(split, parts)
+            else:
+                # A sum of many parts stays one: with each further one, it would be made again.
+                self._parts[split], self._pending[split] = list(parts), other._pending[split]
         self._add_sums(other.bytes, other._fingerprint)
 
     def _add(self, split: str, parts: list[Buckets]) -> None:
@@ -164,7 +168,7 @@ class Tally:
 
 
 def joined_fingerprint(one: str, other: str) -> str:
-    """The fingerprint of two sets of inputs together, from those of each: it is a sum over the inputs."""
+    """Return the fingerprint of two sets of inputs together, from those of each: it is a sum over the inputs."""
     halves = [[int(text[:16], 16), int(text[16:], 16)] for text in (one, other)]
     return "".join(f"{sum(pair) & _HASH_MASK:016x}" for pair in zip(*halves, strict=True))
 

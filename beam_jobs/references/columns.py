@@ -11,17 +11,17 @@ import numpy.typing as npt
 
 
 def shortest(column: list[Any]) -> list[Any]:
-    """The column as one value where all are equal."""
+    """Return a column as one value if all are equal."""
     return column[:1] if column.count(column[0]) == len(column) else column
 
 
 def spread(column: list[Any], count: int) -> Iterable[Any]:
-    """The column with a value for each of `count` rows."""
+    """Return the column with a value for each of `count` rows."""
     return itertools.repeat(column[0], count) if len(column) == 1 else column
 
 
 def joined_columns(columns: Sequence[list[Any]], lengths: Sequence[int]) -> list[Any]:
-    """The columns of tables of so many rows each, one behind the other; as one value where that stands for all."""
+    """Return the columns of tables of so many rows each, one after the other; as one value if that stands for all."""
     first = columns[0]
     if all(len(column) == 1 and column[0] == first[0] for column in columns):
         return first
@@ -29,7 +29,7 @@ def joined_columns(columns: Sequence[list[Any]], lengths: Sequence[int]) -> list
 
 
 def narrow(numbers: Sequence[int] | npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.integer[Any]]:
-    """The numbers, one at least, in as few bytes each as they fit. Always signed: numpy makes floats of uint64 beside int64."""
+    """Return the numbers, one at least, in as few bytes each as they fit; signed, as numpy makes floats of uint64 and int64."""
     array = np.asarray(numbers, np.int64)
     low, high = array.min(), array.max()
     for dtype in (np.int8, np.int16, np.int32):

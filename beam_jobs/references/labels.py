@@ -38,7 +38,7 @@ class Labels:
         return {name: number for number, name in enumerate(self.names)}
 
     def number(self, name: str) -> int:
-        """The label of a class, counted from 0; ValueError where there is none."""
+        """Return the label of a class, counted from 0; ValueError if there is none."""
         number = self._numbers.get(name)
         if number is None:
             raise ValueError(f"unknown label: {name!r}; {len(self.names)} are known")
@@ -68,7 +68,7 @@ def check_classes(largest: int, occurring: int, where: str) -> None:
 
 
 def is_utf8(name: str) -> bool:
-    """Whether UTF-8 can encode a text; it cannot where the text stands for other bytes."""
+    """Return whether UTF-8 can encode a text; it cannot where the text stands for other bytes."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -94,7 +94,7 @@ class CollectLabels(beam.CombineFn):  # type: ignore[misc]
         return set()
 
     def add_input(self, names: set[str], more: Iterable[str]) -> set[str]:
-        """Adds names."""
+        """Add names."""
         names.update(more)
         return names
 

@@ -28,7 +28,7 @@ _LEVEL = 1
 
 
 def packs(references: Iterable[Reference], order: Order, unit: int) -> Iterator[tuple[Pack, Digests]]:
-    """Yields the references that a unit lists in packs of at most 4,096, each with the digests of its keys.
+    """Yield the references that a unit lists in packs of at most 4,096, each with the digests of its keys.
 
     Args:
         references: of the whole unit, one after the other.
@@ -52,7 +52,7 @@ class Pack:
         sizes: integers [n].
         offsets: integers [n], or [1] where one value stands for all.
         keys: of n.
-        root: what every path is with its key behind it, or nothing where paths are not so.
+        root: what precedes the key in every path; empty if paths are not so.
         others: the paths (empty where `root` says them), splits, labels, forms, extras and spools: each a list of n, or of one
             value that stands for all.
     """
@@ -89,7 +89,7 @@ class Pack:
 
     @classmethod
     def joined(cls, packs: Sequence[Pack]) -> Pack:
-        """The references of packs, one after the other."""
+        """Return the references of packs, one after the other."""
         if len(packs) == 1:
             return packs[0]
         one_root = len({pack.root for pack in packs}) == 1
@@ -107,7 +107,7 @@ class Pack:
         )
 
     def take(self, rows: npt.NDArray[np.intp]) -> Pack:
-        """The references of these rows, in the order of `rows`."""
+        """Return the references of these rows, in the order of `rows`."""
         places = rows.tolist() if any(len(column) > 1 for column in self.others) else []
         return Pack(
             self.positions[rows],
@@ -119,7 +119,7 @@ class Pack:
         )
 
     def smallest(self, digests: Digests, count: int, bounds: dict[str, np.uint64]) -> Iterator[Pack]:
-        """Yield of each split the `count` references whose keys have the smallest digests, so the same whatever their order.
+        """Yield the `count` references of each split whose keys have the smallest digests: the same whatever their order.
 
         Args:
             digests: of the keys.
@@ -139,14 +139,14 @@ class Pack:
                 yield self.take(rows)
 
     def without_contents(self) -> Pack:
-        """The same keys, and where each is; all else is empty, and takes a byte or two a reference."""
+        """Return the same keys, and where each is; all else is empty, and takes a byte or two a reference."""
         paths, empty = self.others[0], np.zeros(len(self.keys), np.uint8)
         return Pack(
             empty.astype(np.uint64), empty, self.offsets, self.keys, self.root, (paths, [""], [()], [""], [""], [""])
         )
 
     def split_rows(self) -> Iterator[tuple[str, npt.NDArray[np.intp]]]:
-        """Yields each split, and the rows of its references."""
+        """Yield each split, and the rows of its references."""
         _, splits, *_ = self.others
         if len(splits) == 1:
             yield splits[0], np.arange(len(self.keys))
@@ -155,12 +155,12 @@ class Pack:
             yield split, np.flatnonzero([value == split for value in splits])
 
     def by_split(self) -> Iterator[tuple[str, Pack]]:
-        """Yields the references of each split, in their order."""
+        """Yield the references of each split, in their order."""
         for split, rows in self.split_rows():
             yield split, self if len(rows) == len(self.keys) else self.take(rows)
 
     def grouped(self, groups: npt.NDArray[np.intp]) -> Iterator[tuple[int, Pack]]:
-        """Yields each of the numbers in `groups` [n], ascending, and the references that have it, in their order."""
+        """Yield each of the numbers in `groups` [n], ascending, and the references that have it, in their order."""
         order = np.argsort(groups, kind="stable")
         first = np.flatnonzero(np.diff(groups[order], prepend=-1))
         if len(first) == 1:
@@ -171,12 +171,12 @@ class Pack:
             yield int(groups[rows[0]]), self.take(rows)
 
     def in_parts(self) -> Iterator[Pack]:
-        """The references, in order, in packs of at most 4,096."""
+        """Yield the references, in order, in packs of at most 4,096."""
         for start in range(0, len(self.keys), PACK_REFERENCES):
             yield self.take(np.arange(start, min(start + PACK_REFERENCES, len(self.keys))))
 
     def paths(self) -> list[str]:
-        """The path of each reference, or one path that stands for all."""
+        """Return the path of each reference, or one path that stands for all."""
         return [self.root + key for key in self.keys] if self.root else self.others[0]
 
     def forms(self) -> list[str]:
@@ -189,7 +189,7 @@ class Pack:
         return next(self.take(np.array([row])).references())
 
     def labels(self) -> set[str]:
-        """The names of all classes that references have."""
+        """Return the names of all classes that references have."""
         _, _, labels, *_ = self.others
         return {name for names in labels for name in names}
 
@@ -200,7 +200,7 @@ class Pack:
         return list(zip(*(spread(column, count) for column in columns), strict=True))
 
     def references(self) -> Iterator[Reference]:
-        """The references, in order."""
+        """Return the references, in order."""
         count = len(self.keys)
         paths = spread(self.paths(), count)
         splits, labels, forms, extras, spools = (spread(column, count) for column in self.others[1:])
@@ -210,7 +210,7 @@ class Pack:
         return map(Reference._make, zip(*columns, strict=True))
 
     def to_bytes(self) -> bytes:
-        """The pack as an element of a PCollection."""
+        """Return the pack as an element of a PCollection."""
         # Positions are as random as can be, so that trying to compress them only costs time; other numbers are narrow already.
         keys = self.keys
         texts = zlib.compress(pickle.dumps((keys.heads, self.root, self.others), protocol=5), _LEVEL)
@@ -218,7 +218,7 @@ class Pack:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Pack:
-        """The pack that `to_bytes` wrote."""
+        """Return the pack that `to_bytes` wrote."""
         positions, sizes, offsets, numbers, texts = pickle.loads(data)
         heads, root, others = pickle.loads(zlib.decompress(texts))
         return cls(positions, sizes, offsets, PackedKeys(heads, numbers), root, others)

@@ -139,7 +139,7 @@ def _cut(
 
 
 def _pieces(packs: Sequence[Pack]) -> tuple[list[_Piece], npt.NDArray[np.int32]]:
-    """The pieces, in the order in which they are needed, and the number of the piece of each input."""
+    """Return the pieces, in the order in which they are needed, and the number of the piece of each input."""
     paths: dict[str, int] = {}
     files = np.concatenate([_files(pack, paths) for pack in packs])
     offsets = np.concatenate([np.broadcast_to(pack.offsets, len(pack.keys)) for pack in packs])
@@ -182,7 +182,7 @@ def _pieces(packs: Sequence[Pack]) -> tuple[list[_Piece], npt.NDArray[np.int32]]
 
 
 def _files(pack: Pack, paths: dict[str, int]) -> npt.NDArray[np.int32]:
-    """The number of the file of each input, by which `paths` lists it."""
+    """Return the number of the file of each input, by which `paths` lists it."""
     *_, spools = pack.others
     count = len(pack.keys)
     originals = pack.paths()

@@ -28,7 +28,7 @@ class PackedKeys:
     """The keys of some references, in order; iterating over it makes a string of each.
 
     Attributes:
-        heads: of each key what is before its number, or the whole key where there are no numbers: a list of n, or beside numbers
+        heads: of each key what is before its number, or the whole key where there are no numbers: a list of n, or next to numbers
             of one value that stands for all.
         numbers: integers [n], or None.
     """
@@ -54,7 +54,7 @@ class PackedKeys:
 
     @classmethod
     def joined(cls, parts: Sequence[PackedKeys]) -> PackedKeys:
-        """The keys of all parts, one after the other."""
+        """Return the keys of all parts, one after the other."""
         numbers = [part.numbers for part in parts if part.numbers is not None]
         if len(numbers) < len(parts):
             return cls(list(itertools.chain.from_iterable(parts)), None)
@@ -74,7 +74,7 @@ class PackedKeys:
         return as_digests(found)
 
     def take(self, rows: npt.NDArray[np.intp]) -> PackedKeys:
-        """The keys of these rows, in the order of `rows`."""
+        """Return the keys of these rows, in the order of `rows`."""
         heads = self.heads
         if self.numbers is None or len(heads) > 1:
             heads = [heads[row] for row in rows.tolist()]

@@ -43,7 +43,7 @@ class _RangedFile(io.RawIOBase):
 
 
 def open_ranged(path: str, size: int) -> io.BufferedReader:
-    """Opens a file of `size` bytes so that seeking costs nothing and a small read costs one ranged read.
+    """Open a file of `size` bytes so that seeking costs nothing and a small read costs one ranged read.
 
     `Storage.open` is for reading from start to end, and promises no seeking.
     """

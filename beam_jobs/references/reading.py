@@ -18,7 +18,7 @@ MOST_INPUT_BYTES = 1 << 30
 
 
 def read_reference(reference: Reference) -> bytes:
-    """The bytes that a reference points to.
+    """Return the bytes that a reference points to.
 
     Raises:
         BadRecordError: they cannot be read, are too many, or not as many as listed.
@@ -46,12 +46,12 @@ def read_reference(reference: Reference) -> bytes:
 
 
 def too_large(source: str, size: int, offset: int | None = None) -> BadRecordError:
-    """The refusal of an input of more bytes than are read."""
+    """Return the error of an input of more bytes than are read."""
     return BadRecordError(source, f"too large: {size} bytes; an input has {MOST_INPUT_BYTES} at most", offset)
 
 
 def _whole_file(reference: Reference, data: bytes) -> bytes:
-    """The bytes of a file; what was counted, and what --append knows the file by, is its size when it was listed."""
+    """Return the bytes of a file; what was counted, and what --append knows the file by, is its size when it was listed."""
     if len(data) != reference.size:
         raise BadRecordError(
             reference.origin, f"changed during the run: {len(data)} bytes, {reference.size} when it was listed"

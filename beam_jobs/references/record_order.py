@@ -22,7 +22,7 @@ _GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133
 
 @dataclasses.dataclass(frozen=True)
 class Order:
-    """How records are ordered.
+    """Order of records.
 
     Attributes:
         shuffle: by a hash of their keys, or as the source lists them.
@@ -33,7 +33,7 @@ class Order:
     seed: int
 
     def positions(self, digests: Positions, unit: int, first: int) -> Positions:
-        """The positions of records that were listed one after the other.
+        """Return the positions of records that were listed one after the other.
 
         Args:
             digests: uint64 [n]: 64 bits of the digest of each record's key.

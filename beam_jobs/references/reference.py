@@ -17,7 +17,7 @@ Digests: TypeAlias = npt.NDArray[np.uint64]
 
 
 class Reference(NamedTuple):
-    """Where one input record is, and where it goes.
+    """Place of one input record, and of what it becomes.
 
     Attributes:
         key: the record's stable name, unique in the input: the path below the input, with `/`.
@@ -51,17 +51,17 @@ class Reference(NamedTuple):
 
     @property
     def origin(self) -> str:
-        """What a person knows the record by: its file, or its key where a file holds many."""
+        """Name of the record for messages: its file, or its key if a file holds many."""
         return self.path if self.offset == WHOLE_FILE else f"{self.key} in {self.path}"
 
 
 def key_bytes(key: str) -> bytes:
-    """A key as bytes; file names that are not UTF-8 keep the bytes they have on disk."""
+    """Return the bytes of a key; file names that are not UTF-8 keep the bytes they have on disk."""
     return key.encode("utf-8", "surrogateescape")
 
 
 def key_digest(key: str) -> int:
-    """The 128-bit BLAKE2b hash of a key: the same between versions, machines and runs."""
+    """Return the 128-bit BLAKE2b hash of a key: the same between versions, machines and runs."""
     return int.from_bytes(_digest(key), "big")
 
 
@@ -76,7 +76,7 @@ def as_digests(digests: Iterable[bytes]) -> Digests:
 
 
 def split_position(digest: int) -> int:
-    """Where a record stands when splits are dealt out: 64 bits of its digest, which no seed changes."""
+    """Return the position of a record when splits are dealt out: 64 bits of its digest, which no seed changes."""
     return digest >> HASH_BITS
 
 

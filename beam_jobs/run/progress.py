@@ -47,18 +47,18 @@ class ProgressReport:
         self._written = 0.0
 
     def total(self, records: int, size: int) -> None:
-        """Reports how many records and bytes there will be."""
+        """Report how many records and bytes there will be."""
         self._write(_TOTAL, records, size)
 
     def add(self, size: int) -> None:
-        """Reports one more record of `size` bytes."""
+        """Report one more record of `size` bytes."""
         self._records += 1
         self._bytes += size
         if self._folder is not None and time.monotonic() - self._written > _EVERY_SECONDS:
             self.flush()
 
     def flush(self) -> None:
-        """Reports now."""
+        """Report now."""
         self._write(f"{os.getpid()}-{id(self)}", self._records, self._bytes)
         self._written = time.monotonic()
 
@@ -72,7 +72,7 @@ class ProgressReport:
 
 @contextlib.contextmanager
 def progress_bar(shown: bool) -> Iterator[ProgressReport]:
-    """Shows a bar with records, MB/s and the time left on stderr while the context lasts.
+    """Show a bar with records, MB/s and the time left on stderr while the context lasts.
 
     Args:
         shown: whether to show one; without it, and where stderr is not a terminal, reports go nowhere.

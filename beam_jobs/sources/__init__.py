@@ -1,4 +1,4 @@
-"""Where records come from: each source lists references to what is in the input, and reads as little else as it can."""
+"""Sources of records: each lists references to what is in the input, and reads as little else as it can."""
 
 from beam_jobs.sources.open_source import open_source
 from beam_jobs.sources.options import SourceOptions, add_source_flags, source_options

@@ -3,13 +3,14 @@
     ROOT/CLASS/**/FILE              or    ROOT/{train,validation,test}/CLASS/**/FILE
 
 `val`, `dev`, `training` and the like stand for these splits too. Labels count the class names in sorted order, unless a file
-gives the order. Hidden files and those that operating systems leave behind are passed over.
+gives the order. Hidden files and those that operating systems leave behind are ignored.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from beam_jobs.options import ConvertOptions
@@ -22,7 +23,7 @@ from beam_jobs.sources.source import Refuse, make_reference, raise_refusal
 from tpudata.console.nearest import suggestion
 from tpudata.errors import SourceError
 from tpudata.format import Feature
-from tpudata.storage import Entry, storage_for
+from tpudata.storage import Entry, Range, files_below, folder_ranges, lazy_entries
 
 
 class ClassFolder(NamedTuple):
@@ -31,7 +32,7 @@ class ClassFolder(NamedTuple):
     Attributes:
         path: the folder.
         key: its path below the input, with `/`.
-        split: the split that its parent stands for, or nothing.
+        split: the split that its parent stands for, or empty.
         label: name of the class.
     """
 
@@ -41,18 +42,44 @@ class ClassFolder(NamedTuple):
     label: str
 
 
+class SplitFolder(NamedTuple):
+    """A folder whose subfolders are classes.
+
+    Attributes:
+        path: the folder.
+        key: stands before the names of its subfolders in keys: empty, or its name with a `/`.
+        split: the split that it stands for, or empty.
+    """
+
+    path: str
+    key: str
+    split: str
+
+
+class ClassFiles(NamedTuple):
+    """Files of one class that are listed together.
+
+    Attributes:
+        folder: of the class.
+        files: a range of it.
+    """
+
+    folder: ClassFolder
+    files: Range
+
+
 @dataclasses.dataclass(frozen=True)
 class ClassFolders:
-    """The class folders of an input: a Source whose units are folders.
+    """The class folders of an input: a Source whose parts are folders, and whose units are ranges of their files.
 
     Attributes:
         options: deal out splits and seed the order.
-        folders: to be listed for files.
+        tops: the folders whose subfolders are classes.
         labels: the classes, those of empty folders too.
     """
 
     options: ConvertOptions
-    folders: tuple[ClassFolder, ...]
+    tops: tuple[SplitFolder, ...]
     labels: Labels
     has_classes: bool = True
     several_labels: bool = False
@@ -61,70 +88,103 @@ class ClassFolders:
 
     @classmethod
     def find(cls, options: ConvertOptions, source_options: SourceOptions) -> ClassFolders:
-        """Finds splits and classes of an input; lists folders, not the files in them.
+        """Find splits and classes of an input; lists folders, not the files in them.
+
+        Args:
+            options: of the conversion.
+            source_options: the file of class names, or none.
 
         Raises:
             SourceError: the input has no subfolders, files lie where only folders may, or a folder is none of the classes that
                 a file lists.
             UsageError: the options deal out splits, but the input has split folders.
         """
-        tops = _subfolders(options.input)
-        splits = splits_of([top.name for top in tops], options.input)
+        found = _subfolders(options.input)
+        names = [entry.name for entry in found]
+        splits = splits_of(names, options.input)
         if splits:
-            refuse_split_flag(
-                options, f"{options.input} has split folders already ({', '.join(top.name for top in tops)})"
-            )
-            folders = tuple(
-                ClassFolder(entry.path, f"{top.name}/{entry.name}", splits[top.name], entry.name)
-                for top in tops
-                for entry in _subfolders(top.path)
-            )
+            refuse_split_flag(options, f"{options.input} has split folders already ({', '.join(names)})")
+            tops = tuple(SplitFolder(entry.path, f"{entry.name}/", splits[entry.name]) for entry in found)
         else:
-            folders = tuple(ClassFolder(entry.path, entry.name, "", entry.name) for entry in tops)
+            tops = (SplitFolder(options.input, "", ""),)
         if source_options.labels_file is None:
-            return cls(options, folders, Labels(tuple(sorted({folder.label for folder in folders}))))
+            classes = {entry.name for top in tops for entry in _subfolders(top.path)} if splits else set(names)
+            return cls(options, tops, Labels(tuple(sorted(classes))))
         labels = read_labels(source_options.labels_file)
-        for folder in folders:
-            if folder.label not in labels.names:
-                near = suggestion(folder.label, labels.names)
-                raise SourceError(
-                    f"{folder.path}: --labels {source_options.labels_file} has no {folder.label!r}{near}."
-                )
-        return cls(options, folders, labels)
+        known = set(labels.names)
+        for top in tops:
+            for entry in _subfolders(top.path):
+                if entry.name not in known:
+                    near = suggestion(entry.name, labels.names)
+                    raise SourceError(
+                        f"{entry.path}: --labels {source_options.labels_file} has no {entry.name!r}{near}."
+                    )
+        return cls(options, tops, labels)
 
-    def units(self) -> Sequence[ClassFolder]:
-        """The class folders."""
-        return self.folders
+    def parts(self) -> Iterator[ClassFolder]:
+        """Yield the class folders.
 
-    def references(self, unit: ClassFolder, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
-        """Yields a reference to every file of a class folder and of the folders in it."""
-        del refuse  # A file that was just listed is there, and its folder is one of the classes.
-        for entry, key in _files(unit.path, unit.key, ignored):
+        Raises:
+            SourceError: a folder is of no known class: it was made since the job began.
+        """
+        known = set(self.labels.names)
+        for top in self.tops:
+            for entry in _subfolders(top.path):
+                if entry.name not in known:
+                    raise SourceError(
+                        f"{entry.path} was made after the job had begun. Run again when the input is complete."
+                    )
+                yield ClassFolder(entry.path, f"{top.key}{entry.name}", top.split, entry.name)
+
+    def units(self, part: ClassFolder, ignored: list[str]) -> Iterator[ClassFiles]:
+        """Yield ranges of the files of a class folder and of the folders in it."""
+        del ignored
+        for files in folder_ranges(part.path, deep=True):
+            yield ClassFiles(part, files)
+
+    def references(self, unit: ClassFiles, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
+        """Yield a reference to every file of a range.
+
+        Args:
+            unit: one of `units`.
+            ignored: gets the path of each file and folder that is skipped by its name.
+            refuse: never called: a file that was just listed is there, and its folder is one of the classes.
+        """
+        del refuse
+        folder = unit.folder
+        for entry, below in files_below(unit.files, is_left_behind):
+            if is_left_behind(entry.name):
+                ignored.append(entry.path)
+                continue
             yield make_reference(
-                self.options, key, path=entry.path, size=entry.size, split=unit.split, labels=(unit.label,)
+                self.options,
+                f"{folder.key}/{below}",
+                path=entry.path,
+                size=entry.size,
+                split=folder.split,
+                labels=(folder.label,),
             )
 
 
 def _subfolders(folder: str) -> list[Entry]:
-    entries = [entry for entry in storage_for(folder).list(folder) if not is_left_behind(entry.name)]
-    files = [entry for entry in entries if not entry.is_folder]
-    if files:
-        raise SourceError(
-            f"{folder} has files beside its subfolders, such as {files[0].name}, which belong to no class. Move them into a folder"
-            " named after their class, or out of the input."
-        )
-    if not entries:
+    """Return the folders in a folder, sorted by name: there are as many as classes.
+
+    Raises:
+        SourceError: it has files, or nothing.
+    """
+    found = []
+    for entry in lazy_entries(folder):
+        if is_left_behind(entry.name):
+            continue
+        if not entry.is_folder:
+            raise SourceError(
+                f"{folder} has files next to its subfolders, such as {entry.name}, which belong to no class. Move them into a"
+                " folder named after their class, or out of the input."
+            )
+        found.append(entry)
+    if not found:
         raise SourceError(
             f"{folder} has no subfolders. Put the images of each class into a folder named after the class."
         )
-    return entries
-
-
-def _files(folder: str, key: str, ignored: list[str]) -> Iterator[tuple[Entry, str]]:
-    for entry in storage_for(folder).scan(folder):
-        if is_left_behind(entry.name):
-            ignored.append(entry.path)
-        elif entry.is_folder:
-            yield from _files(entry.path, f"{key}/{entry.name}", ignored)
-        else:
-            yield entry, f"{key}/{entry.name}"
+    # A listing has `a-b/` before `a/`.
+    return sorted(found, key=operator.attrgetter("name"))

@@ -33,7 +33,7 @@ def is_number_label(text: str) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Classes:
-    """How the classes that an input writes become class names.
+    """The way from classes as an input writes them to class names.
 
     Attributes:
         labels: the names in `--labels FILE`, or None.
@@ -53,7 +53,8 @@ class Classes:
 
         Args:
             options: of the input.
-            integers, unmixed: as the attributes.
+            integers: as the attribute.
+            unmixed: as the attribute.
 
         Raises:
             SourceError: the file is not there, or a line of it is empty or comes twice.
@@ -72,7 +73,7 @@ class Classes:
         return frozenset(self.labels.names if self.labels else ())
 
     def name(self, written: str, source: str) -> str:
-        """The class name of what an input writes.
+        """Return the class name of what an input writes.
 
         Args:
             written: a class, as the input has it.
@@ -119,7 +120,7 @@ class Classes:
 
 
 def read_labels(path: str) -> Labels:
-    """The class names in a file, a line each.
+    """Return the class names in a file, a line each.
 
     Raises:
         SourceError: the file is not there or has none, or a line of it is empty or comes twice.
@@ -150,7 +151,7 @@ def read_labels(path: str) -> Labels:
 
 
 def json_labels(value: Any, source: str, name: str) -> tuple[tuple[str, ...], bool]:
-    """The labels in a JSON value, and whether they are a list.
+    """Return the labels in a JSON value, and whether they are a list.
 
     Raises:
         BadRecordError: not a string, not a whole number, and not a list of these.

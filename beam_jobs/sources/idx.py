@@ -64,7 +64,7 @@ class IdxUnit(NamedTuple):
 
 
 def is_idx_name(name: str) -> bool:
-    """Whether a file is named as one of an IDX pair."""
+    """Return whether a file is named as one of an IDX pair."""
     return _NAME.fullmatch(name) is not None
 
 
@@ -93,7 +93,7 @@ class IdxPairs:
         Args:
             options: of the conversion.
             source_options: labels, or none.
-            paths: images and labels files; the partner of each is looked for beside it.
+            paths: images and labels files; the partner of each is looked for next to it.
 
         Raises:
             SourceError: a partner is missing, a header says something else than unsigned bytes, or counts differ.
@@ -120,12 +120,17 @@ class IdxPairs:
         """Labels are whole numbers, unless a file names them."""
         return self.classes.collects_integers
 
-    def units(self) -> Sequence[IdxUnit]:
-        """The runs of images."""
+    def parts(self) -> Sequence[IdxUnit]:
+        """Return the runs of images."""
         return self.runs
 
+    def units(self, part: IdxUnit, ignored: list[str]) -> Sequence[IdxUnit]:
+        """Return a run of images."""
+        del ignored
+        return (part,)
+
     def references(self, unit: IdxUnit, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
-        """Yields a reference to every image of a run; its `form` is `idx:HEIGHTxWIDTH[xCHANNELS]`."""
+        """Yield a reference to every image of a run; its `form` is `idx:HEIGHTxWIDTH[xCHANNELS]`."""
         del ignored
         size = math.prod(unit.shape)
         form = "idx:" + "x".join(map(str, unit.shape))
@@ -166,12 +171,16 @@ def _partners(path: str) -> tuple[str, str, str, str]:
         )
     found = {match["what"]: path}
     (other,) = {"images", "labels"} - {match["what"]}
-    for entry in storage_for(path).list(folder or slash or "."):
+    other_name = f"{match['prefix']}{other}"
+    # What follows is a dash or a dot.
+    for entry in storage_for(path).scan(folder or slash or ".", start=other_name, stop=f"{other_name}~"):
         theirs = _NAME.fullmatch(entry.name)
         if theirs and (theirs["prefix"], theirs["what"]) == (match["prefix"], other):
             found.setdefault(other, f"{folder}{slash}{entry.name}")
     if other not in found:
-        raise SourceError(f"{path} has no {other} file beside it. Both come in a pair: {match['prefix']}{other}-idx...")
+        raise SourceError(
+            f"{path} has no {other} file next to it. Both come in a pair: {match['prefix']}{other}-idx..."
+        )
     key = found["images"].rpartition("/")[2].removesuffix(".gz")
     words = re.split(r"[-_.]", match["prefix"].rstrip("-_."))
     return found["images"], found["labels"], key, _SPLITS.get(words[-1], "")
@@ -190,7 +199,7 @@ def _runs(images: str, labels: str, name: str, split: str) -> Iterator[IdxUnit]:
 
 
 def _header(path: str, dimensions: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
-    """The sizes of an IDX file, and the bytes of its header; the file's size is checked where it is not compressed."""
+    """Return the sizes of an IDX file, and the bytes of its header; checks its size if it is not compressed."""
     head = first_bytes(path, _MAGIC + 4 * 4)
     if len(head) < _MAGIC or head[:2] != b"\0\0" or head[3] not in dimensions:
         raise SourceError(
@@ -213,7 +222,7 @@ def _header(path: str, dimensions: tuple[int, ...]) -> tuple[tuple[int, ...], in
 
 
 def _label_bytes(unit: IdxUnit) -> bytes:
-    """The labels of a run, a byte each."""
+    """Return the labels of a run, a byte each."""
     start = _MAGIC + 4
     if not packing(unit.labels):
         return storage_for(unit.labels).read_range(unit.labels, start + unit.first, unit.length)
@@ -234,4 +243,4 @@ def _exactly(file: BinaryIO, size: int, path: str) -> bytes:
 
 def _refuse_more(file: BinaryIO, path: str) -> None:
     if file.read(1):
-        raise CorruptionError(path, file.tell() - 1, "there are bytes behind the last record that the header counts")
+        raise CorruptionError(path, file.tell() - 1, "there are bytes after the last record that the header counts")

@@ -1,7 +1,7 @@
 """ImageNet as it comes: a folder with the training images, the validation images, or both.
 
     training      ILSVRC2012_img_train.tar (a tar of tars), or train/SYNSET/FILE
-    validation    ILSVRC2012_img_val.tar, validation/FILE or val/FILE, with a file of synsets beside it, whose line i is the
+    validation    ILSVRC2012_img_val.tar, validation/FILE or val/FILE, with a file of synsets next to it, whose line i is the
                   synset of ILSVRC2012_val_0000000i.JPEG; or validation/SYNSET/FILE or val/SYNSET/FILE
 
 A key is the file's own name, which is unique in ImageNet, so tars and folders give the same dataset. Classes are synsets in sorted
@@ -11,6 +11,7 @@ order; the further feature image/class/synset repeats the class for readers that
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ from beam_jobs.options import ConvertOptions
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.reference import WHOLE_FILE, Reference
 from beam_jobs.sources.classes import Classes
+from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.names import is_left_behind
 from beam_jobs.sources.options import SourceOptions, refuse_split_flag
 from beam_jobs.sources.source import Refuse, make_reference, raise_refusal, with_key
@@ -30,7 +32,7 @@ from beam_jobs.sources.tars.unit import TarUnit, tar_files
 from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.format import Feature
-from tpudata.storage import Entry, storage_for
+from tpudata.storage import Entry, Range, folder_ranges, lazy_entries, storage_for
 
 TRAIN, VALIDATION = "train", "validation"
 TRAIN_TAR, VALIDATION_TAR = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
@@ -41,6 +43,8 @@ _VALIDATION_NAME = re.compile(r"ILSVRC2012_val_(\d{8})\.[A-Za-z]+")
 # Of training and validation images alike.
 _IMAGE_NAME = re.compile(r"(n\d{8}|ILSVRC2012_val)_\d+\.[A-Za-z]+")
 _EXTRA = "image/class/synset"
+# A folder with more is something else.
+_MOST_ENTRIES = 10_000
 
 
 class ImageNetUnit(NamedTuple):
@@ -51,7 +55,8 @@ class ImageNetUnit(NamedTuple):
         path: a tar, or a folder.
         is_tar: which of the two.
         start, end: of the tar in the file; 0 and -1 for the file as a whole.
-        synset: of all images, or nothing where the file of synsets says it.
+        synset: of all images, or empty if the file of synsets says it.
+        files: the range of the folder that is listed; None for all of it.
     """
 
     split: str
@@ -60,22 +65,23 @@ class ImageNetUnit(NamedTuple):
     start: int = 0
     end: int = -1
     synset: str = ""
+    files: Range | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class ImageNet:
-    """The raw files of ImageNet: a Source whose units are tars and folders.
+    """The raw files of ImageNet: a Source whose parts are tars and folders.
 
     Attributes:
         options: seed the order.
-        parts: to be listed.
+        tars_and_folders: to be listed; as many as there are synsets.
         classes: the synsets.
         synset_file: says the synsets of the validation images.
         synsets: its lines.
     """
 
     options: ConvertOptions
-    parts: tuple[ImageNetUnit, ...]
+    tars_and_folders: tuple[ImageNetUnit, ...]
     classes: Classes
     synset_file: str
     synsets: tuple[str, ...]
@@ -86,13 +92,16 @@ class ImageNet:
 
     @classmethod
     def find(cls, options: ConvertOptions, source_options: SourceOptions) -> ImageNet | None:
-        """The ImageNet in the input's folder, or None where it is not laid out like that; lists folders and headers of tars.
+        """Find the ImageNet in the input's folder; None if it is not laid out like that. Lists folders and headers of tars.
 
         Raises:
             SourceError: validation images without a file of synsets, or synsets that the training images do not have.
             UsageError: the options deal out splits.
         """
-        entries = {entry.name: entry for entry in storage_for(options.input).list(options.input)}
+        first = list(itertools.islice(lazy_entries(options.input), _MOST_ENTRIES + 1))
+        if len(first) > _MOST_ENTRIES:
+            return None
+        entries = {entry.name: entry for entry in first}
         train = entries.get(TRAIN_TAR) or _folder(entries, (TRAIN,), _is_synset_folders)
         flat = entries.get(VALIDATION_TAR) or _folder(entries, _VALIDATION_FOLDERS, _is_flat)
         sorted_out = _folder(entries, _VALIDATION_FOLDERS, _is_synset_folders)
@@ -132,12 +141,21 @@ class ImageNet:
         """The synsets."""
         return self.classes.labels
 
-    def units(self) -> Sequence[ImageNetUnit]:
-        """The inner tars or the folders of the training images, and the validation images."""
-        return self.parts
+    def parts(self) -> Sequence[ImageNetUnit]:
+        """Return the inner tars or the folders of the training images, and the validation images."""
+        return self.tars_and_folders
+
+    def units(self, part: ImageNetUnit, ignored: list[str]) -> Iterator[ImageNetUnit]:
+        """Yield a tar, or ranges of a folder."""
+        del ignored
+        if part.is_tar:
+            yield part
+            return
+        for files in folder_ranges(part.path, deep=False):
+            yield part if files.is_whole else part._replace(files=files)
 
     def references(self, unit: ImageNetUnit, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
-        """Yields a reference to every image of a part."""
+        """Yield a reference to every image of a part."""
         for name, path, offset, size in _images(unit, ignored, refuse):
             try:
                 synset = self.classes.name(unit.synset or self._synset(name, unit.path), f"{unit.path}/{name}")
@@ -166,8 +184,10 @@ class ImageNet:
         return self.synsets[int(match[1]) - 1]
 
 
-def _folder(entries: Mapping[str, Entry], names: Iterable[str], fits: Callable[[list[Entry]], bool]) -> Entry | None:
-    """The first folder of these names whose content fits."""
+def _folder(
+    entries: Mapping[str, Entry], names: Iterable[str], fits: Callable[[Iterator[Entry]], bool]
+) -> Entry | None:
+    """Return the first folder of these names whose content fits."""
     for name in names:
         folder = entries.get(name)
         if folder is not None and folder.is_folder and fits(_visible(folder.path)):
@@ -175,33 +195,38 @@ def _folder(entries: Mapping[str, Entry], names: Iterable[str], fits: Callable[[
     return None
 
 
-def _visible(folder: str) -> list[Entry]:
-    return [entry for entry in storage_for(folder).list(folder) if not is_left_behind(entry.name)]
+def _visible(folder: str) -> Iterator[Entry]:
+    return (entry for entry in lazy_entries(folder) if not is_left_behind(entry.name))
 
 
-def _is_flat(entries: list[Entry]) -> bool:
-    """Whether these are validation images side by side."""
-    return any(_VALIDATION_NAME.fullmatch(entry.name) for entry in entries)
+def _is_flat(entries: Iterator[Entry]) -> bool:
+    """Return whether these are validation images next to each other, by the first of them."""
+    return any(_VALIDATION_NAME.fullmatch(entry.name) for entry in itertools.islice(entries, _MOST_ENTRIES))
 
 
-def _is_synset_folders(entries: list[Entry]) -> bool:
-    """Whether these are folders of synsets with images named as ImageNet's; looks into the first."""
-    if not entries or not all(entry.is_folder and _SYNSET.fullmatch(entry.name) for entry in entries):
+def _is_synset_folders(entries: Iterator[Entry]) -> bool:
+    """Return whether these are folders of synsets with images named as ImageNet's; looks into the first."""
+    first = next(entries, None)
+    folders = itertools.chain(() if first is None else (first,), entries)
+    if first is None or not all(entry.is_folder and _SYNSET.fullmatch(entry.name) for entry in folders):
         return False
-    images = _visible(entries[0].path)
-    return bool(images) and all(_IMAGE_NAME.fullmatch(image.name) and not image.is_folder for image in images)
+    images = _visible(first.path)
+    image = next(images, None)
+    if image is None:
+        return False
+    return all(_IMAGE_NAME.fullmatch(one.name) and not one.is_folder for one in itertools.chain((image,), images))
 
 
 def _synset_parts(options: ConvertOptions, split: str, found: Entry) -> Iterator[ImageNetUnit]:
-    """The synsets of a tar of tars, or of folders."""
+    """Return the synsets of a tar of tars, or of folders."""
     if found.is_folder:
         for folder in _visible(found.path):
             yield ImageNetUnit(split, folder.path, False, synset=folder.name)
         return
-    tar = Tars.find(options, SourceOptions(), [(found.path, found.name)])
+    tar = Tars.find(options, SourceOptions(), InputFiles(found.path))
     if tar.form != TARS:
         raise SourceError(f"{found.path} is no tar of tars, as ImageNet's is.")
-    for inner in tar.tars:
+    for inner in (inner for part in tar.parts() for inner in tar.units(part, [])):
         yield ImageNetUnit(split, inner.path, True, inner.start, inner.end, inner.label)
 
 
@@ -214,13 +239,14 @@ def _read_synsets(path: str) -> tuple[str, ...]:
 
 
 def _images(unit: ImageNetUnit, ignored: list[str], refuse: Refuse) -> Iterator[tuple[str, str, int, int]]:
-    """Yields (name, path, offset, size) of every image of a part."""
+    """Yield (name, path, offset, size) of every image of a part."""
     if unit.is_tar:
         with open_tar(unit.path, compressed=False) as (file, size):
             for member in tar_files(file, TarUnit(unit.path, unit.split, unit.start, unit.end), size, ignored, refuse):
                 yield member.name.rsplit("/", 1)[-1], unit.path, member.offset, member.size
         return
-    for entry in storage_for(unit.path).scan(unit.path):
+    files = unit.files or Range(unit.path)
+    for entry in storage_for(files.folder).scan(files.folder, start=files.start, stop=files.stop):
         if is_left_behind(entry.name):
             ignored.append(entry.path)
         elif entry.is_folder:

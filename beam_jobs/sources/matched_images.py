@@ -7,7 +7,8 @@ by the pattern. A key is the path below the folder before the first wildcard.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from beam_jobs.options import ConvertOptions
@@ -19,7 +20,10 @@ from beam_jobs.sources.options import SourceOptions, refuse_split_flag
 from beam_jobs.sources.source import Refuse, make_reference, raise_refusal, with_key
 from tpudata.errors import BadRecordError
 from tpudata.format import Feature
-from tpudata.storage import expand_below
+from tpudata.storage import Entry, Range, expand_below, files_below, folder_ranges, matches, storage_for
+
+# Matches in which split folders are looked for before the job begins.
+_LOOKED_AT = 10_000
 
 
 class MatchedFolder(NamedTuple):
@@ -27,28 +31,42 @@ class MatchedFolder(NamedTuple):
 
     Attributes:
         path: the folder.
-        below: its path below the pattern's fixed folder, with a slash at the end, or nothing.
+        below: its path below the pattern's fixed folder, with a slash at the end, or empty.
+        deep: whether files in the folders below it are matched with it.
     """
 
     path: str
     below: str
+    deep: bool = False
+
+
+class MatchedFiles(NamedTuple):
+    """Files that are matched together.
+
+    Attributes:
+        folder: in which they are, or below which.
+        files: a range of it.
+    """
+
+    folder: MatchedFolder
+    files: Range
 
 
 @dataclasses.dataclass(frozen=True)
 class MatchedImages:
-    """The images that a pattern matches: a Source whose units are folders.
+    """The images that a pattern matches: a Source whose parts are folders, and whose units are ranges of files.
 
     Attributes:
         options: deal out splits and seed the order.
-        folders: in which files are matched.
-        pattern: of the files' names.
+        fixed: the folder before the first wildcard.
+        pattern: the parts after it, see `split_pattern`.
         classes: how folder names become class names.
-        has_classes: False where records are unlabelled.
+        has_classes: False if records are unlabelled.
     """
 
     options: ConvertOptions
-    folders: tuple[MatchedFolder, ...]
-    pattern: str
+    fixed: str
+    pattern: tuple[str, ...]
     classes: Classes
     has_classes: bool = True
     several_labels: bool = False
@@ -59,7 +77,7 @@ class MatchedImages:
     def find(
         cls, options: ConvertOptions, source_options: SourceOptions, fixed: str, parts: tuple[str, ...]
     ) -> MatchedImages:
-        """Expands a pattern as far as folders.
+        """Look at the first files that a pattern matches.
 
         Args:
             options: of the conversion.
@@ -68,56 +86,92 @@ class MatchedImages:
             parts: of the pattern from there on; see `split_pattern`.
 
         Raises:
-            SourceError: the fixed folder is not there.
+            StorageError: the fixed folder is not there.
             UsageError: the options deal out splits, but the folders are splits already.
         """
-        upper = parts[:-1]
-        # `**` also stands for no folder at all.
-        folders = [MatchedFolder(fixed, "")] if all(part == "**" for part in upper) else []
-        if upper:
-            found = expand_below(fixed, upper)
-            folders.extend(MatchedFolder(entry.path, f"{below}/") for entry, below in found if entry.is_folder)
         labelled = not source_options.unlabelled
-        source = cls(options, tuple(folders), parts[-1], Classes.open(source_options), labelled)
-        splits = sorted({split for folder in folders if (split := source.split_of(folder))})
-        if splits:
-            refuse_split_flag(options, f"{options.input} has split folders already ({', '.join(splits)})")
+        source = cls(options, fixed, parts, Classes.open(source_options), labelled)
+        if options.split:
+            # Early; what is in no file looked at here is found when it is listed.
+            first = itertools.islice(expand_below(fixed, parts), _LOOKED_AT)
+            source._check_splits({below for entry, below in first if not entry.is_folder})
         return source
 
-    def split_of(self, folder: MatchedFolder) -> str:
-        """The split that a folder's place says, or nothing."""
-        names = folder.below.split("/")[:-1]
-        # Where no folder is a class, the outermost is what may be a split.
+    def _split_of(self, below: str) -> str:
+        """Return the split that the place of a file or folder says, or nothing; `below` is its path, a folder's with a slash."""
+        names = below.split("/")[:-1]
+        # If no folder is a class, the outermost is what may be a split.
         names = names[-2:-1] if self.has_classes else names[:1]
         return folder_split(names[0]) if names else ""
+
+    def _check_splits(self, below: Iterable[str]) -> None:
+        splits = sorted({split for path in below if (split := self._split_of(path))})
+        if splits:
+            refuse_split_flag(self.options, f"{self.options.input} has split folders already ({', '.join(splits)})")
 
     @property
     def labels(self) -> Labels | None:
         """Those of `--labels FILE`."""
         return self.classes.labels
 
-    def units(self) -> Sequence[MatchedFolder]:
-        """The folders."""
-        return self.folders
+    def parts(self) -> Iterator[MatchedFolder]:
+        """Yield the folders in which files may be matched."""
+        upper = self.pattern[:-1]
+        # Unshuffled, the files of a folder are before those of the folders in it.
+        if "**" in upper and self.options.shuffle and storage_for(self.fixed).lists_deep:
+            yield MatchedFolder(self.fixed, "", deep=True)
+            return
+        # `**` also stands for no folder at all.
+        if all(part == "**" for part in upper):
+            yield MatchedFolder(self.fixed, "")
+        if upper:
+            for entry, below in expand_below(self.fixed, upper):
+                if entry.is_folder:
+                    self._check_splits([f"{below}/"])
+                    yield MatchedFolder(entry.path, f"{below}/")
 
-    def references(
-        self, unit: MatchedFolder, ignored: list[str], refuse: Refuse = raise_refusal
-    ) -> Iterator[Reference]:
-        """Yields a reference to every matched file of a folder; not of the folders in it."""
-        labels: tuple[str, ...] = ()
-        split = self.split_of(unit)
-        for entry, name in expand_below(unit.path, (self.pattern,)):
-            key = f"{unit.below}{name}"
-            if entry.is_folder:
-                continue
+    def units(self, part: MatchedFolder, ignored: list[str]) -> Iterator[MatchedFiles]:
+        """Yield ranges of the files of a folder."""
+        del ignored
+        for files in folder_ranges(part.path, deep=part.deep):
+            yield MatchedFiles(part, files)
+
+    def references(self, unit: MatchedFiles, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
+        """Yield a reference to every matched file of a range.
+
+        Args:
+            unit: one of `units`.
+            ignored: gets the path of each file that is skipped by its name.
+            refuse: called with the error of a file whose folder is no known class.
+        """
+        last: tuple[str, str, tuple[str, ...]] | None = None
+        for entry, key in self._matched(unit):
             if any(map(is_left_behind, key.split("/"))):
                 ignored.append(entry.path)
                 continue
-            if self.has_classes and not labels:
-                folders = unit.below.split("/")[:-1] or [unit.path.rpartition("/")[2]]
-                try:
-                    labels = (self.classes.name(class_and_split(folders, entry.path)[0], entry.path),)
-                except BadRecordError as error:
-                    refuse(with_key(error, key))
-                    continue
+            folder = key.rpartition("/")[0]
+            if last is None or last[0] != folder:
+                self._check_splits([key])
+                labels: tuple[str, ...] = ()
+                if self.has_classes:
+                    folders = key.split("/")[:-1] or [self.fixed.rpartition("/")[2]]
+                    try:
+                        labels = (self.classes.name(class_and_split(folders, entry.path)[0], entry.path),)
+                    except BadRecordError as error:
+                        refuse(with_key(error, key))
+                        continue
+                last = folder, self._split_of(key), labels
+            _, split, labels = last
             yield make_reference(self.options, key, path=entry.path, size=entry.size, split=split, labels=labels)
+
+    def _matched(self, unit: MatchedFiles) -> Iterator[tuple[Entry, str]]:
+        folder, files = unit
+        if folder.deep:
+            for entry, below in files_below(files, lambda name: name.startswith(".")):
+                if not entry.is_folder and matches(below, self.pattern):
+                    yield entry, below
+            return
+        last = self.pattern[-1:]
+        for entry in storage_for(files.folder).scan(files.folder, start=files.start, stop=files.stop):
+            if not entry.is_folder and matches(entry.name, last):
+                yield entry, f"{folder.below}{entry.name}"

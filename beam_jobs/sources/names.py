@@ -1,4 +1,4 @@
-"""What the names of files and folders mean, the same for every source."""
+"""The meaning of names of files and folders, the same for every source."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _LEFT_BEHIND = ("Thumbs.db", "desktop.ini", "__MACOSX")
 
 
 def is_left_behind(name: str) -> bool:
-    """Whether a name is hidden, or of a file that operating systems leave in folders; such are passed over."""
+    """Return whether a name is ignored: it is hidden, or of a file that operating systems leave in folders."""
     return name.startswith(".") or name in _LEFT_BEHIND
 
 
 def folder_split(name: str) -> str:
-    """The split that a folder's name stands for, whatever its case: train, validation, test, or nothing."""
+    """Return the split that a folder's name stands for, whatever its case: train, validation, test, or nothing."""
     return _SPLITS.get(name.lower(), "")
 
 
@@ -32,7 +32,7 @@ def listed_split(name: str) -> str:
 
 
 def splits_of(names: Sequence[str], where: str) -> dict[str, str]:
-    """The splits that the folders of an input stand for: each name's, or none at all where they are classes.
+    """Return the splits that the folders of an input stand for: each name's, or none at all if they are classes.
 
     A folder of classes may well have one that is called `train`. Two names of splits are no accident.
 
@@ -46,8 +46,8 @@ def splits_of(names: Sequence[str], where: str) -> dict[str, str]:
         return {}
     if others:
         raise SourceError(
-            f"{where} has {', '.join(found)}, which look like splits, beside {others[0]}, which does not. Put classes below splits,"
-            " or classes alone into the input."
+            f"{where} has {', '.join(found)}, which look like splits, next to {others[0]}, which does not. Put classes below"
+            " splits, or classes alone into the input."
         )
     if len({splits[name] for name in names}) < len(names):
         raise SourceError(f"{where} has two folders for one split among {', '.join(found)}. Merge them, or rename one.")
@@ -55,7 +55,7 @@ def splits_of(names: Sequence[str], where: str) -> dict[str, str]:
 
 
 def class_and_split(folders: Sequence[str], record: str) -> tuple[str, str]:
-    """The class and the split of a record by the folders that it lies in: CLASS, or SPLIT/CLASS, at the end.
+    """Return the class and the split of a record by the folders that it lies in: CLASS, or SPLIT/CLASS, at the end.
 
     Args:
         folders: names, outermost first.

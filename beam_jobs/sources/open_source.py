@@ -1,4 +1,4 @@
-"""Which source an input is: a folder or a file by what is there and what it holds, a pattern by the names that it matches.
+"""Finding the source of an input: a folder or a file by what is there and what it holds, a pattern by the names that it matches.
 
 folder    ImageNet's raw files, IDX pairs, tar, zip or Parquet files, or class folders; with --unlabelled, all files below it
 file      a tar, a zip, a Parquet file, one of an IDX pair, or a list
@@ -7,6 +7,7 @@ pattern   files of one of these forms, or images: whatever has not the name of a
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 
@@ -15,6 +16,7 @@ from beam_jobs.options import ConvertOptions
 from beam_jobs.sources.class_folders import ClassFolders
 from beam_jobs.sources.idx import IdxPairs, is_idx_name
 from beam_jobs.sources.imagenet import ImageNet
+from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.lists.lists import Lists
 from beam_jobs.sources.lists.rows import UTF16_BOMS
 from beam_jobs.sources.matched_images import MatchedImages
@@ -29,8 +31,10 @@ from beam_jobs.sources.tars.samples import IMAGE_FIELDS
 from beam_jobs.sources.tars.tars import Tars
 from beam_jobs.sources.zips import ZIP_MAGIC, Zips
 from tpudata.errors import SourceError, UsageError
-from tpudata.storage import Entry, expand, is_pattern, split_pattern, storage_for
+from tpudata.storage import Entry, expand, is_pattern, lazy_entries, split_pattern, storage_for
 
+# Names by which a folder or a pattern is known, and no more: it may have millions.
+_LOOKED_AT = 10_000
 _TAR, _IDX, _LIST, _IMAGE, _PACKED = "a tar", "an IDX file", "a list", "an image", "of a form that is not read"
 _ZIP, _PARQUET = "a zip archive", "a Parquet file"
 # By the end of a name, without a .gz or the like after it.
@@ -58,14 +62,14 @@ _FORMS = (
 
 
 def open_source(options: ConvertOptions, source_options: SourceOptions | None = None) -> Source:
-    """The source that `options.input` is.
+    """Open the source that `options.input` is.
 
     Args:
         options: of the conversion.
-        source_options: what is said of the input beyond where it is; nothing where None.
+        source_options: how the input is read; None for the defaults.
 
     Raises:
-        SourceError: there is nothing at that path, or nothing that is read; says what is.
+        SourceError: there is nothing at that path, or nothing that is read; names what is there.
         CorruptionError: a file that is looked at is damaged.
         UsageError: the options do not fit the input.
     """
@@ -102,11 +106,12 @@ def _open(options: ConvertOptions, said: SourceOptions) -> Source:
         raise SourceError(f"{options.input} is not there. Name {_FORMS}.")
     if found.is_folder:
         return _open_folder(options, said)
-    return _open_files(options, said, _form(options.input), [(options.input, found.name)])
+    return _open_files(options, said, options.input)
 
 
 def _open_folder(options: ConvertOptions, said: SourceOptions) -> Source:
-    entries = [entry for entry in storage_for(options.input).list(options.input) if not is_left_behind(entry.name)]
+    first = itertools.islice(lazy_entries(options.input), _LOOKED_AT)
+    entries = [entry for entry in first if not is_left_behind(entry.name)]
     files = [entry for entry in entries if not entry.is_folder]
     source = _open_parquet_or_zips(options, said, entries)
     if source is not None:
@@ -119,7 +124,7 @@ def _open_folder(options: ConvertOptions, said: SourceOptions) -> Source:
     if idx:
         return IdxPairs.find(options, said, idx)
     if files and len(files) == len(entries) and is_tar(files[0].path):
-        return Tars.find(options, said, [(entry.path, entry.name) for entry in files])
+        return Tars.find(options, said, InputFiles(options.input, only_files=True))
     if said.unlabelled:
         return MatchedImages.find(options, said, options.input, ("**", "*"))
     return ClassFolders.find(options, said)
@@ -133,7 +138,7 @@ def _open_parquet_or_zips(options: ConvertOptions, said: SourceOptions, entries:
     form = next((form for form, magic in _MAGIC.items() if first_bytes(rest[0].path).startswith(magic)), None)
     if form is None or any(_form_of_ending(entry.name) != form for entry in rest):
         return None
-    return _open_files(options, said, form, [(entry.path, entry.name) for entry in rest])
+    return _open_files(options, said, rest[0].path)
 
 
 def _open_pattern(options: ConvertOptions, said: SourceOptions) -> Source:
@@ -143,8 +148,8 @@ def _open_pattern(options: ConvertOptions, said: SourceOptions) -> Source:
     if _matched_form(options.input) == _IMAGE:
         said.refuse_list_flags(f"{options.input} matches images")
         return MatchedImages.find(options, said, *split_pattern(options.input))
-    files = [(entry.path, below) for entry, below in _matched_files(options.input)]
-    return _open_files(options, said, _form(files[0][0]), files)
+    first, _ = next(_matched_files(options.input))
+    return _open_files(options, said, first.path)
 
 
 def _matched_files(pattern: str) -> Iterator[tuple[Entry, str]]:
@@ -154,11 +159,11 @@ def _matched_files(pattern: str) -> Iterator[tuple[Entry, str]]:
 
 
 def _matched_form(pattern: str) -> str:
-    """What the files are that a pattern matches, by their names: there may be millions, and the first may be the bad one."""
+    """Return what the files are that a pattern matches, by the names of the first of them: a single one may be the bad one."""
     last = split_pattern(pattern)[1][-1]
     same_ending = _form_of_ending(_WILDCARD_END.split(last)[-1]) is not None
     found: dict[str, str] = {}
-    for entry, _ in _matched_files(pattern):
+    for entry, _ in itertools.islice(_matched_files(pattern), _LOOKED_AT):
         form = _IDX if is_idx_name(entry.name) else _form_of_ending(entry.name) or _IMAGE
         found.setdefault(form, entry.path)
         if same_ending:
@@ -189,23 +194,26 @@ def _form_of_ending(name: str) -> str | None:
     return _PACKED if form is None and plain != lower and not lower.endswith(".gz") else form
 
 
-def _open_files(options: ConvertOptions, said: SourceOptions, form: str, files: list[tuple[str, str]]) -> Source:
+def _open_files(options: ConvertOptions, said: SourceOptions, first: str) -> Source:
+    """Open the files of an input as what the first of them is."""
+    form = _form(first)
     if form == _IMAGE:
-        raise SourceError(f"{files[0][0]} is one image. Name {_FORMS}.")
+        raise SourceError(f"{first} is one image. Name {_FORMS}.")
+    files = InputFiles(options.input)
     if form == _LIST:
         return Lists.find(options, said, [path for path, _ in files])
     if form == _PARQUET:
-        return ParquetImages.find(options, said, files)
-    said.refuse_list_flags(f"{files[0][0]} is {form}")
+        return ParquetImages.find(options, said, [file for file in files if not file[1].lower().endswith(".md")])
+    said.refuse_list_flags(f"{first} is {form}")
     if form == _IDX:
         return IdxPairs.find(options, said, [path for path, _ in files])
     if form == _ZIP:
-        return Zips.find(options, said, files)
+        return Zips.find(options, said, [file for file in files if not file[1].lower().endswith(".md")])
     return Tars.find(options, said, files)
 
 
 def _form(path: str) -> str:
-    """What a file is, by its first bytes."""
+    """Return what a file is, by its first bytes."""
     head = first_bytes(path)
     if is_tar_header(head):
         return _TAR

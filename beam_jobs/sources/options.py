@@ -1,4 +1,4 @@
-"""What is said of an input beyond where it is, checked once at the door."""
+"""Options of an input besides its path, checked once at the door."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TYPED_COLUMN = re.compile(rf"(.+?)=((?:{'|'.join(COLUMN_TYPES)})(?:=.*)?)", re.
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SourceOptions:
-    """How an input is to be read.
+    """The way an input is read.
 
     Attributes:
         source: name of the source, see beam_jobs/sources/table.py; None finds it by what the input is.
@@ -82,14 +82,14 @@ class SourceOptions:
         return kinds
 
     def refuse_list_flags(self, what: str) -> None:
-        """Raises UsageError where something is said that only a list has; `what` is what the input is instead."""
+        """Raise UsageError if something is said that only a list has; `what` is what the input is instead."""
         for name in ("path_column", "label_column", "split_column", "label_separator", "column_types"):
             if getattr(self, name):
                 raise UsageError(f"--{_flag(name)} is for CSV and JSONL lists, and {what}. Leave the flag out.")
 
 
 def add_source_flags(parser: FlagParser) -> None:
-    """Adds the flags that `source_options` reads."""
+    """Add the flags that `source_options` reads."""
     add = parser.add_argument
     add(
         "--source",
@@ -128,7 +128,7 @@ def add_source_flags(parser: FlagParser) -> None:
 
 
 def source_options(flags: argparse.Namespace) -> SourceOptions:
-    """The options that the flags of `add_source_flags` say; UsageError where they do not fit each other."""
+    """Return the options that the flags of `add_source_flags` say; UsageError if they do not fit each other."""
     return SourceOptions(
         source=flags.source,
         labels_file=flags.labels,
@@ -143,7 +143,7 @@ def source_options(flags: argparse.Namespace) -> SourceOptions:
 
 
 def refuse_split_flag(options: ConvertOptions, what: str) -> None:
-    """Raises UsageError where --split deals out records whose split the input says; `what` is what says it."""
+    """Raise UsageError if --split deals out records whose split the input says; `what` is what says it."""
     if options.split:
         raise UsageError(f"--split: {what}. Leave the flag out.")
 

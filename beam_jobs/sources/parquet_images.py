@@ -138,9 +138,14 @@ class ParquetImages:
         """Whether the labels are whole numbers without names."""
         return self.classes.collects_integers
 
-    def units(self) -> Sequence[ParquetUnit]:
+    def parts(self) -> Sequence[ParquetUnit]:
         """Return the row groups."""
         return self.groups
+
+    def units(self, part: ParquetUnit, ignored: list[str]) -> Sequence[ParquetUnit]:
+        """Return a part, which is listed at once; nothing is ignored here."""
+        del ignored
+        return (part,)
 
     def references(self, unit: ParquetUnit, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
         """Yield a reference, with its bytes, to the image of each row of a row group."""

@@ -1,8 +1,8 @@
-"""What a source is, and how it makes references."""
+"""The interface of a source, and how it makes references."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from beam_jobs.options import DEFAULT_SPLIT, ConvertOptions
@@ -16,12 +16,12 @@ Refuse: TypeAlias = Callable[[BadRecordError], None]
 
 
 def raise_refusal(error: BadRecordError) -> None:
-    """Raises what a source refuses: the first refused record ends the listing."""
+    """Raise the error of a rejected record: the first one ends the listing."""
     raise error
 
 
 def with_key(error: BadRecordError, key: str | None) -> BadRecordError:
-    """The refusal of a record whose key is known: --append then knows it again wherever the input has moved."""
+    """Return the rejection of a record whose key is known: --append then knows it again wherever the input has moved."""
     return BadRecordError(error.source, error.reason, error.offset, key)
 
 
@@ -48,15 +48,23 @@ class Source(Protocol):
     def extra(self) -> tuple[Feature, ...]:
         """Schema of what `Reference.extra` holds; empty where it holds nothing."""
 
-    def units(self) -> Sequence[Any]:
-        """Parts that are listed on their own, on any worker: folders, files, ranges."""
+    def parts(self) -> Iterable[Any]:
+        """Yield parts of the input, in order: folders, ranges of names, archives. One worker calls it, and holds one at a time."""
 
-    def references(self, unit: Any, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
-        """Yields a reference to each record of a unit.
+    def units(self, part: Any, ignored: list[str]) -> Iterable[Any]:
+        """Yield what is listed apart, in order. Called for each part, on any worker.
 
         Args:
-            unit: one of `units()`.
-            ignored: gets the path of what was passed over by its name.
+            part: one of `parts()`.
+            ignored: gets the path of each file that is skipped by its name here.
+        """
+
+    def references(self, unit: Any, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
+        """Yield a reference to each record of a unit.
+
+        Args:
+            unit: one of `units`.
+            ignored: gets the path of what is ignored by its name.
             refuse: called with the error of a record that cannot be referred to (a listed file that is missing, an unknown
                 label, an image without its label). It may raise; where it returns, the listing goes on without the record.
         """
@@ -83,7 +91,20 @@ def make_reference(
     extra: str = "",
     data: bytes = b"",
 ) -> Reference:
-    """A reference and its split; `split` is where the input says it, nothing where the options deal it out."""
+    """Return a reference.
+
+    Args:
+        options: of the conversion; deal out splits.
+        key: the record's stable name, unique in the input.
+        path: the file that holds it.
+        size: bytes of the record in the file.
+        offset: byte offset in the file.
+        split: the split that the input says, or empty.
+        labels: names of its classes.
+        form: how its bytes are read; empty for a file that says so itself.
+        extra: a JSON object of further features, or empty.
+        data: the bytes, if the file has no addressable members.
+    """
     if not split:
         split = options.split.split_of(key_digest(key)) if options.split else DEFAULT_SPLIT
     return Reference(key, split, labels, path, offset, size, form, extra, data)

@@ -6,16 +6,16 @@ Each is a function of the conversion's options and of the source's that returns 
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from beam_jobs.options import ConvertOptions
 from beam_jobs.sources.class_folders import ClassFolders
 from beam_jobs.sources.idx import IdxPairs, is_idx_name
 from beam_jobs.sources.imagenet import ImageNet
+from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.lists.lists import Lists
 from beam_jobs.sources.matched_images import MatchedImages
-from beam_jobs.sources.names import is_left_behind
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.parquet_images import ParquetImages
 from beam_jobs.sources.source import Source
@@ -23,7 +23,7 @@ from beam_jobs.sources.tars.tars import Tars
 from beam_jobs.sources.zips import Zips
 from tpudata.console.nearest import suggestion
 from tpudata.errors import SourceError, UsageError
-from tpudata.storage import Entry, expand, is_pattern, split_pattern, storage_for
+from tpudata.storage import is_pattern, split_pattern
 
 OpenSource = Callable[[ConvertOptions, SourceOptions], Source]
 # Installed packages add to the table by entry points of this group.
@@ -62,46 +62,25 @@ def _imagenet(options: ConvertOptions, said: SourceOptions) -> Source:
 
 
 def _lists(options: ConvertOptions, said: SourceOptions) -> Source:
-    return Lists.find(options, said, [entry.path for entry, _ in _inputs(options.input)])
+    return Lists.find(options, said, [path for path, _ in InputFiles(options.input)])
 
 
 def _tars(options: ConvertOptions, said: SourceOptions) -> Source:
-    return Tars.find(options, said, [(entry.path, below) for entry, below in _inputs(options.input)])
+    return Tars.find(options, said, InputFiles(options.input))
 
 
 def _zips(options: ConvertOptions, said: SourceOptions) -> Source:
-    return Zips.find(options, said, [(entry.path, below) for entry, below in _inputs(options.input)])
+    return Zips.find(options, said, list(InputFiles(options.input)))
 
 
 def _parquet(options: ConvertOptions, said: SourceOptions) -> Source:
-    return ParquetImages.find(options, said, [(entry.path, below) for entry, below in _inputs(options.input)])
+    return ParquetImages.find(options, said, list(InputFiles(options.input)))
 
 
 def _idx(options: ConvertOptions, said: SourceOptions) -> Source:
-    found = [entry for entry, _ in _inputs(options.input)]
-    named = [entry.path for entry in found if is_idx_name(entry.name)]
-    return IdxPairs.find(options, said, named or [entry.path for entry in found])
-
-
-def _inputs(path: str) -> Iterator[tuple[Entry, str]]:
-    """Yield the files that a path, a folder or a pattern names, and their paths below its fixed folder."""
-    found = storage_for(path).stat(path)
-    if found is not None and not found.is_folder:
-        yield found, found.name
-        return
-    if found is not None:
-        entries: Iterator[tuple[Entry, str]] = ((entry, entry.name) for entry in storage_for(path).list(path))
-    elif is_pattern(path):
-        entries = expand(path)
-    else:
-        raise SourceError(f"{path} is not there. Name a file, a folder, or a pattern such as 'DIR/*.tar'.")
-    count = 0
-    for entry, below in entries:
-        if not entry.is_folder and not any(map(is_left_behind, below.split("/"))):
-            count += 1
-            yield entry, below
-    if not count:
-        raise SourceError(f"{path} has no files to convert.")
+    found = [path for path, _ in InputFiles(options.input)]
+    named = [path for path in found if is_idx_name(path.rpartition("/")[2])]
+    return IdxPairs.find(options, said, named or found)
 
 
 SOURCES: Mapping[str, OpenSource] = MappingProxyType(

@@ -75,9 +75,14 @@ class Zips:
         """Those of `--labels FILE`."""
         return self.classes.labels
 
-    def units(self) -> Sequence[ZipUnit]:
+    def parts(self) -> Sequence[ZipUnit]:
         """Return the archives."""
         return self.archives
+
+    def units(self, part: ZipUnit, ignored: list[str]) -> Sequence[ZipUnit]:
+        """Return a part, which is listed at once; nothing is ignored here."""
+        del ignored
+        return (part,)
 
     def references(self, unit: ZipUnit, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
         """Yield a reference to every image of an archive.

@@ -1,4 +1,4 @@
-"""What a conversion writes: shared by the steps that write shards and metadata."""
+"""The dataset that a conversion writes: shared by the steps that write shards and metadata."""
 
 from __future__ import annotations
 

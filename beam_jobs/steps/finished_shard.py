@@ -36,7 +36,7 @@ class FinishedShard:
 
     @property
     def rejected(self) -> dict[str, int]:
-        """How many of its inputs were rejected, by kind."""
+        """Number of its inputs that were rejected, by kind."""
         return dict(self.index.summary[REJECTED])
 
 

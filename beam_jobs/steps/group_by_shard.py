@@ -22,8 +22,8 @@ from beam_jobs.references.pack import Pack
 ShardKey = tuple[str, int]
 # (split, number) of a run of neighbouring shards.
 _RunKey = tuple[str, int]
-# References that a worker holds back to make packs that are worth their name.
-_HELD_REFERENCES = 1 << 16
+# References that a worker holds back: so many for each run of shards, as a pack of fewer costs more than they, between two bounds.
+_RUN_REFERENCES, _FEWEST_HELD, _MOST_HELD = 256, 1 << 16, 1 << 18
 
 
 class GroupByShard(beam.PTransform):  # type: ignore[misc]
@@ -38,7 +38,7 @@ class GroupByShard(beam.PTransform):  # type: ignore[misc]
         self._plan = plan
 
     def expand(self, packs: beam.PCollection[bytes]) -> beam.PCollection[tuple[ShardKey, list[bytes]]]:
-        """Applies the transform."""
+        """Apply the transform."""
         return (
             packs
             | "ByRun" >> beam.ParDo(ByRun(), self._plan)
@@ -53,33 +53,38 @@ class ByRun(beam.DoFn):  # type: ignore[misc]
 
     def start_bundle(self) -> None:
         """Hold nothing back."""
-        self._held: dict[_RunKey, list[Pack]] = defaultdict(list)
+        self._held: dict[str, list[Pack]] = defaultdict(list)
         self._count = 0
+        self._plan: Plan | None = None
 
     def process(self, references: bytes, plan: Plan) -> Iterator[tuple[_RunKey, bytes]]:
-        """Take a pack apart, and yield what is held back if that is enough."""
+        """Hold a pack back, and yield all that is held if it is enough."""
+        self._plan = plan
         for split, part in Pack.from_bytes(references).by_split():
-            split_plan = plan.splits[split]
-            for run, inside in part.grouped(split_plan.shards_of(part.positions) // split_plan.group_width):
-                self._held[split, run].append(inside)
+            self._held[split].append(part)
             self._count += len(part.keys)
-        if self._count >= _HELD_REFERENCES:
-            yield from self._release()
+        runs = sum(split.count // split.group_width for split in plan.splits.values())
+        if self._count >= min(_MOST_HELD, max(_FEWEST_HELD, _RUN_REFERENCES * runs)):
+            yield from self._release(plan)
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         """Yield what is still held back."""
         window = GlobalWindow()
-        for item in self._release():
-            yield WindowedValue(item, window.max_timestamp(), [window])
+        if self._plan is not None:
+            for item in self._release(self._plan):
+                yield WindowedValue(item, window.max_timestamp(), [window])
 
-    def _release(self) -> Iterator[tuple[_RunKey, bytes]]:
+    def _release(self, plan: Plan) -> Iterator[tuple[_RunKey, bytes]]:
         held, self._held, self._count = self._held, defaultdict(list), 0
-        for key, packs in held.items():
-            yield key, Pack.joined(packs).to_bytes()
+        for split, packs in held.items():
+            # At once: of a pack of 4,096, each of a thousand runs has a few references.
+            pack, split_plan = Pack.joined(packs), plan.splits[split]
+            for run, inside in pack.grouped(split_plan.shards_of(pack.positions) // split_plan.group_width):
+                yield (split, run), inside.to_bytes()
 
 
 def by_shard(element: tuple[_RunKey, Iterable[bytes]], plan: Plan) -> Iterator[tuple[ShardKey, list[bytes]]]:
-    """Sorts the references of a run of shards, and yields those of each shard."""
+    """Sort the references of a run of shards, and yield those of each shard."""
     (split, _), packs = element
     references = _in_order(Pack.joined([Pack.from_bytes(data) for data in packs]))
     for number, inside in references.grouped(plan.splits[split].shards_of(references.positions)):

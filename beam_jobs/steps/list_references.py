@@ -1,4 +1,4 @@
-"""The first step: from a source's units to packs of references, and aside what is known of them all."""
+"""The second step: from a source's units to packs of references, and aside what is known of them all."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tpudata.errors import BadRecordError
 from tpudata.storage import set_request_limits, storage_for
 from tpudata.storage.local import TEMPORARY_PREFIX
 
-# Names of the outputs beside the packs. Of each pack: a TallyPart, the class names, and a sample of its references. Of some units:
+# Names of the outputs besides the packs. Of each pack: a TallyPart, the class names, and a sample of its references. Of some units:
 # InputCounts.
 TALLY, NAMES, SAMPLE, COUNTS = "tally", "names", "sample", "counts"
 
@@ -44,7 +44,7 @@ class ListReferences(beam.DoFn):  # type: ignore[misc]
     Args:
         source: lists the units.
         options: of the conversion.
-        text_bytes: of a pack, the bytes of the texts that each record will hold beside its content: int64 [n].
+        text_bytes: of a pack, the bytes of the texts that each record will hold besides its content: int64 [n].
     """
 
     def __init__(self, source: Source, options: ConvertOptions, text_bytes: TextBytes) -> None:

@@ -1,4 +1,4 @@
-"""From what was counted to a plan: on a worker in the middle of a run, or in this process, where nothing is written."""
+"""From what was counted to a plan: on a worker in the middle of a run, or in this process, without writing anything."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from beam_jobs.references.reference import Reference
 from beam_jobs.run.progress import ProgressReport
 from beam_jobs.sources import Source, raise_refusal
 from beam_jobs.steps.list_references import TextBytes
+from beam_jobs.steps.list_units import numbered_units
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.format.layout import REJECTS_FOLDER
 
@@ -33,8 +34,20 @@ def plan_here(
     overhead: int,
     base: Base | None,
 ) -> Plan:
-    """Lists a source in this process, and plans what it lists; BadRecordError as in a run that does not skip bad records."""
-    refuse = _passed_over if options.on_bad_record == SKIP else raise_refusal
+    """List a source in this process, and return the plan of what it lists.
+
+    Args:
+        source: of the conversion.
+        options: where shards are cut.
+        text_bytes: of a pack, the bytes of the texts that each record will hold besides its content: int64 [n].
+        estimate: from a sample of references to bytes of their content in a shard over their bytes in the input.
+        overhead: bytes that a record takes in a shard besides its content and its texts.
+        base: the dataset that is added to, or None.
+
+    Raises:
+        BadRecordError: as in a run that does not skip bad records.
+    """
+    refuse = _ignore_rejection if options.on_bad_record == SKIP else raise_refusal
     tally, sample = Tally(), Sample()
 
     def sampled(references: Iterable[Reference]) -> Iterator[Reference]:
@@ -43,7 +56,7 @@ def plan_here(
             sample.add([reference])
             yield reference._replace(data=b"") if reference.data else reference
 
-    for number, unit in enumerate(source.units()):
+    for number, unit in numbered_units(source, []):
         listed = sampled(source.references(unit, [], refuse))
         for pack, digests in packs(listed, options.order, number):
             tally.add(TallyPart.of(pack, digests, shuffled=options.shuffle, texts=text_bytes(pack)))
@@ -67,7 +80,7 @@ def planned(
     """
     if base is None and not tally.splits and listing_rejects(options.output):
         raise SourceError(
-            f"{options.input}: all that is in it was refused. It is listed in {options.output}/{REJECTS_FOLDER}/. Mend it, and run"
+            f"{options.input}: all that is in it was rejected. It is listed in {options.output}/{REJECTS_FOLDER}/. Fix it, and run"
             " again with --resume."
         )
     plan = _plan(tally, ratios, options, overhead, base, inputs.duplicates)
@@ -77,7 +90,7 @@ def planned(
 
 
 def estimated(sample: Sample, estimate: Estimate) -> dict[str, float]:
-    """The estimate of each split."""
+    """Return the estimate of each split."""
     return {split: estimate(references) for split, references in sorted(sample.splits.items())}
 
 
@@ -95,6 +108,6 @@ def _plan(
     return dataclasses.replace(make_plan(tally, ratios, options, overhead, left_out), suffix=suffix_for(options))
 
 
-def _passed_over(error: BadRecordError) -> None:
-    """A plan counts what can be converted; the run reports what cannot."""
+def _ignore_rejection(error: BadRecordError) -> None:
+    """Ignore a rejection: a plan counts what can be converted, and the run reports what cannot."""
     del error

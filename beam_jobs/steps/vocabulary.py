@@ -17,7 +17,7 @@ from tpudata.storage import RequestLimits, set_request_limits
 class CollectCharacters(beam.PTransform):  # type: ignore[misc]
     """Turns packs of references to documents into one string: all their characters, in the order of code points.
 
-    Documents that cannot be read are skipped; whoever converts them reports them.
+    Documents that cannot be read are skipped: the step that converts them reports them.
 
     Args:
         options: of the conversion.
@@ -30,7 +30,7 @@ class CollectCharacters(beam.PTransform):  # type: ignore[misc]
         self._limits = limits
 
     def expand(self, packs: beam.PCollection) -> beam.PCollection:
-        """Applies the transform."""
+        """Apply the transform."""
         return (
             packs
             | "Characters" >> beam.FlatMap(_characters, self._options, self._limits)

@@ -30,9 +30,9 @@ from tpudata.storage.claims.claim import PROCESS, check_claim, drop_claim, has_c
 
 
 class WriteMetadata(beam.DoFn):  # type: ignore[misc]
-    """Writes what stands beside the shards, the manifest last, from the list of all ShardResults.
+    """Writes what stands next to the shards, the manifest last, from the list of all ShardResults.
 
-    Runs inside the pipeline, so that a dataset is completed even where the process that started the job is gone.
+    Runs inside the pipeline, so that a dataset is completed even if the process that started the job is gone.
 
     Args:
         spec: what is written. A claim of a job or of a pipeline ends here.
@@ -133,7 +133,7 @@ class WriteMetadata(beam.DoFn):  # type: ignore[misc]
         yield manifest
 
     def _is_written(self, manifest: Manifest) -> bool:
-        """Whether the claim is gone because the dataset is complete."""
+        """Return whether the claim is gone because the dataset is complete."""
         output = self._options.output
         if self._claim is None or has_claim(output, self._claim):
             return False
@@ -156,7 +156,7 @@ class WriteMetadata(beam.DoFn):  # type: ignore[misc]
         return [WrittenFile.of(*file) for file in files.items()]
 
     def _refuse_another_append(self, before: Manifest, after: Manifest) -> None:
-        """Raises OutputError where the manifest that is there is neither the one that was found, nor what a retry finds."""
+        """Raise OutputError if the manifest that is there is neither the one that was found, nor what a retry finds."""
         found = open_dataset(self._options.output).manifest
         if dataclasses.replace(found, labels_crc32c=before.labels_crc32c, tfds=before.tfds) not in (before, after):
             raise OutputError(
@@ -165,7 +165,7 @@ class WriteMetadata(beam.DoFn):  # type: ignore[misc]
             )
 
     def _check_refused(self, rejected: Counter[str], records: int) -> None:
-        """Raises SourceError where more inputs were refused than allowed, or all of a dataset's."""
+        """Raise SourceError if more inputs were rejected than allowed, or all of a dataset's."""
         options, refused = self._options, rejected.total()
         kinds = ", ".join(f"{count} {kind}" for kind, count in rejected.most_common(3))
         where = f"They are listed in {options.output}/{REJECTS_FOLDER}/."
@@ -173,10 +173,10 @@ class WriteMetadata(beam.DoFn):  # type: ignore[misc]
         if not options.max_bad_records.allows(refused, records):
             raise SourceError(
                 f"{refused} of {counted(records, 'input')} rejected ({kinds}), more than"
-                f" --max-bad-records={options.max_bad_records}. {where} Mend them or allow more, and run again with {again}."
+                f" --max-bad-records={options.max_bad_records}. {where} Fix them or allow more, and run again with {again}."
             )
         if refused == records and self._base is None:
             raise SourceError(
                 f"{options.input}: {refused} of {counted(records, 'input')} rejected ({kinds}); a dataset has at least one record."
-                f" {where} Mend them, and run again with {again}."
+                f" {where} Fix them, and run again with {again}."
             )

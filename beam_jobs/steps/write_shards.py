@@ -21,7 +21,7 @@ from beam_jobs.planning.plan import Plan
 from beam_jobs.references.pack import Pack
 from beam_jobs.run.progress import ProgressReport
 from beam_jobs.steps.dataset_spec import DatasetSpec
-from beam_jobs.steps.duplicate_keys import duplicate_keys
+from beam_jobs.steps.duplicates.keys import duplicate_keys
 from beam_jobs.steps.finished_shard import INPUTS, RECORDS, REJECTED, find_finished, match_dali_index, remove_shard
 from beam_jobs.steps.group_by_shard import ShardKey
 from beam_jobs.steps.shard_conversion import ShardConversion

@@ -87,9 +87,14 @@ class StoredRecords:
         """The classes."""
         return Labels(self.class_names or ())
 
-    def units(self) -> Sequence[StoredFile]:
+    def parts(self) -> Sequence[StoredFile]:
         """Return the files."""
         return self.files
+
+    def units(self, part: StoredFile, ignored: list[str]) -> Sequence[StoredFile]:
+        """Return a file."""
+        del ignored
+        return (part,)
 
     def references(self, unit: StoredFile, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
         """Yield a reference to each record of a file that is not in quarantine.

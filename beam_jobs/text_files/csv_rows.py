@@ -20,7 +20,7 @@ _QUOTED = re.compile(rb'[^"]*(?:""[^"]*)*"(?!")')
 
 
 def row_spans(spans: Iterable[Span], delimiter: str, limit: int, path: str) -> Iterator[Span]:
-    """Joins the lines of CSV to rows, blank ones left out, without line end and byte order mark.
+    """Join the lines of CSV to rows, blank ones omitted, without line end and byte order mark.
 
     Args:
         spans: every line of the file, from `line_spans`.
@@ -62,7 +62,7 @@ def row_spans(spans: Iterable[Span], delimiter: str, limit: int, path: str) -> I
 
 
 def cells(row: str, delimiter: str) -> list[str]:
-    """The cells of a row of CSV.
+    """Return the cells of a row of CSV.
 
     Raises:
         ValueError: a quote is not closed, or something stands behind a closing one.

@@ -256,7 +256,7 @@ def _rows(part: TextPart, options: TextOptions) -> Iterator[Span]:
 
 
 def _runs(sizes: tuple[int, ...], target: int) -> Iterator[tuple[int, int]]:
-    """Runs (start, stop) of neighbours of about `target` bytes."""
+    """Yield runs (start, stop) of neighbours of about `target` bytes."""
     start = total = 0
     for number, size in enumerate(sizes, 1):
         total += size

@@ -58,7 +58,7 @@ class TextForm(NamedTuple):
 
 
 def document_key(name: str) -> str:
-    """A file's part of its documents' keys: its path below the input without `.gz` and the like, so that packing moves nothing."""
+    """Return a file's part of its documents' keys: its path below the input without `.gz` and the like."""
     for suffix in PACKED_SUFFIXES:
         if name.endswith(suffix):
             return name.removesuffix(suffix)
@@ -66,7 +66,7 @@ def document_key(name: str) -> str:
 
 
 def look_at(path: str, options: TextOptions) -> TextForm:
-    """What a file is, from its name and its first 64 kB.
+    """Return what a file is, from its name and its first 64 kB.
 
     Raises:
         SourceError: it is nothing that is read: another archive, UTF-16, no text; or it has not the fields that are asked for.
@@ -119,7 +119,7 @@ def _kind(path: str, head: bytes, packed: str, options: TextOptions) -> str:
 
 
 def _with_columns(path: str, kind: str, packed: str, head: bytes, options: TextOptions) -> TextForm:
-    """A CSV or TSV form, with the columns that the first row names."""
+    """Return a CSV or TSV form, with the columns that the first row names."""
     names = [field.name for field in options.fields]
     first: tuple[str, ...] = ()
     wrong: SourceError | None = None

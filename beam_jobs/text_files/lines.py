@@ -39,7 +39,7 @@ class Span(NamedTuple):
 
 
 def line_spans(chunks: Iterable[bytes], offset: int, limit: int) -> Iterator[Span]:
-    """Yields every line, blank ones too, without LF, and with a CR where it has one.
+    """Yield every line, blank ones too, without LF, and with a CR where it has one.
 
     Args:
         chunks: the bytes of a file.
@@ -69,7 +69,7 @@ def line_spans(chunks: Iterable[bytes], offset: int, limit: int) -> Iterator[Spa
 
 
 def lines(spans: Iterable[Span], stop: int | None = None) -> Iterator[Span]:
-    """Yields the lines that are not blank, without line end and byte order mark.
+    """Yield the lines that are not blank, without line end and byte order mark.
 
     Args:
         spans: every line, from `line_spans`.
@@ -84,7 +84,7 @@ def lines(spans: Iterable[Span], stop: int | None = None) -> Iterator[Span]:
 
 
 def paragraphs(spans: Iterable[Span], limit: int, stop: int | None = None, *, inside: bool = False) -> Iterator[Span]:
-    """Yields the paragraphs, without the end of the last line and without byte order mark.
+    """Yield the paragraphs, without the end of the last line and without byte order mark.
 
     Args:
         spans: every line, from `line_spans`.
@@ -115,7 +115,7 @@ def paragraphs(spans: Iterable[Span], limit: int, stop: int | None = None, *, in
 
 
 def paragraphs_in_range(path: str, start: int, stop: int, limit: int) -> Iterator[Span]:
-    """The paragraphs of a file that begin in the range from byte `start` to before `stop`."""
+    """Yield the paragraphs of a file that begin in the range from byte `start` to before `stop`."""
     if start <= len(BOM):
         # A byte order mark would be cut: from the begin it is few bytes more.
         for span in paragraphs(line_spans(plain_chunks(path, 0, stop), 0, limit), limit, stop):

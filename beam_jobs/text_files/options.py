@@ -77,8 +77,8 @@ class TextOptions:
         form: what a document is: `"lines"`, `"paragraphs"` (between blank lines), `"files"`, a row of `"jsonl"`, `"csv"`, `"tsv"`
             or `"parquet"`; `"auto"` takes rows where the file's name or content says so, else lines.
         fields: what goes into the records. Documents without fields, such as lines, give the one text field.
-        replace_invalid: bytes that are not UTF-8 become U+FFFD; otherwise their document is refused.
-        document_bytes: a document of more bytes is refused.
+        replace_invalid: bytes that are not UTF-8 become U+FFFD; otherwise their document is rejected.
+        document_bytes: a document of more bytes is rejected.
         tokenizer: None stores text.
         sequence_length: tokens of every record, 1 to 1,048,576; None makes a record of each document.
         pack: sequences are packed from whole documents; otherwise they are cut from the stream of documents.
@@ -123,7 +123,7 @@ class TextOptions:
         self._check_sequences(names)
 
     def _check_ids(self) -> None:
-        """The ids of text have names of their own, which no other field of the records may have."""
+        """Check that no other field of the records has the name of a field's ids."""
         if self.tokenizer is None:
             return
         ids = {self.ids_name(name): name for name in self.text_fields}
@@ -163,7 +163,7 @@ class TextOptions:
         return INPUT_IDS if len(self.text_fields) == 1 else f"{name}_ids"
 
     def deciding(self) -> dict[str, Any]:
-        """The options that decide what the shards hold, for the manifest; not the tokenizer's path: its identity counts."""
+        """Return the options that decide what the shards hold, for the manifest; not the tokenizer's path: its identity counts."""
         values = dataclasses.asdict(self)
         values["fields"] = {field.name: str(ColumnKind(field.kind, field.missing)) for field in self.fields}
         values["tokenizer"] = None if self.tokenizer is None else self.tokenizer.kind

@@ -35,7 +35,7 @@ class RowGroups(NamedTuple):
 
 
 def row_groups(path: str, size: int, options: TextOptions) -> RowGroups:
-    """Reads the footer of a Parquet file.
+    """Read the footer of a Parquet file.
 
     Args:
         path: the file.
@@ -127,7 +127,7 @@ def _one_line(error: Exception) -> str:
 
 
 def _values(column: Any, name: str, first: int) -> list[Any]:
-    """The values of a column; `first` is the number of its first row."""
+    """Return the values of a column; `first` is the number of its first row."""
     try:
         values: list[Any] = column.to_pylist()
     except (ValueError, OverflowError):

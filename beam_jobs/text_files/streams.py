@@ -44,7 +44,7 @@ def compression(head: bytes) -> str:
 
 
 def plain_chunks(path: str, start: int, stop: int) -> Iterator[bytes]:
-    """Yields a file from byte `start` to its end: in chunks of 4 MB up to `stop`, and in small ones behind."""
+    """Yield a file from byte `start` to its end: in chunks of 4 MB up to `stop`, and in small ones after it."""
     storage = storage_for(path)
     while True:
         length = min(CHUNK_BYTES, stop - start) if start < stop else _BEHIND_BYTES
@@ -57,7 +57,7 @@ def plain_chunks(path: str, start: int, stop: int) -> Iterator[bytes]:
 
 
 def unpacked_chunks(path: str, packed: str) -> Iterator[bytes]:
-    """Yields what a compressed file holds, from start to end; several streams in one file follow each other.
+    """Yield what a compressed file holds, from start to end; several streams in one file follow each other.
 
     Args:
         path: the file.

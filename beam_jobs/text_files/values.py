@@ -50,7 +50,7 @@ class RowForm(NamedTuple):
     @classmethod
     @functools.lru_cache(maxsize=1024)
     def parse(cls, text: str) -> RowForm:
-        """What `str` wrote."""
+        """Return what `str` wrote."""
         if not text.startswith("["):
             return cls(text)
         kind, delimiter, *columns = json.loads(text)
@@ -61,7 +61,7 @@ PLAIN, FILE, JSON_ROW, CSV_ROW, TSV_ROW = "plain", "file", "json", "csv", "tsv"
 
 
 def document_values(data: bytes, form: RowForm, options: TextOptions) -> list[Value]:
-    """The values of `options.fields`, in their order.
+    """Return the values of `options.fields`, in their order.
 
     Args:
         data: the bytes of one document.
@@ -83,7 +83,7 @@ def document_values(data: bytes, form: RowForm, options: TextOptions) -> list[Va
 def readable_texts(
     read: Iterable[tuple[Reference, bytes | BadRecordError]] | Iterable[tuple[Reference, bytes]], options: TextOptions
 ) -> Iterator[list[str] | None]:
-    """Yields for each reference the values of its text fields, or None where they cannot be read."""
+    """Yield for each reference the values of its text fields, or None if they cannot be read."""
     rows = [number for number, field in enumerate(options.fields) if field.kind == TEXT]
     for reference, data in read:
         try:
@@ -102,7 +102,7 @@ def _decoded(data: bytes, start: int, replace: bool) -> str:
         return data.decode("utf-8", "replace" if replace else "strict")
     except UnicodeDecodeError as error:
         raise DocumentError(
-            f"not UTF-8: byte {data[error.start]:#04x}. Save the file as UTF-8, or say --invalid-utf8=replace",
+            f"not UTF-8: byte {data[error.start]:#04x}. Save the file as UTF-8, or pass --invalid-utf8=replace",
             start + error.start,
         ) from None
 
@@ -123,7 +123,7 @@ def _cell_values(text: str, form: RowForm) -> dict[str, str]:
     except ValueError as error:
         # A quote too many takes all lines up to the next one, or to the end of the file, with it.
         lines = text.count("\n") + 1
-        many = f" (a row of {counted(lines, 'line')}, all of which are refused)" if lines > 1 else ""
+        many = f" (a row of {counted(lines, 'line')}, all of which are rejected)" if lines > 1 else ""
         raise DocumentError(f"not CSV: {error}{many}") from None
     if len(found) != len(form.columns):
         raise DocumentError(
@@ -157,7 +157,7 @@ def _value(field: TextField, values: dict[str, Any]) -> Value:
 
 
 def _listed(names: Iterable[str]) -> str:
-    """Some names, the first ten: a row may have thousands, and each of its refusals would list them."""
+    """Return some names, the first ten: a row may have thousands, and each of its rejections would list them."""
     every = list(names)
     return ", ".join(map(repr, every[:10])) + (f" and {len(every) - 10} more" if len(every) > 10 else "")
 

@@ -50,15 +50,15 @@ class TextConverter(Converter):
             TextRecords(self.options, self.tokenizer)
 
     def new_summary(self) -> TextSummary:
-        """A summary that has counted nothing."""
+        """Return a summary that has counted nothing."""
         return TextSummary()
 
     def summary_from_json(self, value: dict[str, Any]) -> TextSummary:
-        """The summary that `TextSummary.to_json` wrote."""
+        """Return the summary that `TextSummary.to_json` wrote."""
         return TextSummary.from_json(value)
 
     def features(self, summary: TextSummary, labels: Labels) -> tuple[Feature, ...]:
-        """The schema, which no document changes."""
+        """Return the schema, which no document changes."""
         del summary, labels
         return text_features(self.options)
 
@@ -146,7 +146,7 @@ class TextConverter(Converter):
         return open_tokenizer(self.options.tokenizer, seen.characters) if seen.characters else None
 
     def _token_bytes(self, varint: float) -> float:
-        """What a token in a sequence takes of its record, frame and all, where its id as a varint takes so much."""
+        """Return what a token in a sequence takes of its record, frame and all, if its id as a varint takes so much."""
         length, features = self.options.sequence_length or 1, len(text_features(self.options))
         # A position below 128 takes one byte as a varint, any other two or so; a segment takes one.
         positions = 1 + max(0, length - 128) / length
@@ -168,5 +168,5 @@ def _record_bytes(options: TextOptions) -> int:
 
 @functools.lru_cache(maxsize=2)
 def _opened(spec: TokenizerSpec, characters: str, sha256: str) -> Tokenizer:
-    """A tokenizer, opened once in a process."""
+    """Return a tokenizer, opened once in a process."""
     return open_tokenizer(spec, characters, sha256)

@@ -35,17 +35,17 @@ class IntLists(NamedTuple):
 
     @classmethod
     def of_rows(cls, rows: npt.NDArray[np.integer]) -> IntLists:
-        """A row [records, length] for each record."""
+        """Return a row [records, length] for each record."""
         return cls(rows.ravel(), range(0, rows.size + 1, rows.shape[1]))
 
     @classmethod
     def of_sizes(cls, values: npt.NDArray[np.integer], sizes: npt.NDArray[np.int64]) -> IntLists:
-        """The values [values] of all records, and how many of them each has, int64 [records]."""
+        """Return the values [values] of all records, and how many of them each has, int64 [records]."""
         return cls(values, [0, *np.cumsum(sizes).tolist()])
 
 
 def encode_int_examples(features: Mapping[str, IntLists]) -> list[bytes]:
-    """Serialises records whose features are integers.
+    """Serialise records whose features are integers.
 
     Args:
         features: by name; all have as many records.
@@ -56,7 +56,7 @@ def encode_int_examples(features: Mapping[str, IntLists]) -> list[bytes]:
 
 
 def encode_row_examples(features: Mapping[str, npt.NDArray[np.int32]]) -> Iterator[bytes]:
-    """Serialises records whose features are the bytes of little-endian int32.
+    """Serialise records whose features are the bytes of little-endian int32.
 
     Args:
         features: by name, int32 [records, length]; all of one shape.
@@ -81,7 +81,7 @@ def encode_row_examples(features: Mapping[str, npt.NDArray[np.int32]]) -> Iterat
 
 
 def encode_varints(values: npt.NDArray[np.integer], ends: Sequence[int]) -> list[bytes]:
-    """The varints of runs of integers.
+    """Return the varints of runs of integers.
 
     Args:
         values: integers [values] that fit int64; negative ones take 10 bytes each, as in protobuf.
@@ -125,7 +125,7 @@ def _example(keys: Sequence[bytes], lists: Sequence[bytes]) -> bytes:
 
 @functools.lru_cache(maxsize=8192)
 def _head(key: bytes, size: int) -> bytes:
-    """What stands before the varints in the map entry of a feature. Kept, because sizes recur from record to record."""
+    """Return what stands before the varints in the map entry of a feature. Kept, because sizes recur from record to record."""
     if not size:
         # A feature with no list.
         return b"\x0a" + _varint(len(key) + 2) + key + b"\x12\x00"

@@ -209,7 +209,7 @@ class TextRecords:
                 yield encode_example({**record, **{name: column[row] for name, column in others.items()}})
 
     def _counted(self, batches: Iterable[_Batch], summary: TextSummary) -> Iterator[Documents]:
-        """Yields the tokens of some documents, ended where that is asked for."""
+        """Yield the tokens of some documents, each with its end if that is asked for."""
         eos_id = self.tokenizer.eos_id if self._ends_documents and self.tokenizer is not None else None
         for count, _, (documents,) in batches:
             summary.documents += count
@@ -252,7 +252,7 @@ def _is_utf8(data: bytes, sizes: npt.NDArray[np.integer]) -> bool:
 def _one_by_one(
     references: Sequence[Reference], texts: Sequence[Sequence[str]], tokenizer: Tokenizer, reject: Reject
 ) -> tuple[list[int], list[list[Ids]]]:
-    """The rows of the documents that can be encoded, and of each text field their ids."""
+    """Return the rows of the documents that can be encoded, and of each text field their ids."""
     rows: list[int] = []
     columns: list[list[Ids]] = [[] for _ in texts]
     for row, reference in enumerate(references):
@@ -268,7 +268,7 @@ def _one_by_one(
 
 
 def _rejection(reference: Reference, reason: str, at: int | None = None) -> BadRecordError:
-    """The error of a document: with the byte of its file, where it was read from there."""
+    """Return the error of a document: with the byte of its file, if it was read from there."""
     if reference.spool:
         return BadRecordError(reference.origin, reason if at is None else f"{reason} (byte {at} of the document)")
     start = max(0, reference.offset) if reference.offset != WHOLE_FILE else 0

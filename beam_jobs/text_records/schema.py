@@ -20,7 +20,7 @@ def text_layout(options: TextOptions) -> str:
 
 
 def text_features(options: TextOptions) -> tuple[Feature, ...]:
-    """The schema of the records."""
+    """Return the schema of the records."""
     length = options.sequence_length
     if length is None:
         return tuple(_feature(field, options) for field in options.fields)

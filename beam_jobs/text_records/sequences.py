@@ -45,13 +45,13 @@ class Documents(NamedTuple):
 
     @classmethod
     def joined(cls, parts: Sequence[Documents]) -> Documents:
-        """The documents of all parts, one after the other; at least one part."""
+        """Return the documents of all parts, one after the other; at least one part."""
         if len(parts) == 1:
             return parts[0]
         return cls(np.concatenate([part.tokens for part in parts]), np.concatenate([part.sizes for part in parts]))
 
     def ended(self, eos_id: int) -> Documents:
-        """The documents, each with its end behind it."""
+        """Return the documents, each with its end after it."""
         return Documents(np.insert(self.tokens, np.cumsum(self.sizes), eos_id), self.sizes + 1)
 
 
@@ -155,7 +155,7 @@ def _pieces(
 
 
 def _placed(pieces: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.int64]:
-    """The row of each piece.
+    """Return the row of each piece.
 
     Rows stand in the order in which the longest document of each came: so packing leaves a shuffled order shuffled.
     """
@@ -175,7 +175,7 @@ def _filled(
     length: int,
     pad_id: int,
 ) -> Rows:
-    """Copies the pieces of `tokens` into their rows, those of a row in their order."""
+    """Copy the pieces of `tokens` into their rows, those of a row in their order."""
     order = np.argsort(rows, kind="stable")
     counts = np.bincount(rows)
     heads = np.cumsum(counts) - counts

@@ -27,7 +27,7 @@ class TextSummary:
     unknown: int = 0
 
     def merge(self, other: TextSummary) -> None:
-        """Adds what another summary has counted."""
+        """Add what another summary has counted."""
         for field in dataclasses.fields(self):
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 
@@ -43,5 +43,5 @@ class TextSummary:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> TextSummary:
-        """The summary that `to_json` wrote."""
+        """Return the summary that `to_json` wrote."""
         return cls(**value)

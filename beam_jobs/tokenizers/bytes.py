@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from beam_jobs.tokenizers.tokenizer import Ids, TokenizerIdentity, content_ids, refuse_eos
+from beam_jobs.tokenizers.tokenizer import Ids, TokenizerIdentity, content_ids, reject_eos
 
 NAME = "bytes"
 EOS_ID, PAD_ID = 256, 257
@@ -28,10 +28,10 @@ class ByteTokenizer:
     identity = TokenizerIdentity(NAME, vocab_size=258, eos_id=EOS_ID, pad_id=PAD_ID)
 
     def __init__(self, eos: str | None = None) -> None:
-        refuse_eos(eos, NAME)
+        reject_eos(eos, NAME)
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
-        """The bytes of each text; UnicodeEncodeError, a ValueError, for a lone surrogate."""
+        """Return the bytes of each text; UnicodeEncodeError, a ValueError, for a lone surrogate."""
         data = [text.encode() for text in texts]
         ids = self.encode_utf8(b"".join(data))
         ends = list(itertools.accumulate(map(len, data), initial=0))
@@ -42,5 +42,5 @@ class ByteTokenizer:
         return np.frombuffer(data, np.uint8).astype(np.int32)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids; where a sequence begins or ends inside a character, its bytes become U+FFFD."""
+        """Return the text of ids; where a sequence begins or ends inside a character, its bytes become U+FFFD."""
         return content_ids(ids, self.identity).astype(np.uint8).tobytes().decode("utf-8", "replace")

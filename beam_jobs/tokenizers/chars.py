@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.tokenizers.tokenizer import Ids, TokenizerIdentity, content_ids, refuse_eos, sha256
+from beam_jobs.tokenizers.tokenizer import Ids, TokenizerIdentity, content_ids, reject_eos, sha256
 from beam_jobs.values.json_values import parse_json
 from tpudata.errors import SourceError
 
@@ -30,7 +30,7 @@ class CharTokenizer:
     Args:
         characters: each once, in the order of their code points.
         eos: None, or the name `<eos>`.
-        replace_unknown: a character that is not in the vocabulary becomes its last id; otherwise its text is refused.
+        replace_unknown: a character that is not in the vocabulary becomes its last id; otherwise its text is rejected.
 
     Raises:
         UsageError: another end of document is named.
@@ -38,7 +38,7 @@ class CharTokenizer:
     """
 
     def __init__(self, characters: str, eos: str | None = None, *, replace_unknown: bool = False) -> None:
-        refuse_eos(eos, NAME)
+        reject_eos(eos, NAME)
         if not characters or any(one >= two for one, two in itertools.pairwise(characters)):
             raise SourceError(
                 "a vocabulary of characters has each once, in the order of code points, and one at least."
@@ -57,7 +57,7 @@ class CharTokenizer:
     def from_bytes(
         cls, data: bytes, path: str, eos: str | None = None, *, replace_unknown: bool = False
     ) -> CharTokenizer:
-        """The tokenizer of a vocabulary file.
+        """Return the tokenizer of a vocabulary file.
 
         Args:
             data: content of the file.
@@ -84,7 +84,7 @@ class CharTokenizer:
         return self.identity.vocab_size - 1 if self._replace else None
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
-        """The characters of each text; ValueError for one that is not in the vocabulary, unless these are replaced."""
+        """Return the characters of each text; ValueError for one that is not in the vocabulary, unless these are replaced."""
         codes = _code_points("".join(texts))
         ids = self._ids[np.minimum(codes, len(self._ids) - 1)]
         if not self._replace and (unknown := np.flatnonzero(ids == self.identity.vocab_size - 1)).size:
@@ -96,7 +96,7 @@ class CharTokenizer:
         return [ids[start:end] for start, end in itertools.pairwise(ends)]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids; the last id of the vocabulary is U+FFFD."""
+        """Return the text of ids; the last id of the vocabulary is U+FFFD."""
         codes = np.append(self._codes, [0, 0, ord(UNKNOWN)]).astype("<u4")
         return codes[content_ids(ids, self.identity)].tobytes().decode("utf-32-le")
 
@@ -108,11 +108,11 @@ class CharacterSet:
         self._seen = np.zeros(_CODE_POINTS, np.bool_)
 
     def add(self, text: str) -> None:
-        """Adds the characters of a text; UnicodeEncodeError, a ValueError, for a lone surrogate."""
+        """Add the characters of a text; UnicodeEncodeError, a ValueError, for a lone surrogate."""
         self._seen[_code_points(text)] = True
 
     def merge(self, characters: str) -> None:
-        """Adds what another set has collected."""
+        """Add what another set has collected."""
         self.add(characters)
 
     @property
@@ -122,7 +122,7 @@ class CharacterSet:
 
 
 def vocabulary_bytes(characters: str) -> bytes:
-    """The vocabulary file of some characters: the same bytes for the same characters."""
+    """Return the vocabulary file of some characters: the same bytes for the same characters."""
     return (json.dumps({"kind": NAME, "characters": list(characters)}, ensure_ascii=False) + "\n").encode()
 
 

@@ -57,7 +57,7 @@ class HuggingFaceTokenizer:
         self.identity = TokenizerIdentity(NAME, size, eos_id, pad_id, FILE, sha256(data))
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
-        """The ids of each text; ValueError for one that is not in a vocabulary without a token for what is unknown."""
+        """Return the ids of each text; ValueError for one that is not in a vocabulary without a token for what is unknown."""
         try:
             encoded = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         except Exception as error:  # The package raises nothing narrower.
@@ -65,7 +65,7 @@ class HuggingFaceTokenizer:
         return [np.array(one.ids, np.int32) for one in encoded]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids, as the tokenizer's decoder joins tokens: what its normaliser changed stays changed."""
+        """Return the text of ids, as the tokenizer's decoder joins tokens: what its normaliser changed stays changed."""
         text: str = self._tokenizer.decode(
             content_ids(ids, self.identity, has_pad=self._has_pad).tolist(), skip_special_tokens=False
         )

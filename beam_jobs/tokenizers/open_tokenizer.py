@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from beam_jobs.tokenizers import bytes as byte_tokens
 from beam_jobs.tokenizers import chars, hugging_face, sentencepiece
-from beam_jobs.tokenizers.tokenizer import Tokenizer, TokenizerIdentity, refuse_eos
+from beam_jobs.tokenizers.tokenizer import Tokenizer, TokenizerIdentity, reject_eos
 from tpudata.console.nearest import suggestion
 from tpudata.errors import DatasetError, SourceError, UsageError
 from tpudata.format import open_dataset
@@ -69,7 +69,7 @@ class TokenizerSpec:
         if kind.file is FileUse.NONE and self.path:
             raise UsageError(f"--tokenizer {self.kind} has no file, and got {self.path!r}")
         if not kind.takes_eos:
-            refuse_eos(self.eos, self.kind)
+            reject_eos(self.eos, self.kind)
         if self.replace_unknown and not (self.kind == chars.NAME and self.path):
             raise UsageError(
                 "unknown characters are replaced only with --tokenizer chars:FILE: a vocabulary that is collected from the"
@@ -78,7 +78,7 @@ class TokenizerSpec:
 
     @classmethod
     def parse(cls, text: str, eos: str | None = None, *, replace_unknown: bool = False) -> TokenizerSpec:
-        """Parses `bytes`, `chars`, `chars:FILE`, `sentencepiece:FILE` or `hf:FILE`; UsageError where it is none."""
+        """Parse `bytes`, `chars`, `chars:FILE`, `sentencepiece:FILE` or `hf:FILE`; UsageError if it is none."""
         kind, _, path = text.partition(":")
         return cls(kind, path, eos, replace_unknown)
 
@@ -89,7 +89,7 @@ class TokenizerSpec:
 
 
 def open_tokenizer(spec: TokenizerSpec, characters: str = "", sha256: str = "") -> Tokenizer:
-    """Opens a tokenizer.
+    """Open a tokenizer.
 
     Args:
         spec: which.
@@ -111,7 +111,7 @@ def open_tokenizer(spec: TokenizerSpec, characters: str = "", sha256: str = "") 
 
 
 def dataset_tokenizer(folder: str) -> Tokenizer:
-    """Opens the tokenizer that made a dataset, from the file beside its shards.
+    """Open the tokenizer that made a dataset, from the file next to its shards.
 
     Args:
         folder: the dataset's, local or gs://.

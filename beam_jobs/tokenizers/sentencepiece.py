@@ -50,13 +50,13 @@ class SentencePieceTokenizer:
         self.identity = TokenizerIdentity(NAME, size, eos_id, fill, FILE, sha256(data))
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
-        """The ids of each text."""
+        """Return the ids of each text."""
         # One thread: a worker is one of several processes that share the machine.
         encoded: list[Ids] = self._processor.encode(list(texts), out_type="numpy", num_threads=1)
         return encoded
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids, as the model joins pieces: what its normaliser changed stays changed."""
+        """Return the text of ids, as the model joins pieces: what its normaliser changed stays changed."""
         text: str = self._processor.decode(content_ids(ids, self.identity, has_pad=self._has_pad).tolist())
         return text
 

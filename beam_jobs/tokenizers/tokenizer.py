@@ -42,7 +42,7 @@ class TokenizerIdentity:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> TokenizerIdentity:
-        """The identity that `to_json` wrote."""
+        """Return the identity that `to_json` wrote."""
         return cls(**value)
 
 
@@ -62,10 +62,10 @@ class Tokenizer(Protocol):
         """Content of the file that is kept beside the data under `identity.file`; empty where there is none."""
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
-        """The ids of each text, int32 [tokens], without end of document; a ValueError where a text cannot be encoded."""
+        """Return the ids of each text, int32 [tokens], without end of document; a ValueError if a text cannot be encoded."""
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids; those that end a document or fill up a sequence are left out.
+        """Return the text of ids; those that end a document or fill up a sequence are omitted.
 
         An id that fills up a sequence for want of another, and stands for text too, stays: nothing else would bring it back.
 
@@ -83,18 +83,18 @@ class Utf8Tokenizer(Tokenizer, Protocol):
 
 
 def sha256(data: bytes) -> str:
-    """The hash of a tokenizer's file."""
+    """Return the hash of a tokenizer's file."""
     return hashlib.sha256(data).hexdigest()
 
 
-def refuse_eos(eos: str | None, name: str) -> None:
-    """Raises UsageError where an end of document is named that a tokenizer with one of its own does not have."""
+def reject_eos(eos: str | None, name: str) -> None:
+    """Raise UsageError if an end of document is named that a tokenizer with one of its own does not have."""
     if eos not in (None, EOS):
         raise UsageError(f"--eos is {eos!r}; the tokenizer {name} has its own, {EOS}. Leave the flag out.")
 
 
 def check_ids(ids: npt.NDArray[np.integer], identity: TokenizerIdentity) -> None:
-    """Raises FeatureError where an id is none of the vocabulary's.
+    """Raise FeatureError if an id is none of the vocabulary's.
 
     Args:
         ids: integers, of any shape.

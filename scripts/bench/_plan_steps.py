@@ -13,11 +13,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import apache_beam as beam
 from apache_beam.pvalue import TaggedOutput
 
 from beam_jobs.image_records.converter import ImageConverter
 from beam_jobs.image_records.summary import ImageSummary
 from beam_jobs.options import ConvertOptions
+from beam_jobs.pipeline import FANOUT
 from beam_jobs.planning.plan import Plan, SumTallies, make_plan
 from beam_jobs.planning.sample import MergeSamples
 from beam_jobs.references.labels import CollectLabels, Labels
@@ -26,6 +28,7 @@ from beam_jobs.references.reference import Reference
 from beam_jobs.sources import Refuse, make_reference, raise_refusal
 from beam_jobs.steps.group_by_shard import ByRun, by_shard
 from beam_jobs.steps.list_references import NAMES, SAMPLE, TALLY, ListReferences
+from beam_jobs.steps.list_units import numbered_units
 from tpudata.format import Feature, Manifest, Shard, Source, Split, shard_name
 
 OPTIONS = ConvertOptions("/data/imagenet/train", "/data/imagenet/shards")
@@ -53,9 +56,14 @@ class MadeUpFolders:
     integer_labels: bool = False
     extra: tuple[Feature, ...] = ()
 
-    def units(self) -> range:
+    def parts(self) -> range:
         """Return the first record of each folder."""
         return range(0, self.records, _FOLDER_RECORDS)
+
+    def units(self, part: int, ignored: list[str]) -> tuple[int]:
+        """Return the first record of a folder."""
+        del ignored
+        return (part,)
 
     def references(self, unit: int, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
         """Yield the references of one folder."""
@@ -73,12 +81,12 @@ class Passed:
 
     Attributes:
         elements: how many.
-        bytes: their size.
+        size: their bytes.
         note: what else is known of it.
     """
 
     elements: int = 0
-    bytes: int = 0
+    size: int = 0
     note: str = ""
 
     def write(self, file: BinaryIO, data: bytes) -> None:
@@ -86,16 +94,16 @@ class Passed:
         file.write(_LENGTH.pack(len(data)))
         file.write(data)
         self.elements += 1
-        self.bytes += len(data)
+        self.size += len(data)
 
 
 def list_references(folder: Path, records: int) -> dict[str, Passed]:
     """List all folders; what is combined is passed on once for each of the parts, as engines combine before they shuffle."""
     source = MadeUpFolders(OPTIONS, records)
     step = ListReferences(source, OPTIONS, ImageConverter().text_bytes)
-    units = list(enumerate(source.units()))
+    units = list(numbered_units(source, []))
     size = -(-len(units) // _LISTINGS)
-    combines = {TALLY: SumTallies(), SAMPLE: MergeSamples(), NAMES: CollectLabels(False)}
+    combines = _combines()
     passed = {name: Passed() for name in ("packs", *combines)}
     with ExitStack() as stack:
         files = {name: stack.enter_context((folder / name).open("wb")) for name in passed}
@@ -111,16 +119,39 @@ def list_references(folder: Path, records: int) -> dict[str, Passed]:
     return passed
 
 
-def add_up(folder: Path, records: int) -> dict[str, Passed]:
-    """Add up what is combined, on one worker."""
+def combine(folder: Path, records: int) -> dict[str, Passed]:
+    """Add up what is combined into a few parts, as engines do with a fan-out."""
     del records
     passed = {}
-    for name, combine in ((TALLY, SumTallies()), (SAMPLE, MergeSamples()), (NAMES, CollectLabels(False))):
-        total = combine.create_accumulator()
-        for data in _elements(folder / name):
-            total = combine.merge_accumulators([total, pickle.loads(data)])
-        passed[f"sum of {name}"] = _kept(folder / f"{name}-sum", combine.extract_output(total))
+    for name, combined in _combines().items():
+        passed[name] = Passed()
+        with (folder / f"{name}-parts").open("wb") as file:
+            share, taken = (folder / name).stat().st_size / FANOUT, 0
+            total = combined.create_accumulator()
+            for data in _elements(folder / name):
+                total = combined.merge_accumulators([total, pickle.loads(data)])
+                taken += len(data)
+                if taken >= share:
+                    passed[name].write(file, pickle.dumps(total, protocol=5))
+                    total, taken = combined.create_accumulator(), 0
+            passed[name].write(file, pickle.dumps(total, protocol=5))
     return passed
+
+
+def add_up(folder: Path, records: int) -> dict[str, Passed]:
+    """Add up the parts, on one worker."""
+    del records
+    passed = {}
+    for name, combined in _combines().items():
+        total = combined.create_accumulator()
+        for data in _elements(folder / f"{name}-parts"):
+            total = combined.merge_accumulators([total, pickle.loads(data)])
+        passed[f"sum of {name}"] = _kept(folder / f"{name}-sum", combined.extract_output(total))
+    return passed
+
+
+def _combines() -> dict[str, beam.CombineFn]:
+    return {TALLY: SumTallies(), SAMPLE: MergeSamples(), NAMES: CollectLabels(False)}
 
 
 def plan(folder: Path, records: int) -> dict[str, Passed]:

@@ -1,4 +1,4 @@
-"""The case "jpeg" of read.py: what a crop costs, in training and in evaluation, ours beside other pipelines.
+"""The case "jpeg" of read.py: the cost of a crop, in training and in evaluation, next to other pipelines.
 
 The peers are a pipeline built as tensorflow/tpu's imagenet_input and, with `--dali`, NVIDIA DALI's on the CPU.
 Each side runs in a separate process, in turn, and makes normalised batches of 224 x 224: bfloat16, but float32 in DALI, which has

@@ -1,4 +1,4 @@
-"""The case `tokens` of read.py: rows of 512 tokens, packed from documents, beside TensorFlow's readers."""
+"""The case `tokens` of read.py: rows of 512 tokens, packed from documents, next to TensorFlow's readers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _VOCABULARY = 32_000
 
 
 def pipelines(folder: Path, batch: int) -> Iterator[tuple[str, dict[str, Side]]]:
-    """Yields, for each way to store tokens and each number of rows, a title and the pipelines by their names."""
+    """Yield a title and the pipelines by name, for each way to store tokens and each number of rows."""
     for kind in ("int64 lists", "int32 bytes"):
         for records in (_FEW, _MANY):
             is_raw = kind == "int32 bytes"
@@ -81,7 +81,7 @@ def _records(data: Path) -> tf.data.Dataset:
 
 
 def packed(folder: Path, records: int, *, is_raw: bool) -> Path:
-    """Writes documents of random tokens, packed, unless they are there."""
+    """Write packed documents of random tokens, unless they exist."""
     if (folder / "manifest.json").exists():
         return folder
 

@@ -1,4 +1,4 @@
-"""Pipelines that do the same, each in a process of its own, measured in turn.
+"""Pipelines that do the same, each in a separate process, measured in turn.
 
 In one process they would share its processor's caches and its memory: what one pipeline has in advance costs the others.
 """
@@ -79,7 +79,7 @@ def _endless(dataset: Any) -> Iterator[Any]:
 
 
 def _settled() -> tuple[float, float]:
-    """Waits until nothing goes on in this process; returns its CPU time, and since when nothing has.
+    """Wait until this process is idle; return its CPU time and when it became idle.
 
     Pipelines work in advance. So a round ends when there is as much in advance again as there was when it began.
     """

@@ -1,4 +1,4 @@
-"""The side of train.py that runs the original TPUEstimator, with a TensorFlow 2.15: it is told by lines of stdin what to time.
+"""The side of train.py that runs the original TPUEstimator, with TensorFlow 2.15. Lines of stdin say what to time.
 
     PYTHON scripts/bench/_train_original.py FOLDER CHANNELS
 
@@ -56,7 +56,7 @@ class _Clock(v1.train.SessionRunHook):  # type: ignore[misc, name-defined]  # Te
 
 
 def _seconds(estimator: Any, steps: int, hooks: bool) -> float:
-    """The time of some steps behind the first 100. What a call costs at its end is no part of it: that may be a wait."""
+    """Return the time of some steps after the first 100. The cost of a call's end, which may be a wait, is excluded."""
     made = [v1.train.LoggingTensorHook({"loss": "the_loss"}, 100), v1.train.StopAtStepHook(10**9)] if hooks else []
     clock = _Clock()
     estimator.train(_input_fn, hooks=[*made, clock], steps=100 + steps)

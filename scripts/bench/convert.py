@@ -1,4 +1,4 @@
-"""What converting an image costs, beside plain loops over the same files.
+"""Cost of converting an image, next to plain loops over the same files.
 
     python scripts/bench/convert.py [--pictures FOLDER] [--sizes 5000,20000] [--rounds 3] [--programs NAME,...]
 
@@ -97,7 +97,7 @@ class Cost(NamedTuple):
 
 
 def main() -> None:
-    """Runs the benchmark and prints its table."""
+    """Run the benchmark and print its table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pictures", type=Path, help="a folder of JPEGs, in place of those drawn here")
     parser.add_argument("--sizes", default="5000,20000", help="numbers of images (default %(default)s)")
@@ -147,7 +147,7 @@ def report(inputs: dict[int, Path], folder: Path, rounds: int, names: Sequence[s
 
 
 def measure(command: Sequence[str], source: Path, output: Path) -> Cost:
-    """Runs a command in a process of its own, and removes what it writes."""
+    """Run a command in a separate process, and remove what it writes."""
     words = [word.replace("{input}", str(source)).replace("{output}", str(output)) for word in command]
     started = time.monotonic()
     pid = os.posix_spawn(words[0], words, {**os.environ, "PYTHONPATH": str(Path.cwd()), "TF_CPP_MIN_LOG_LEVEL": "3"})

@@ -1,13 +1,13 @@
-"""How fast gs:// is read and converted where every request takes its time: our ways beside the plain ones.
+"""Speed of reading and converting gs:// if every request takes time, next to plain ways.
 
     python scripts/bench/gcs.py [CASE ...] [--latency MS] [--bandwidth MB] [--objects N] [--kilobytes KB] [--megabytes MB]
 
 Cases, by default both:
 
-    convert   many small objects to shards by `tpudata convert images`, beside reading them one after the other with Google's client
-    read      records of 16 shards through make_input_fn, beside tf.data.TFRecordDataset on TensorFlow's own client for gs://
+    convert   many small objects to shards by `tpudata convert images`, next to reading them one by one with Google's client
+    read      records of 16 shards through make_input_fn, next to tf.data.TFRecordDataset on TensorFlow's own client for gs://
 
-The store is the small one of the tests, in a process of its own on loopback, where every request waits for --latency and every
+The store is the small one of the tests, in a separate process on loopback, where every request waits for --latency and every
 answer is sent at --bandwidth. What is measured is how requests overlap; how fast Google's is, this cannot say. All is measured by
 the clock, in one run; nothing here passes or fails.
 """
@@ -33,12 +33,12 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 SHARDS = 16
 RECORD_BYTES = 20_000
-# One after the other, a part of the objects tells how long all of them take.
+# One after the other, some of the objects show how long all of them take.
 ONE_BY_ONE = 60
 
 
 def main() -> None:
-    """Starts the store, and measures."""
+    """Start the store, and measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", metavar="CASE", help="out of convert, read")
     parser.add_argument(
@@ -145,7 +145,7 @@ CASES = {"convert": convert, "read": read}
 
 @contextlib.contextmanager
 def store(data: Path, flags: argparse.Namespace) -> Iterator[None]:
-    """Runs the store with a folder's files in the bucket data, and leads this process to it."""
+    """Run the store with a folder's files in the bucket data, and point this process to it."""
     file = data.parent / "environment"
     file.unlink(missing_ok=True)
     command = [sys.executable, "-m", "scripts.fake_gcs", f"--bucket=data={data}", f"--environment={file}"]
@@ -175,7 +175,7 @@ def write_pictures(folder: Path, count: int, size: int) -> None:
 
 
 def write_shards(folder: str, megabytes: int) -> int:
-    """Records of random bytes in shards; returns how many bytes the shards have."""
+    """Write records of random bytes to shards; return the bytes of the shards."""
     from tpudata.format import Feature, Manifest, Source, Split, encode_example, shard_name, write_metadata, write_shard
 
     random = np.random.default_rng(0)

@@ -1,9 +1,9 @@
-"""How much memory feeding takes, of datasets that are larger than the shuffle's window and what is read ahead.
+"""Memory of feeding, of datasets that are larger than the shuffle's window and what is read ahead.
 
     python scripts/bench/memory.py FOLDER [--gigabytes 2.2]
 
 Writes two datasets to FOLDER, unless they are there: records of 842 bytes (28 x 28 pixels and a label) and of 110 kB on average, as
-large as photographs (random bytes, fed as strings: nothing is decoded). Each is fed by `make_input_fn` in a process of its own, in
+large as photographs (random bytes, fed as strings: nothing is decoded). Each is fed by `make_input_fn` in a separate process, in
 training with a window of 64 MB and in evaluation. Prints the peak of the process's memory beyond what it has once TensorFlow is
 imported and has made a batch: after a quarter of the records, and after all of them. It is bounded where the two are about equal.
 """
@@ -28,7 +28,7 @@ _WINDOW_BYTES = 64_000_000
 
 
 def main() -> None:
-    """Runs the benchmark and prints its table."""
+    """Run the benchmark and print its table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, metavar="FOLDER")
     parser.add_argument("--gigabytes", type=float, default=2.2, help="of large records; of small ones a quarter")
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def written(folder: Path, records: int, *, is_large: bool) -> str:
-    """Writes a dataset, unless it is there, and returns its path."""
+    """Write a dataset, unless it exists, and return its path."""
     if (folder / "manifest.json").exists():
         return str(folder)
     random = np.random.default_rng(0)
@@ -73,7 +73,7 @@ def written(folder: Path, records: int, *, is_large: bool) -> str:
 
 
 def peak(data: str, training: bool, batch_size: int, batches: int, window: int) -> list[float]:
-    """MB that feeding takes up to a quarter of the batches, and up to all of them."""
+    """Return the MB that feeding takes up to a quarter of the batches, and up to all of them."""
     import tensorflow as tf
 
     import tpudata

@@ -31,10 +31,12 @@ from beam_jobs.planning.plan import Plan, SumTallies, make_plan
 from beam_jobs.run.runner import new_pipeline, pipeline_options
 from beam_jobs.steps.group_by_shard import GroupByShard
 from beam_jobs.steps.list_references import COUNTS, NAMES, SAMPLE, TALLY, ListReferences
+from beam_jobs.steps.list_units import ListUnits
 
 # Each with whether one worker alone takes it.
 _STEPS = (
     ("list", steps.list_references, False),
+    ("combine", steps.combine, False),
     ("add up", steps.add_up, True),
     ("plan", steps.plan, True),
     ("by run", steps.by_run, False),
@@ -72,7 +74,7 @@ def _run_steps(folder: Path, records: int) -> None:
             sys.exit(f"{name}: exit code {process.exitcode}")
         seconds, before, peak, passed = results.get()
         what = "; ".join(
-            f"{key}: {found.elements:,} of {found.bytes / 1e6:,.1f} MB{found.note and f' ({found.note})'}"
+            f"{key}: {found.elements:,} of {found.size / 1e6:,.1f} MB{found.note and f' ({found.note})'}"
             for key, found in passed.items()
         )
         print(
@@ -94,9 +96,10 @@ def _run_pipeline(records: int, workers: int) -> None:
     beam_options, _ = pipeline_options([], workers)
     pipeline, started = new_pipeline(beam_options), time.monotonic()
     source = steps.MadeUpFolders(steps.OPTIONS, records)
+    units = pipeline | ListUnits(source, steps.OPTIONS)
     listed = (
-        pipeline
-        | beam.Create([[unit] for unit in enumerate(source.units())], reshuffle=True)
+        units.units
+        | beam.Reshuffle()
         | beam.ParDo(ListReferences(source, steps.OPTIONS, ImageConverter().text_bytes)).with_outputs(
             TALLY, NAMES, SAMPLE, COUNTS, main="packs"
         )

@@ -1,4 +1,4 @@
-"""What tokenizing and packing text costs, beside plain loops, and how much of the packed tokens is text.
+"""Cost of tokenizing and packing text, next to plain loops, and how much of the packed tokens is text.
 
     python scripts/bench/text.py PATH... [--length 512] [--megabytes 20] [--rounds 5]
 
@@ -41,7 +41,7 @@ _TRAINING_LINES = 20_000
 
 
 def main() -> None:
-    """Runs the benchmark and prints its tables."""
+    """Run the benchmark and print its tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH")
     parser.add_argument("--length", type=int, default=512, help="tokens of a sequence (default %(default)s)")
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def read(path: Path) -> list[str]:
-    """The documents of a file, or of the files of a folder that are UTF-8."""
+    """Return the documents of a file, or of a folder's files that are UTF-8."""
     files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
     found = []
     for file in files:
@@ -74,7 +74,7 @@ def read(path: Path) -> list[str]:
 
 
 def train(texts: Sequence[str], folder: Path) -> list[TokenizerSpec]:
-    """A model of each package, for these texts."""
+    """Train a model of each package on these texts."""
     lines = [line for text in texts[:_TRAINING_LINES] for line in text.split("\n")][:_TRAINING_LINES]
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
@@ -90,14 +90,14 @@ def train(texts: Sequence[str], folder: Path) -> list[TokenizerSpec]:
 
 
 def report_share(texts: Sequence[str], length: int, specs: Sequence[TokenizerSpec]) -> None:
-    """Prints the share of the packed tokens that is text."""
+    """Print the share of the packed tokens that is text."""
     for spec in (TokenizerSpec("bytes"), *specs):
         summary = convert(blocks_of(texts), open_tokenizer(spec), spec, length, pack=True)
         print(f"packed with {spec.kind:14} {summary.real_share:7.2%} of {summary.tokens + summary.padding:,} tokens")
 
 
 def report_bytes(texts: Sequence[str], length: int, rounds: int) -> None:
-    """Prints how fast bytes are cut and packed, beside the plain loop."""
+    """Print how fast bytes are cut and packed, next to a plain loop."""
     spec = TokenizerSpec("bytes")
     tokenizer = open_tokenizer(spec)
     blocks = blocks_of(texts)
@@ -111,7 +111,7 @@ def report_bytes(texts: Sequence[str], length: int, rounds: int) -> None:
 
 
 def report_tokenizer(texts: Sequence[str], length: int, rounds: int, spec: TokenizerSpec) -> None:
-    """Prints how fast a tokenizer is, beside its package's own batch call."""
+    """Print how fast a tokenizer is, next to its package's own batch call."""
     tokenizer = open_tokenizer(spec)
     blocks = blocks_of(texts)
     batch = list(texts)
@@ -124,7 +124,7 @@ def report_tokenizer(texts: Sequence[str], length: int, rounds: int, spec: Token
 
 
 def own_batch(spec: TokenizerSpec, batch: list[str]) -> Callable[[], int]:
-    """The package's own way to encode many texts into lists of ids."""
+    """Return the package's own function that encodes many texts into lists of ids."""
     if spec.kind == "sentencepiece":
         processor = sentencepiece.SentencePieceProcessor(model_file=spec.path)
         return lambda: sum(map(len, processor.encode(batch, out_type=int, num_threads=1)))
@@ -133,7 +133,7 @@ def own_batch(spec: TokenizerSpec, batch: list[str]) -> Callable[[], int]:
 
 
 def report(runs: dict[str, Callable[[], int]], rounds: int) -> None:
-    """Runs in turn, and prints tokens per CPU second of the best round and the ratio to the first run."""
+    """Run in turn, and print tokens per CPU second of the best round and the ratio to the first run."""
     best = dict.fromkeys(runs, 0.0)
     for _ in range(rounds):
         for name, run in runs.items():
@@ -146,7 +146,7 @@ def report(runs: dict[str, Callable[[], int]], rounds: int) -> None:
 
 
 def plain_loop(data: bytes, length: int) -> int:
-    """What a person writes who wants no more than rows of bytes in Examples."""
+    """Make Examples of rows of bytes in a plain loop, and return the number of bytes."""
     for start in range(0, len(data), length):
         value = tf.train.Int64List(value=data[start : start + length])
         feature = {"input_ids": tf.train.Feature(int64_list=value)}
@@ -167,7 +167,7 @@ def blocks_of(texts: Sequence[str]) -> list[Block]:
 def convert(
     blocks: Sequence[Block], tokenizer: Tokenizer, spec: TokenizerSpec, length: int, *, pack: bool
 ) -> TextSummary:
-    """Makes the records of documents, and returns what was counted."""
+    """Make the records of documents, and return the counts."""
     summary = TextSummary()
     converter = TextRecords(TextOptions(tokenizer=spec, sequence_length=length, pack=pack), tokenizer.identity)
     for _ in converter.records(blocks, tokenizer, summary, reject):

@@ -1,11 +1,11 @@
-"""What the estimator's training loop costs: steps per second beside a bare tf.function loop of the same model.
+"""Speed of the estimator's training loop: steps per second next to a bare tf.function loop of the same model.
 
     python scripts/bench/train.py [--channels N] [--steps N] [--rounds N] [--num-replicas N] [--original PYTHON]
 
 The model is a small CNN for 28x28 digits (random ones, made once and held in memory), batch 64, Momentum: convolutions of N and 2 N
 channels, a dense layer of 8 N. Both loops run 100 steps in a call, in this process, in turn; what counts are the median of
 several rounds, and of the ratios within each round, because a machine is never quite idle. Also timed: the first step, from
-making the estimator to its end, and ten evaluations and predictions of one batch beside the first ones, which build them. With
+making the estimator to its end, and ten evaluations and predictions of one batch after the first ones, which build them. With
 `--original`, the Python of an environment with TensorFlow 2.15, the original TPUEstimator trains the same model in a process of
 its own, in turn with the others (use_tpu=False). "With hooks" is with LoggingTensorHook and StopAtStepHook, which see every
 step. On a machine with a GPU all of it runs there. Prints ratios, and never fails on time.
@@ -40,7 +40,7 @@ _OURS = "estimator.train"
 
 def main() -> None:
     """Measures and prints a table."""
-    parser = argparse.ArgumentParser(description="Measures the estimator's training loop beside a bare one.")
+    parser = argparse.ArgumentParser(description="Measures the estimator's training loop next to a bare one.")
     parser.add_argument("--channels", type=int, default=16, help="of the first convolution (default: 16)")
     parser.add_argument("--steps", type=int, default=300, help="per round; a multiple of 100")
     parser.add_argument("--rounds", type=int, default=5)
@@ -102,7 +102,7 @@ def main() -> None:
 
 
 def _ratio(speeds: dict[str, list[float]], one: str, other: str) -> float:
-    """The median of the ratios within each round but the first."""
+    """Return the median of the ratios within each round but the first."""
     return statistics.median(a / b for a, b in zip(speeds[one][1:], speeds[other][1:], strict=True))
 
 
@@ -168,13 +168,13 @@ def _hooks() -> list[Any]:
 def _estimator_speed(
     estimator: TPUEstimator, input_fn: Any, steps: int, hooks: Callable[[], list[Any] | None] = lambda: None
 ) -> float:
-    """The difference of a long and a short call: what a call costs once is no part of the loop."""
+    """Return the difference of a long and a short call, without what a call costs once."""
     short = _seconds(lambda: estimator.train(input_fn, hooks=hooks(), steps=_LOOP))
     return steps / (_seconds(lambda: estimator.train(input_fn, hooks=hooks(), steps=_LOOP + steps)) - short)
 
 
 class _Original:
-    """The original, in a process of its own."""
+    """The original, in a separate process."""
 
     def __init__(self, python: str, folder: str, channels: int) -> None:
         program = Path(__file__).with_name("_train_original.py")
@@ -198,7 +198,7 @@ class _Original:
 
 
 def _bare_loop(images: Any, labels: Any, channels: int) -> Callable[[int], None]:
-    """The same model as a person would write it today, on variables of its own."""
+    """Return a loop of training steps of the same model in plain tf.function, with separate variables."""
     layers = [
         tf.keras.layers.Conv2D(channels, 5, padding="same", activation="relu"),
         tf.keras.layers.MaxPooling2D(2, 2),

@@ -1,4 +1,4 @@
-"""How fast `tpudata verify` is: MB/s of CPU, beside a plain loop that reads the same files and takes their CRC-32C.
+"""Speed of `tpudata verify`: MB per CPU second, next to a plain loop that reads the same files and takes their CRC-32C.
 
     python scripts/bench/verify.py DIR [--rounds N]
 
@@ -22,7 +22,7 @@ _CHUNK = 1 << 20
 
 def main() -> None:
     """Measures and prints a table."""
-    parser = argparse.ArgumentParser(description="Measures tpudata verify beside a plain read with CRC-32C.")
+    parser = argparse.ArgumentParser(description="Measures tpudata verify next to a plain read with CRC-32C.")
     parser.add_argument("folder", metavar="DIR")
     parser.add_argument("--rounds", type=int, default=5)
     flags = parser.parse_args()

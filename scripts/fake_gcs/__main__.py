@@ -17,7 +17,7 @@ from scripts.fake_gcs.api import MOST_LISTED
 
 
 def main() -> int:
-    """Reads the arguments and serves; returns the exit code."""
+    """Read the arguments and serve; return the exit code."""
     parser = argparse.ArgumentParser(
         prog="scripts/gcs_emulator",
         description="A small Google Cloud Storage on this machine, in memory; what is stored is gone when it ends. It prints the"
@@ -69,7 +69,7 @@ def main() -> int:
 
 
 def port(text: str) -> int:
-    """A port's number."""
+    """Return a port's number."""
     number = int(text)
     if not 0 <= number < 1 << 16:
         raise ValueError(text)
@@ -77,7 +77,7 @@ def port(text: str) -> int:
 
 
 def amount(text: str) -> float:
-    """A number of 0 or more."""
+    """Return a number of 0 or more."""
     number = float(text)
     if not 0 <= number < math.inf:
         raise ValueError(text)
@@ -85,7 +85,7 @@ def amount(text: str) -> float:
 
 
 def opened(number: int) -> FakeGcs:
-    """The store on a port."""
+    """Return the store on a port."""
     try:
         return FakeGcs(MOST_LISTED, number)
     except OSError as error:
@@ -105,7 +105,7 @@ def uninterrupted_at_the_end() -> Iterator[None]:
 
 
 def fill(store: FakeGcs, name: str, folder: str) -> None:
-    """Makes a bucket, and stores the files of a folder in it."""
+    """Make a bucket, and store the files of a folder in it."""
     if not name or "/" in name:
         raise OSError(f"--bucket {name!r}: it is NAME or NAME=FOLDER, and no gs:// or / is in a bucket's name")
     store.bucket(name)

@@ -25,7 +25,7 @@ MOST_LISTED = 1000
 
 
 def route(request: Request) -> Action:
-    """What answers a request; fills in what it is for."""
+    """Return what answers a request; fills in what it is for."""
     for methods, pattern, operation, action in _ROUTES:
         found = pattern.fullmatch(request.path)
         if found and request.method in methods:
@@ -181,7 +181,7 @@ def _impersonated_token(store: Objects, request: Request) -> Answer:
 
 
 def _batch(store: Objects, request: Request) -> Answer:
-    """Requests in the parts of one body; the answer has a part for each."""
+    """Answer the requests in the parts of one body; the answer has a part for each."""
     head = f"Content-Type: {request.headers['content-type']}\r\n\r\n".encode()
     message = email.parser.BytesParser(policy=email.policy.HTTP).parsebytes(head + request.body)
     boundary = f"batch_{uuid.uuid4().hex}"

@@ -24,7 +24,7 @@ _END = datetime.datetime(2099, 1, 1, tzinfo=datetime.timezone.utc)
 
 
 def server_context() -> tuple[ssl.SSLContext, bytes]:
-    """What serves `HOSTS` by TLS, and the certificate of the authority to trust for it, in PEM."""
+    """Return what serves `HOSTS` by TLS, and the certificate of the authority to trust for it, in PEM."""
     authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     authority_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "tpudata tests, valid nowhere")])
     authority = (

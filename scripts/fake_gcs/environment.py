@@ -51,7 +51,7 @@ def proxied_environment(store: FakeGcs, folder: Path) -> dict[str, str]:
 
 
 def key_file(store: FakeGcs, folder: Path) -> Path:
-    """Writes the key file of an account that is nobody's."""
+    """Write the key file of an account that is nobody's."""
     path = folder / "service-account.json"
     if not path.exists():
         path.write_text(json.dumps(service_account(f"{store.url}/token")))
@@ -60,7 +60,7 @@ def key_file(store: FakeGcs, folder: Path) -> Path:
 
 
 def service_account(token_uri: str) -> dict[str, Any]:
-    """What stands in the key file of an account that is nobody's."""
+    """Return what stands in the key file of an account that is nobody's."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     secret = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()

@@ -97,7 +97,7 @@ class Faults:
             self._faults.clear()
 
     def take(self, operation: str, where: str) -> Fault | None:
-        """The fault that a request meets, or None."""
+        """Return the fault that a request meets, or None."""
         with self._lock:
             for fault in self._faults:
                 if not fnmatch.fnmatchcase(operation, fault.operation) or not fnmatch.fnmatchcase(where, fault.where):

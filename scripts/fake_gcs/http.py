@@ -71,7 +71,7 @@ class Handler(BaseHTTPRequestHandler):
         return answered
 
     def finish(self) -> None:
-        """Closes the connection; that of TLS is one that the server does not know."""
+        """Close the connection; that of TLS is one that the server does not know."""
         with contextlib.suppress(OSError, ValueError):
             super().finish()
         with contextlib.suppress(OSError):
@@ -150,7 +150,7 @@ class Handler(BaseHTTPRequestHandler):
         return data
 
     def _forward(self, request: Request) -> Answer:
-        """The answer of another store."""
+        """Return the answer of another store."""
         connection = http.client.HTTPConnection(str(self._store.forward), timeout=60)
         headers = {name: value for name, value in self.headers.items() if name.lower() not in _OF_ONE_CONNECTION}
         try:
@@ -168,7 +168,7 @@ class Handler(BaseHTTPRequestHandler):
         return Answer(response.status, data, kept)
 
     def _as_it_comes(self, answer: Answer, request: Request, fault: Fault | None) -> Answer:
-        """An answer as it leaves: packed for who asks for it so, and with what goes wrong on the way."""
+        """Return an answer as it leaves: packed for who asks for it so, and with what goes wrong on the way."""
         headers, body = answer.headers, answer.body
         if self._store.hides_hashes or (fault is not None and fault.kind == "unhashed"):
             headers = {name: value for name, value in headers.items() if name != "X-Goog-Hash"}
@@ -196,7 +196,7 @@ class Handler(BaseHTTPRequestHandler):
         self._store.check_token(header)
 
     def _reset(self) -> None:
-        """Ends the connection as a machine does that knows nothing of it."""
+        """End the connection as a machine does that knows nothing of it."""
         self.close_connection = True
         with contextlib.suppress(OSError):
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
@@ -224,7 +224,7 @@ class Handler(BaseHTTPRequestHandler):
         self._send_over(body, seconds)
 
     def _send_over(self, body: bytes, seconds: float) -> None:
-        """Sends a body so that it takes this long."""
+        """Send a body so that it takes this long."""
         if not seconds:
             self.wfile.write(body)
             self.wfile.flush()

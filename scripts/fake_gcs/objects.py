@@ -59,7 +59,7 @@ class Object:
         return f"crc32c={self.crc32c},md5={self.md5}"
 
     def resource(self, bucket: str, name: str) -> dict[str, Any]:
-        """What the JSON API says of it."""
+        """Return what the JSON API says of it."""
         return {
             **({"contentEncoding": self.encoding} if self.encoding else {}),
             "kind": "storage#object",
@@ -115,7 +115,7 @@ class Objects:
         self._expired: set[str] = set()
 
     def bucket(self, name: str) -> dict[str, Object]:
-        """Makes a bucket, where it is not there; returns its objects."""
+        """Make a bucket, unless it is there; return its objects."""
         return self.buckets.setdefault(name, {})
 
     def put(
@@ -127,7 +127,7 @@ class Objects:
         kind: str = "application/octet-stream",
         said: Mapping[str, str] | None = None,
     ) -> Object:
-        """Stores an object as a new generation, where the preconditions that are `said` hold."""
+        """Store an object as a new generation, if the preconditions that are `said` hold."""
         with self.lock:
             objects = self.opened(bucket)
             check_preconditions(objects.get(name), said or {})
@@ -135,7 +135,7 @@ class Objects:
             return objects[name]
 
     def opened(self, bucket: str) -> dict[str, Object]:
-        """The objects of a bucket that is there and may be touched."""
+        """Return the objects of a bucket that is there and may be touched."""
         if bucket in self.denied:
             raise RefusedError(403, f"the account does not have storage.objects access to {bucket}")
         if bucket not in self.buckets:
@@ -143,7 +143,7 @@ class Objects:
         return self.buckets[bucket]
 
     def get(self, bucket: str, name: str, said: Mapping[str, str]) -> Object:
-        """An object, of the generation that is asked for."""
+        """Return an object, of the generation that is asked for."""
         with self.lock:
             found = self.opened(bucket).get(name)
             if found is None or said.get("generation", str(found.generation)) != str(found.generation):
@@ -152,13 +152,13 @@ class Objects:
             return found
 
     def delete(self, bucket: str, name: str, said: Mapping[str, str]) -> None:
-        """Removes an object."""
+        """Remove an object."""
         with self.lock:
             self.get(bucket, name, said)
             del self.buckets[bucket][name]
 
     def names(self, bucket: str, said: Mapping[str, str], most: int) -> tuple[list[str], dict[str, Object], str | None]:
-        """A page of a listing: prefixes, objects by name, and the token of the next page."""
+        """Return a page of a listing: prefixes, objects by name, and the token of the next page."""
         prefix, delimiter, after = said.get("prefix", ""), said.get("delimiter"), said.get("pageToken", "")
         limit = min(most, int(said.get("maxResults", most)))
         with self.lock:
@@ -191,7 +191,7 @@ class Objects:
             return number
 
     def finish_upload(self, number: str, data: bytes) -> Object:
-        """Ends an upload with an object, where its preconditions hold; `data` is what came of its bytes."""
+        """End an upload with an object, if its preconditions hold; `data` is what came of its bytes."""
         with self.lock:
             upload = self.uploads.pop(number)
             upload.result = self.put(upload.bucket, upload.name, data, upload.encoding, upload.kind, upload.said)
@@ -199,7 +199,7 @@ class Objects:
             return upload.result
 
     def new_token(self) -> str:
-        """Gives out a token."""
+        """Give out a token."""
         with self.lock:
             token = f"secret-token-{next(self._numbers)}"
             self._tokens.add(token)

@@ -36,12 +36,12 @@ class Request:
     is_cut: bool = False
 
     def json(self) -> dict[str, Any]:
-        """The body as a JSON object; an empty one where there is no body."""
+        """Return the body as a JSON object; an empty one if there is no body."""
         found: dict[str, Any] = json.loads(self.body) if self.body.strip() else {}
         return found
 
     def spoil(self, data: bytes) -> bytes:
-        """The bytes that came, or others."""
+        """Return the bytes that came, or others."""
         return spoiled(data) if self.spoils else data
 
 
@@ -54,17 +54,17 @@ class Answer(NamedTuple):
 
 
 def json_answer(value: Any, code: int = 200) -> Answer:
-    """A JSON object."""
+    """Return a JSON object."""
     return Answer(code, json.dumps(value).encode(), {"Content-Type": "application/json; charset=UTF-8"})
 
 
 def error_answer(code: int, message: str) -> Answer:
-    """An error as the JSON API words it."""
+    """Return an error as the JSON API words it."""
     errors = [{"message": message, "domain": "global", "reason": "fake"}]
     return json_answer({"error": {"code": code, "message": message, "errors": errors}}, code)
 
 
 def spoiled(data: bytes) -> bytes:
-    """The same bytes, one bit apart."""
+    """Return the same bytes, one bit apart."""
     middle = len(data) // 2
     return data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :] if data else data

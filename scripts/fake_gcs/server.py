@@ -123,7 +123,7 @@ class _Server(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def close_connections(self) -> None:
-        """Ends those that clients keep for later."""
+        """End those that clients keep for later."""
         for connection in self._connections:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)

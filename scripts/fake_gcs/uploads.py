@@ -59,7 +59,7 @@ def look(request: Request) -> None:
 
 
 def go_on(store: Objects, request: Request) -> Answer:
-    """Takes a part of an upload, or says how much has come."""
+    """Take a part of an upload, or report how much has come."""
     number = request.said["upload_id"]
     done = store.finished.get(number)
     if done is not None and done.result is not None:

@@ -172,7 +172,7 @@ def test_split_folders_by_other_names(tmp_path: Path) -> None:
         3,
     )
     make_pictures(tmp_path / "in" / "extra", 3)
-    with pytest.raises(SourceError, match=r"Train, val, which look like splits, beside extra"):
+    with pytest.raises(SourceError, match=r"Train, val, which look like splits, next to extra"):
         convert(tmp_path / "in", tmp_path / "other")
 
 
@@ -408,7 +408,7 @@ def test_output_that_is_not_empty_is_refused(pictures: Path, tmp_path: Path) -> 
             convert(pictures, tmp_path / "mine", *flags)
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "years of work"
     convert(pictures, tmp_path / "out")
-    with pytest.raises(OutputError, match=r"holds a dataset\. Say --overwrite"):
+    with pytest.raises(OutputError, match=r"holds a dataset\. Pass --overwrite"):
         convert(pictures, tmp_path / "out")
     (tmp_path / "file").write_text("x")
     with pytest.raises(OutputError, match="is a file"):

@@ -21,6 +21,7 @@ from beam_jobs.references.labels import Labels
 from beam_jobs.references.reading import read_reference
 from beam_jobs.references.reference import key_digest
 from beam_jobs.reshard import reshard_conversion, run
+from beam_jobs.steps.list_units import numbered_units
 from beam_jobs.stored_records.converter import DatasetConverter
 from beam_jobs.stored_records.options import ReshardOptions
 from tests.beam_jobs.test_images import digests, make_pictures
@@ -128,7 +129,7 @@ def test_every_record_is_referred_to_once(
     options = ConvertOptions(", ".join(inputs), str(folder / "out"), split=split, shuffle=False)
     conversion = reshard_conversion(options, inputs, ReshardOptions(key if split else None))
     found, summary = [], conversion.converter.new_summary()
-    for unit in conversion.source.units():
+    for _, unit in numbered_units(conversion.source, []):
         for reference in conversion.source.references(unit, []):
             frame = reference.data or read_reference(reference)
             assert isinstance(conversion.converter, DatasetConverter)

@@ -23,7 +23,7 @@ import zstandard
 from pyarrow import parquet
 
 import tpudata
-from beam_jobs.sources import text as text_source
+from beam_jobs.sources.text import source as text_source
 from beam_jobs.text import run
 from beam_jobs.tokenizers import SentencePieceTokenizer, dataset_tokenizer
 from scripts.fake_gcs import FakeGcs
@@ -341,7 +341,7 @@ def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     assert len(texts(tmp_path / "out")) == len([line for line in PLAY.split("\n") if line])
     (source / "a.txt").unlink()
     with pytest.raises(
-        SourceError, match=rf"in: all that is in it was refused\. It is listed in {tmp_path}/none/rejects/"
+        SourceError, match=rf"in: all that is in it was rejected\. It is listed in {tmp_path}/none/rejects/"
     ):
         convert(source, tmp_path / "none", "--on-bad-record=skip")
     (rejects,) = (tmp_path / "none" / "rejects").iterdir()
@@ -481,7 +481,7 @@ def test_splits_by_name(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="has splits already"):
         convert(source, tmp_path / "other", "--split", "train=0.5,test=0.5")
     (source / "README.md").write_text("read me")
-    with pytest.raises(SourceError, match=r"beside README\.md, which does not"):
+    with pytest.raises(SourceError, match=r"next to README\.md, which does not"):
         convert(source, tmp_path / "other")
     # One such name alone says nothing beside others.
     (source / "README.md").rename(source / "b.txt")

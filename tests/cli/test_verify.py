@@ -124,7 +124,7 @@ def test_refused_inputs_that_are_listed_nowhere(copied: Path, capsys: pytest.Cap
     (rejects,) = (copied / "rejects").iterdir()
     rejects.unlink()
     assert main(["verify", str(copied)]) == 1
-    assert f"{copied / 'rejects'}: lists 0 refused inputs, the manifest counts 1" in capsys.readouterr().out
+    assert f"{copied / 'rejects'}: lists 0 rejected inputs, the manifest counts 1" in capsys.readouterr().out
 
 
 def test_no_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -586,7 +586,7 @@ def test_refused_inputs_are_as_many_as_the_manifest_counts(tmp_path: Path) -> No
     assert places(tmp_path) == [("rejects/0.jsonl", len(REJECT))]
     one.write_text(REJECT)
     assert places(tmp_path) == [("rejects", None)]
-    assert reasons(tmp_path) == ["lists 2 refused inputs, the manifest counts 3"]
+    assert reasons(tmp_path) == ["lists 2 rejected inputs, the manifest counts 3"]
 
 
 def test_further_checks_of_each_record(damaged: Path) -> None:

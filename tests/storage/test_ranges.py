@@ -125,12 +125,12 @@ def test_a_large_folder_of_a_disk_is_cut_whatever_its_order(tmp_path: Path, monk
     assert max(map(len, found)) < 150
     listed = list(local_listing._names(str(tmp_path)))
     cuts = storage_for(str(tmp_path)).cuts(str(tmp_path))
-    monkeypatch.setattr(local_listing, "_names", lambda folder: sorted(listed))
+    monkeypatch.setattr(local_listing, "_names", lambda _: sorted(listed))
     assert storage_for(str(tmp_path)).cuts(str(tmp_path)) == cuts
 
 
 def test_cutting_a_folder_holds_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_listing, "_names", lambda folder: (f"{number:012d}.jpg" for number in range(300_000)))
+    monkeypatch.setattr(local_listing, "_names", lambda _: (f"{number:012d}.jpg" for number in range(300_000)))
     tracemalloc.start()
     cuts = local_listing.cut_names("anywhere")
     peak = tracemalloc.get_traced_memory()[1]

@@ -86,7 +86,7 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
         - `is_held`: whether all records fit the shuffle's window. Then training reads them once, and no more.
         - `stages`: of each its `name`, `does` (in words), `records_per_second`, `bytes_per_second` as stored, `cores` that were
           busy with it, `other_cores` that were busy with other programs, `cpu_seconds_per_record`, all with the stages before it,
-          and `share`: the part that it adds to a record's CPU time, or to its time by the clock; null where it is run only once.
+          and `share`: the part that it adds to a record's CPU time, or to its time by the clock; null if it is run only once.
         - `limit`: name of the stage that adds most.
         - `waits_for`: "cores" where all are busy, and shares are of CPU time; otherwise "storage", or "threads": what does not run
           on all cores at once.

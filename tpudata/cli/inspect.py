@@ -57,7 +57,7 @@ def describe(dataset: Dataset, records: int) -> dict[str, Any]:
         `path`, `layout`, `compression`, `format_version`, `created_by`, `records`, `bytes`, `splits` (per name: `records`, `bytes`,
         `decoded_bytes`, `shards`, `examples`), `features`, `labels` (class names or null), `rejected` (counts by reason),
         `rejects` (paths of the files that list them), `converted` (counts of re-encoded inputs by reason), `counts` (of
-        documents and tokens, where it was made from text), `real_token_share` (of the places in sequences, or null), `options`
+        documents and tokens, if it was made from text), `real_token_share` (of the places in sequences, or null), `options`
         and `source`.
         Sizes are in bytes.
 

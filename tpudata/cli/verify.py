@@ -53,7 +53,7 @@ def _report(folder: str, defects: Iterator[Defect], check: ExampleCheck | None) 
     found = []
     for defect in defects:
         found.append(defect)
-        # Above the bar, where there is one.
+        # Above the bar, if there is one.
         tqdm.write(str(defect), file=sys.stdout)
     if found:
         print(f"{folder}: {counted(len(found), 'defect')}")

@@ -45,7 +45,7 @@ def run_command(function: Callable[[Sequence[str]], int], argv: Sequence[str] | 
         function: the command: takes the arguments, returns its exit code.
         argv: the arguments; those of this process where None.
     """
-    # Python leaves None where the descriptor is closed (`>&-`). Before the command, so that nothing is done that cannot be told.
+    # Python leaves None if the descriptor is closed (`>&-`). Before the command, so that nothing is done that cannot be reported.
     if sys.stdout is None:
         print("tpudata: error: standard output is closed. Send it to a file or to /dev/null.", file=sys.stderr)
         return TpudataError.exit_code

@@ -64,7 +64,7 @@ class BaseEstimator(ModelDir):
 
     @property
     def last_loss(self) -> float | None:
-        """Loss of the last step that this estimator trained; None where it trained none."""
+        """Loss of the last step that this estimator trained; None if it trained none."""
         return self._last_loss
 
     def train(
@@ -83,17 +83,17 @@ class BaseEstimator(ModelDir):
         none) and at the end, too.
 
         Args:
-            input_fn: gives the training data. Where it ends early, training stops there and saves. One that takes `start_step`, as
+            input_fn: gives the training data. If it ends early, training stops there and saves. One that takes `start_step`, as
                 those of `make_input_fn` do, gets the number of steps done, and training goes on with the very next batch.
             hooks: `tf.compat.v1.train.SessionRunHook`s, called at the ends of loops. What they fetch of a step is of the loop's
                 last one, what they fetch of variables is from before the loop. Of several replicas, rows are joined, other floats
                 averaged; of what is neither, the first one's counts. A CheckpointSaverHook among them takes the place of the
                 RunConfig's checkpoints.
             steps: how many steps to add.
-            max_steps: the global step to stop at; nothing is done where it has been reached. With neither, training
+            max_steps: the global step to stop at; nothing is done if it has been reached. With neither, training
                 goes on until the data ends.
-            saving_listeners: `tf.compat.v1.train.CheckpointSaverListener`s, told of each checkpoint; one whose after_save returns
-                True stops training.
+            saving_listeners: `tf.compat.v1.train.CheckpointSaverListener`s, called for each checkpoint; one whose after_save
+                returns True stops training.
 
         Returns:
             This estimator.
@@ -185,11 +185,11 @@ class BaseEstimator(ModelDir):
 
         Args:
             input_fn: gives the data. Where its features hold "weights" (0 for padding), it is for model_fn to use them in
-                its loss and its metrics; a warning tells where it does not and rows are padding.
+                its loss and its metrics; a warning says so if it does not and rows are padding.
             steps: how many batches at most; None: all.
             hooks: `tf.compat.v1.train.SessionRunHook`s, called at every batch, as in `train`.
-            checkpoint_path: by default the newest of model_dir; where there is none, the initial values.
-            name: of this evaluation, where there are several.
+            checkpoint_path: by default the newest of model_dir; if there is none, the initial values.
+            name: of this evaluation, if there are several.
 
         Returns:
             The metrics by name, `loss` and `global_step`. `loss` is the mean of the losses of the batches (0 without
@@ -233,7 +233,7 @@ class BaseEstimator(ModelDir):
             input_fn: gives the data; labels are dropped.
             predict_keys: the predictions wanted; None: all.
             hooks: `tf.compat.v1.train.SessionRunHook`s, called at every batch, as in `train`.
-            checkpoint_path: by default the newest of model_dir; where there is none, the initial values.
+            checkpoint_path: by default the newest of model_dir; if there is none, the initial values.
             yield_single_examples: False yields whole batches, cut to their real rows.
 
         Yields:

@@ -40,7 +40,7 @@ class TPUEstimator(BaseEstimator):
 
     input_fn takes `params` and any of `config`, `mode`, `input_context`, `start_step`, and returns a `tf.data.Dataset` of
     features or of (features, labels), batched, or their tensors, as v1 programs do. `params["batch_size"]` is the size given
-    here for the mode, and absent where that is None; model_fn sees it too, and `params["use_tpu"]`.
+    here for the mode, and absent if that is None; model_fn sees it too, and `params["use_tpu"]`.
 
     On several replicas (a TPU, or TPUConfig's num_replicas) batches are split among them: input_fn is called as the TPUConfig's
     input mode says, with that mode's part of the batch size in `params["batch_size"]`; model_fn is called with one replica's
@@ -74,7 +74,7 @@ class TPUEstimator(BaseEstimator):
         embedding_config_spec: None.
         export_saved_model_api_version: 1 (V1).
         rehearse: True looks for what a TPU would reject, in place of using one: `train`, `evaluate` and `predict` (and
-            train_and_evaluate) call `rehearse` and run nothing. Where it finds nothing, they return as on empty data, with metrics
+            train_and_evaluate) call `rehearse` and run nothing. If it finds nothing, they return as on empty data, with metrics
             of NaN; model_dir is not written to.
 
     Raises:

@@ -132,7 +132,7 @@ def train_and_evaluate(
         eval_spec: the evaluation data, and what to export.
 
     Returns:
-        What the last evaluation returned and the results of its exporters, in their order. (None, None) where there was nothing
+        What the last evaluation returned and the results of its exporters, in their order. (None, None) if there was nothing
         to do, as max_steps had been reached, and in the chief and the workers of a cluster.
 
     Raises:

@@ -47,7 +47,7 @@ _FEATURE_DEFAULTS: _Keys = {"encoding": (str, _NULL), "num_classes": (int, _NULL
 
 
 def check_manifest_json(value: Any) -> None:
-    """Checks a parsed manifest.
+    """Check a parsed manifest.
 
     Args:
         value: what `json.loads` returned.
@@ -96,7 +96,7 @@ def check_manifest_json(value: Any) -> None:
 
 
 def _check_object(where: str, value: Any, keys: _Keys, defaults: _Keys = _NO_KEYS) -> None:
-    """An object with all of `keys`, perhaps some of `defaults`, and no others."""
+    """Return an object with all of `keys`, perhaps some of `defaults`, and no others."""
     _check(where, value, (dict,))
     unknown = sorted(value.keys() - keys.keys() - defaults.keys())
     if unknown:

@@ -42,7 +42,7 @@ _POWERS = _powers()
 
 
 def crc32c_of_rest(whole: int, beginning: int, size: int) -> int:
-    """The CRC-32C of B, from those of A followed by B and of A.
+    """Return the CRC-32C of B, from those of A followed by B and of A.
 
     Args:
         whole: CRC-32C of A followed by B.
@@ -59,7 +59,7 @@ def crc32c_of_rest(whole: int, beginning: int, size: int) -> int:
 
 
 def crc32c_moved(crcs: npt.NDArray[np.uint32], sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
-    """What many As add to the checksums of As followed by Bs: crc(A) * x^(8 |B|). The rest of such a checksum is crc(B).
+    """Return what many As add to the checksums of As followed by Bs: crc(A) * x^(8 |B|). The rest of such a checksum is crc(B).
 
     Args:
         crcs: uint32 [n], CRC-32C of each A.
@@ -78,7 +78,7 @@ def crc32c_moved(crcs: npt.NDArray[np.uint32], sizes: npt.NDArray[np.int64]) -> 
 
 
 def crc32c_extended(crcs: npt.NDArray[np.uint32], data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
-    """The checksums of many As followed by a few bytes each.
+    """Return the checksums of many As followed by a few bytes each.
 
     Args:
         crcs: uint32 [n], CRC-32C of each A; 0 where A is empty.

@@ -57,7 +57,7 @@ class Dataset:
         return storage_for(self.path).join(self.path, shard.name)
 
     def index(self, shard: Shard) -> ShardIndex:
-        """Reads the index of a shard.
+        """Read the index of a shard.
 
         Raises:
             DatasetError: the index does not belong to this shard.
@@ -108,7 +108,7 @@ class Dataset:
         return bool(google_crc32c.value(b"".join(lines)) == self.manifest.labels_crc32c)
 
     def examples(self, split: str) -> Iterator[dict[str, Value]]:
-        """Yields the split's records in order, decoded to `{feature name: list of bytes, ints or floats}`.
+        """Yield the split's records in order, decoded to `{feature name: list of bytes, ints or floats}`.
 
         Those in quarantine are left out.
 
@@ -130,7 +130,7 @@ class Dataset:
 
 
 def open_dataset(path: str) -> Dataset:
-    """Opens the dataset in a folder.
+    """Open the dataset in a folder.
 
     Args:
         path: the folder, local or gs://.

@@ -42,7 +42,7 @@ _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 
 def encode_example(features: Mapping[str, Any]) -> bytes:
-    """Serialises features to a `tf.train.Example`.
+    """Serialise features to a `tf.train.Example`.
 
     Args:
         features: by name: bytes, bytearray, memoryview of bytes, str (stored as UTF-8), int, bool, float, a sequence of one of
@@ -58,7 +58,7 @@ def encode_example(features: Mapping[str, Any]) -> bytes:
 
 
 def encode_example_parts(features: Mapping[str, Any]) -> list[bytes]:
-    """The same in parts, whose concatenation it is: bytes values of 16 kB and more are parts of their own, and not copied."""
+    """Serialise features in parts, whose concatenation is the Example: bytes values of 16 kB and more are not copied."""
     parts: list[bytes] = []
     small: list[bytes] = []
     total = 0
@@ -123,7 +123,7 @@ def encode_entry(name: str, value: Any) -> bytes:
 
 
 def decode_example(data: bytes, *, path: str = "tf.train.Example", offset: int = 0) -> dict[str, Value]:
-    """Parses a `tf.train.Example`.
+    """Parse a `tf.train.Example`.
 
     Args:
         data: the serialised Example.
@@ -180,7 +180,7 @@ def _field(number: int, data: bytes) -> bytes:
 
 
 def _entry(name: str, feature: bytes) -> bytes:
-    """The map entry of a feature, with its tag."""
+    """Return the map entry of a feature, with its tag."""
     return _field(1, _key_field(name) + _field(2, feature))
 
 
@@ -197,7 +197,7 @@ def _int_entry(name: str, value: int) -> bytes:
 
 
 def _bytes_head(name: str, size: int) -> bytes:
-    """What stands before the value in the map entry of a feature that is one bytes value of `size` bytes."""
+    """Return what stands before the value in the map entry of a feature that is one bytes value of `size` bytes."""
     # From the value outwards: each level is a tag, the length of what is inside, and the inside.
     value = _varint(size)
     size += 1 + len(value)
@@ -217,7 +217,7 @@ def _key_field(name: str) -> bytes:
 
 
 def _feature(name: str, value: Any) -> bytes:
-    """The Feature message of a value."""
+    """Return the Feature message of a value."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         return _field(_BYTES_LIST, _field(1, plain_bytes(name, value)))
     items = _items(name, value)
@@ -249,7 +249,7 @@ def _float32(name: str, values: list[float]) -> npt.NDArray[np.float32]:
 
 
 def _items(name: str, value: Any) -> list[Any]:
-    """A value as a list of bytes, ints or floats."""
+    """Return a value as a list of bytes, ints or floats."""
     if isinstance(value, (np.ndarray, np.generic)):
         check_unmasked(name, value)
         array = np.asarray(value)
@@ -285,7 +285,7 @@ def _item(name: str, item: Any) -> Any:
 
 
 def _fields(data: memoryview) -> Iterator[tuple[int, int, memoryview]]:
-    """Yields (field number, wire type, payload) of a message; a varint's payload is its own bytes."""
+    """Yield (field number, wire type, payload) of a message; a varint's payload is its own bytes."""
     position, end = 0, len(data)
     while position < end:
         tag = data[position]
@@ -313,7 +313,7 @@ def _fields(data: memoryview) -> Iterator[tuple[int, int, memoryview]]:
 
 
 def _read_varint(data: memoryview, position: int) -> tuple[int, int]:
-    """The varint at a position, and the position behind it."""
+    """Return the varint at a position, and the position after it."""
     value = shift = 0
     while True:
         byte = data[position]

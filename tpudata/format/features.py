@@ -70,7 +70,7 @@ class Feature:
         return None not in self.shape
 
     def to_json(self) -> dict[str, Any]:
-        """This feature as a JSON object, without what is at its default."""
+        """Return this feature as a JSON object, without what is at its default."""
         out: dict[str, Any] = {"name": self.name, "kind": self.kind, "dtype": self.dtype, "shape": list(self.shape)}
         if self.encoding is not None:
             out["encoding"] = self.encoding
@@ -81,7 +81,7 @@ class Feature:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Feature:
-        """The feature that `to_json` wrote; a missing or unknown key is a KeyError or TypeError."""
+        """Return the feature that `to_json` wrote; a missing or unknown key is a KeyError or TypeError."""
         return cls(**{**value, "shape": tuple(value["shape"])})
 
 

@@ -87,7 +87,7 @@ def packed_size(pieces: Iterable[bytes]) -> int:
 
 
 def check_compression(compression: str | None) -> None:
-    """Raises UsageError unless shards may be compressed so."""
+    """Raise UsageError unless shards may be compressed so."""
     if compression not in (None, GZIP):
         raise UsageError(f"compression={compression!r}: allowed are None and {GZIP!r}.")
 

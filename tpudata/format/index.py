@@ -104,7 +104,7 @@ class ShardIndex:
 
     @classmethod
     def of(cls, written: Written, summary: Mapping[str, Any]) -> ShardIndex:
-        """The index of a shard that a RecordWriter has just written."""
+        """Return the index of a shard that a RecordWriter has just written."""
         return cls(
             offsets=written.offsets,
             block_crc32c=written.block_crc32c,
@@ -116,7 +116,7 @@ class ShardIndex:
         )
 
     def to_bytes(self) -> bytes:
-        """The index as it stands on disk."""
+        """Return the index as it stands on disk."""
         summary = json.dumps(self.summary, sort_keys=True, ensure_ascii=False).encode(errors="backslashreplace")
         head = _HEAD.pack(
             MAGIC,
@@ -134,7 +134,7 @@ class ShardIndex:
 
     @classmethod
     def from_bytes(cls, data: bytes, path: str) -> ShardIndex:
-        """Parses what `to_bytes` wrote.
+        """Parse what `to_bytes` wrote.
 
         Args:
             data: the file's bytes.

@@ -4,12 +4,12 @@
 
     bytes   what
     8       b"TPUDKEY1"
-    8       N, number of inputs, refused ones too, uint64
+    8       N, number of inputs, rejected ones too, uint64
     4       CRC-32C of the shard's file, uint32
     16 N    an entry of each input, in ascending order as bytes:
                 8   the first half of the 128-bit BLAKE2b hash of its key
                 7   a 56-bit hash of what was known of the input when it was converted
-                1   0 where the shard has a record of it, 1 where it was refused
+                1   0 where the shard has a record of it, 1 where it was rejected
     4       CRC-32C of all bytes before, uint32
 
 Readers of records need none of it. It is written after the shard's index.
@@ -54,7 +54,7 @@ class ShardKeys:
 
     @classmethod
     def of(cls, entries: Entries, shard_crc32c: int) -> ShardKeys:
-        """The keys of a shard, from entries in any order."""
+        """Return the keys of a shard, from entries in any order."""
         return cls(np.sort(entries), shard_crc32c)
 
     @property
@@ -63,13 +63,13 @@ class ShardKeys:
         return int(np.count_nonzero(self.entries.view(np.uint8)[ENTRY_BYTES - 1 :: ENTRY_BYTES] == RECORD[0]))
 
     def to_bytes(self) -> bytes:
-        """The keys as they stand on disk."""
+        """Return the keys as they stand on disk."""
         body = _HEAD.pack(MAGIC, len(self.entries), self.shard_crc32c) + self.entries.tobytes()
         return body + _CRC.pack(google_crc32c.value(body))
 
     @classmethod
     def from_bytes(cls, data: bytes, path: str) -> ShardKeys:
-        """Parses what `to_bytes` wrote.
+        """Parse what `to_bytes` wrote.
 
         Args:
             data: the file's bytes.
@@ -91,12 +91,12 @@ class ShardKeys:
         return cls(np.frombuffer(body, ENTRY, count, _HEAD.size), shard_crc32c)
 
     def check(self, shard: Shard, path: str, *, one_to_one: bool = True) -> None:
-        """Raises CorruptionError where these are not the keys of `shard`.
+        """Raise CorruptionError if these are not the keys of `shard`.
 
         Args:
             shard: as the manifest has it.
             path: where the keys come from.
-            one_to_one: whether each input that is not refused has a record of its own.
+            one_to_one: whether each input that is not rejected has a record of its own.
         """
         records = self.records if one_to_one else shard.records
         if (self.shard_crc32c, records) != (shard.crc32c, shard.records):

@@ -6,14 +6,14 @@ DIR/index/train-00000-of-00012.index     their indexes, see tpudata.format.index
 DIR/index/train-00000-of-00012.keys      what they were made from, see tpudata.format.keys
 DIR/index/train-00000-of-00012.idx       if asked for, an index for NVIDIA DALI, see tpudata.format.dali_index
 DIR/index/quarantine.json                if some are damaged, which records readers leave out, see tpudata.format.quarantine
-DIR/rejects/train-00000-of-00012.jsonl   the inputs of a shard that were refused, a JSON object each; no file where there are none
-DIR/rejects/listing-0123456789ab.jsonl   refused inputs that are of no shard
+DIR/rejects/train-00000-of-00012.jsonl   the inputs of a shard that were rejected, a JSON object each; no file where there are none
+DIR/rejects/listing-0123456789ab.jsonl   rejected inputs that are of no shard
 DIR/labels.txt                           class names, a line each
 DIR/tokenizer.model, ...                 the tokenizer's file, see tpudata.format.tokenizer_file
 DIR/dataset_info.json, features.json     TFDS metadata, see tpudata.format.tfds
 DIR/manifest.json                        see tpudata.format.manifest
 
-A shard whose inputs were all refused is not there: the numbers of the others have a gap.
+A shard whose inputs were all rejected is not there: the numbers of the others have a gap.
 
 Datasets of earlier versions may have compressed shards that end in `.tfrecord`; the manifest's `compression` decides how a
 shard is read, not its name. An append, or a run that carries on, uses the ending that the shards there have.
@@ -67,17 +67,17 @@ def shard_stem(shard: str) -> str:
 
 
 def shard_prefix(split: str, append: int = 0) -> str:
-    """What stands before the number in the names of a split's shards: `train`, or `train-a001` for those of the first append."""
+    """Return what is before the number in the names of a split's shards: `train`, or `train-a001` for the first append."""
     return f"{split}-a{append:03d}" if append else split
 
 
 def prefix_of(shard: str) -> str:
-    """The prefix of a shard's name: what `shard_prefix` made."""
+    """Return the prefix of a shard's name: what `shard_prefix` made."""
     return shard.rsplit("-", 3)[0]
 
 
 def place_of(shard: str) -> tuple[int, int]:
-    """The number of a shard among those of its prefix, counted from 0, and how many were planned, by its name."""
+    """Return the number of a shard among those of its prefix, counted from 0, and how many were planned, by its name."""
     _, number, _, count = shard_stem(shard).rsplit("-", 3)
     return int(number), int(count)
 

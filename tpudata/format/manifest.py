@@ -12,7 +12,7 @@
     labels           the number of classes, or null; their names are in labels.txt
     labels_crc32c    CRC-32C of labels.txt, or null
     rejected         {reason: count}
-    rejects          names of files in rejects/ beside those of the shards: refused inputs that are of no shard
+    rejects          names of files in rejects/ beside those of the shards: rejected inputs that are of no shard
     converted        {reason: count} of inputs that are stored in another encoding than they came in
     appends          int, how many times something was added
     counts           {what: count} of a conversion of text: documents, tokens, padding, dropped and unknown tokens, duplicates;
@@ -102,7 +102,7 @@ class Manifest:
             # --overwrite deletes them, so they too must never lead out of the folder.
             if not is_listing_rejects(name):
                 raise DatasetError(
-                    f"File of refused inputs {name!r}: it is called listing-HEXDIGITS.jsonl. Restore the manifest, or convert"
+                    f"File of rejected inputs {name!r}: it is called listing-HEXDIGITS.jsonl. Restore the manifest, or convert"
                     " the dataset again."
                 )
 
@@ -121,29 +121,29 @@ class Manifest:
 
     @property
     def is_one_to_one(self) -> bool:
-        """Whether each input that was not refused has a record of its own."""
+        """Whether each input that was not rejected has a record of its own."""
         return self.layout not in _MIXED_LAYOUTS
 
     def shard_names(self) -> set[str]:
-        """The file names of the shards of all splits."""
+        """Return the file names of the shards of all splits."""
         return {shard.name for split in self.splits.values() for shard in split.shards}
 
     def split(self, name: str) -> Split:
-        """The split called `name`; DatasetError names the splits there are."""
+        """Return the split called `name`; DatasetError names the splits there are."""
         try:
             return self.splits[name]
         except KeyError:
             raise DatasetError(f"No split {name!r}; the dataset has {', '.join(self.splits)}.") from None
 
     def feature(self, name: str) -> Feature:
-        """The feature called `name`; DatasetError names the features there are."""
+        """Return the feature called `name`; DatasetError names the features there are."""
         for feature in self.features:
             if feature.name == name:
                 return feature
         raise DatasetError(f"No feature {name!r}; the dataset has {', '.join(f.name for f in self.features)}.")
 
     def to_bytes(self) -> bytes:
-        """The manifest as it stands on disk."""
+        """Return the manifest as it stands on disk."""
         value = {
             "checksum": _NO_CHECKSUM,
             "format_version": self.format_version,
@@ -174,7 +174,7 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, data: bytes, path: str = MANIFEST_NAME) -> Manifest:
-        """Parses what `to_bytes` wrote.
+        """Parse what `to_bytes` wrote.
 
         Args:
             data: the file's bytes.

@@ -32,7 +32,7 @@ class RecordCheck:
         self._features = {feature.name: _FeatureCheck.of(feature, manifest) for feature in manifest.features}
 
     def problems(self, example: Mapping[str, Value]) -> Iterator[str]:
-        """Yields what does not fit in a record, in words; nothing where all does."""
+        """Yield what does not fit in a record, in words; nothing if all does."""
         features, matched = self._features, 0
         for name, values in example.items():
             feature = features.get(name)
@@ -84,7 +84,7 @@ class _FeatureCheck:
         return cls(feature, _TYPES[feature.kind], unit, None in shape, low, high)
 
     def problem(self, values: Value) -> str:
-        """What does not fit, or nothing."""
+        """Return what does not fit, or nothing."""
         if self.feature.encoding == "raw":
             return self._raw_problem(values)
         count = len(values)

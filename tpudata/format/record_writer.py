@@ -80,7 +80,7 @@ class RecordWriter:
         self._held = 0
 
     def write(self, *parts: bytes) -> int:
-        """Appends one record, given whole or in parts of its data, which may be held back until `finish`; returns its bytes."""
+        """Append one record, given whole or in parts of its data, which may be held back until `finish`; return its bytes."""
         size = crc = 0
         for part in parts:
             size += len(part)
@@ -104,7 +104,7 @@ class RecordWriter:
         return size
 
     def finish(self) -> Written:
-        """Writes what was held back, and returns what the file holds then. Nothing may be written after it."""
+        """Write what was held back, and return what the file holds then. Nothing may be written after it."""
         self._write_held()
         sizes = np.array(self._sizes, np.uint64)
         offsets = np.zeros(len(sizes) + 1, np.uint64)
@@ -120,7 +120,7 @@ class RecordWriter:
         return Written(offsets, blocks, self._block_records, self._packed.size, self._packed.crc32c, block_offsets)
 
     def _blocks(self) -> npt.NDArray[np.uint32]:
-        """The CRC-32C of each block. Some at a time: it takes two hundred bytes per record."""
+        """Return the CRC-32C of each block. Some at a time: it takes two hundred bytes per record."""
         step = -(-_STEP_RECORDS // self._block_records) * self._block_records
         parts = [np.zeros(0, np.uint32)]
         for start in range(0, len(self._sizes), step):
@@ -157,7 +157,7 @@ _small_header = functools.lru_cache(maxsize=4096)(_header)
 def _block_checksums(
     sizes: npt.NDArray[np.int64], crcs: npt.NDArray[np.uint32], block_records: int
 ) -> npt.NDArray[np.uint32]:
-    """The CRC-32C of each block of records with their frames, from sizes and checksums of the records' data: uint32 [blocks]."""
+    """Return the CRC-32C of each block of framed records, from sizes and checksums of the records' data: uint32 [blocks]."""
     starts = np.arange(0, len(sizes), block_records)
     records = np.diff(np.append(starts, len(sizes)))
     ends = np.cumsum(sizes + FRAME_BYTES)
@@ -179,5 +179,5 @@ def _masked_all(crcs: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
 
 
 def _bytes(values: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
-    """The bytes of each value: uint8 [values, bytes]."""
+    """Return the bytes of each value: uint8 [values, bytes]."""
     return values.view(np.uint8).reshape(len(values), -1)

@@ -42,7 +42,7 @@ class ShardCheck:
         self._record_check = RecordCheck(manifest)
 
     def defects(self, shard: Shard, progress: Callable[[int], None] | None = None) -> Iterator[Defect]:
-        """Yields the defects of a shard and its index, in the order of the bytes.
+        """Yield the defects of a shard and its index, in the order of the bytes.
 
         Memory holds one record, of a compressed shard one block of records, and the index.
 
@@ -88,7 +88,7 @@ class ShardCheck:
             yield Defect(path, walk.offset, f"cannot be read: {error}")
 
     def _dali_index(self, shard: Shard, index: ShardIndex | None) -> Iterator[Defect]:
-        """The defects of a shard's index for DALI; `index` is the shard's own, or None if that is damaged."""
+        """Yield the defects of a shard's index for DALI; `index` is the shard's own, or None if that is damaged."""
         storage = storage_for(self._folder)
         path = storage.join(self._folder, dali_index_name(shard.name))
         try:
@@ -100,7 +100,7 @@ class ShardCheck:
             yield Defect(path, 0, f"cannot be read: {error}")
 
     def _unpacked(self, path: str, shard: Shard) -> Iterator[Defect]:
-        """The defects of a compressed shard whose index cannot be relied on: nothing behind the first damage is found then."""
+        """Yield the defects of a compressed shard whose index cannot be relied on: nothing after the first damage is found then."""
         records = 0
         try:
             for offset, data in read_records(path, self._manifest.compression):
@@ -119,7 +119,7 @@ class ShardCheck:
             yield Defect(path, 0, f"the checksum of the file is {crc:08x}, the manifest says {shard.crc32c:08x}")
 
     def problems(self, path: str, offset: int, data: bytes) -> list[str]:
-        """What is wrong with the content of a record."""
+        """Return what is wrong with the content of a record."""
         if len(data) > MAX_EXAMPLE_BYTES:
             return [f"the record has {len(data)} bytes; a tf.train.Example has {MAX_EXAMPLE_BYTES} at most"]
         try:
@@ -132,7 +132,7 @@ class ShardCheck:
         return problems
 
     def _index(self, shard: Shard) -> Generator[Defect, None, ShardIndex | None]:
-        """Yields what is wrong with a shard's index; returns it where it can be relied on, else None."""
+        """Yield what is wrong with a shard's index; return it if it can be relied on, else None."""
         storage = storage_for(self._folder)
         path = storage.join(self._folder, index_name(shard.name))
         try:

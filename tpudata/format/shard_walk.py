@@ -71,7 +71,7 @@ class Walk:
         self._bad_blocks: _BadBlocks | None = None
 
     def records(self, file: BinaryIO, size: int, problems: Problems) -> Iterator[list[Defect]]:
-        """Reads record after record up to byte `size`, and yields the defects of each."""
+        """Read record after record up to byte `size`, and yield the defects of each."""
         while self.offset < size and not self._broken_off:
             defects = list(self._record(file, size, problems))
             if self._file_crc is None:
@@ -79,7 +79,7 @@ class Walk:
             yield defects
 
     def blocks(self, file: BinaryIO, index: ShardIndex, problems: Problems) -> Iterator[list[Defect]]:
-        """Does the same for a compressed file, block by block: the index says where each begins, whatever is damaged before it."""
+        """Do the same for a compressed file, block by block: the index says where each begins, whatever is damaged before it."""
         self._file_crc = google_crc32c.value(file.read(index.file_range(0)[0]))
         for block in range(index.blocks):
             start, end = index.block_range(block)
@@ -109,7 +109,7 @@ class Walk:
         self._block_crc = self._crc
 
     def ending(self) -> Iterator[Defect]:
-        """Yields what the end of the file shows."""
+        """Yield what the end of the file shows."""
         yield from self._close_block(last=True)
         if self._broken_off:
             return
@@ -160,7 +160,7 @@ class Walk:
             yield from self._close_block()
 
     def _expected_end(self) -> Generator[Defect, None, int | None]:
-        """Returns where the next record ends by the index, or None; yields where the index is at odds with the shard."""
+        """Return where the next record ends by the index, or None; yield if the index is at odds with the shard."""
         index = self._index
         if index is None or self._number >= index.records:
             return None
@@ -173,7 +173,7 @@ class Walk:
         return None
 
     def _close_block(self, last: bool = False) -> Iterator[Defect]:
-        """Compares the block that ends at the place reached with its checksum in the index."""
+        """Compare the block that ends at the place reached with its checksum in the index."""
         index, size = self._index, self.offset - self._block_start
         if index is not None and size and not self._broken_off:
             block = (self._number - 1) // index.block_records
@@ -190,7 +190,7 @@ class Walk:
             yield from self._flush_blocks()
 
     def _bad_block(self, start: int, end: int, packed: tuple[int, int] | None) -> Iterator[Defect]:
-        """Notes a block that is not the one that the index was written for; yields those before, where they are of another kind."""
+        """Note a block that is not the one that the index was written for; yield those before, if they are of another kind."""
         before = self._bad_blocks
         if before is not None and (before.packed is None) == (packed is None):
             start = before.start
@@ -200,7 +200,7 @@ class Walk:
         self._bad_blocks = _BadBlocks(start, end, packed)
 
     def _flush_blocks(self) -> Iterator[Defect]:
-        """Yields the bad blocks noted last."""
+        """Yield the bad blocks noted last."""
         if self._bad_blocks is None:
             return
         start, end, packed = self._bad_blocks

@@ -12,7 +12,7 @@ as `image/encoded`.
 A split of TFDS is one run of numbered files, so what an append has added to a split is a split of its own there, called like its
 files: `train` and `train-a001`. `split="train+train-a001"` reads both, and `split="all"` everything.
 
-A shard that was planned and is not there, since all its inputs were refused, has the length 0, and TFDS passes over it
+A shard that was planned and is not there, since all its inputs were rejected, has the length 0, and TFDS passes over it
 (tensorflow_datasets/core/utils/shard_utils.py).
 
 TFDS reads no compressed TFRecord files (tensorflow_datasets/core/file_adapters.py), so a dataset of those has no such metadata.
@@ -116,13 +116,13 @@ def features(manifest: Manifest) -> bytes:
 
 
 def _label(schema: Iterable[Feature]) -> Feature | None:
-    """The feature that the class names belong to; None if there is none, or if several could be it."""
+    """Return the feature that the class names belong to; None if there is none, or if several could be it."""
     found = [feature for feature in schema if feature.num_classes is not None]
     return found[0] if len(found) == 1 and found[0].name.isprintable() else None
 
 
 def _supervised_keys(schema: Sequence[Feature]) -> tuple[str, str] | None:
-    """The names of the input and the label that `as_supervised=True` gives."""
+    """Return the names of the input and the label that `as_supervised=True` gives."""
     label = _label(schema)
     others = [feature for feature in schema if feature is not label]
     images = [feature for feature in others if feature.encoding == "image" or feature.name == "image_raw"]
@@ -136,7 +136,7 @@ def _labels_name(label: Feature) -> str:
 
 
 def _label_names(label: Feature, labels: Sequence[str]) -> list[str] | None:
-    """A name for each label from 0, or None if TFDS cannot hold them: it strips white space, and wants different names."""
+    """Return a name for each label from 0, or None if TFDS cannot hold them: it strips white space, and wants different names."""
     offset = label.label_offset
     if offset > _MOST_UNUSED_LABELS:
         return None
@@ -149,7 +149,7 @@ def _label_names(label: Feature, labels: Sequence[str]) -> list[str] | None:
 
 
 def _lengths(shards: list[Shard]) -> list[str]:
-    """The records of all shards that were planned."""
+    """Return the records of all shards that were planned."""
     places = [place_of(shard.name) for shard in shards]
     lengths = ["0"] * max(count for _, count in places)
     for (number, _), shard in zip(places, shards, strict=True):

@@ -38,17 +38,17 @@ _READ_BYTES = 1 << 24
 
 
 def masked_crc32c(data: bytes) -> int:
-    """The masked CRC-32C that TFRecord stores, as an unsigned 32-bit integer."""
+    """Return the masked CRC-32C that TFRecord stores, as an unsigned 32-bit integer."""
     return masked(google_crc32c.value(data))
 
 
 def masked(crc: int) -> int:
-    """A CRC-32C as TFRecord stores it."""
+    """Return a CRC-32C as TFRecord stores it."""
     return ((crc >> 15 | crc << 17) + MASK_DELTA) & 0xFFFFFFFF
 
 
 def read_records(path: str, compression: str | None = None) -> Iterator[tuple[int, bytes]]:
-    """Yields (byte offset, data) of every record of a TFRecord file, each checksum checked.
+    """Yield (byte offset, data) of every record of a TFRecord file, each checksum checked.
 
     Args:
         path: the file.
@@ -82,7 +82,7 @@ def _unpacked_records(path: str, packed: BinaryIO) -> Iterator[tuple[int, bytes]
 
 
 def _records(path: str, file: BinaryIO | gzip.GzipFile, size: int | None) -> Iterator[tuple[int, bytes]]:
-    """The records of an open file of that size, or of one whose size shows at its end."""
+    """Yield the records of an open file of that size, or of one whose size shows at its end."""
     offset = 0
     while header := file.read(HEADER_BYTES):
         if len(header) < HEADER_BYTES:

@@ -29,7 +29,7 @@ class TokenizerFile(NamedTuple):
 
 
 def tokenizer_file(manifest: Manifest) -> TokenizerFile | None:
-    """The tokenizer's file of a dataset; None where it has none."""
+    """Return the tokenizer's file of a dataset; None if it has none."""
     said = manifest.options.get("tokenizer")
     if not isinstance(said, Mapping) or said.get("file") not in TOKENIZER_NAMES:
         return None

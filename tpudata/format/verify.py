@@ -48,7 +48,7 @@ def verify(
 
     What is found: any changed bit in a shard, an index, the manifest, labels.txt or the TFDS metadata; a shard or index that is
     cut, missing, too much, or another one's; counts and checksums that differ from the manifest; records that are no Example, or
-    not of the manifest's features, kinds, shapes and labels; files of refused inputs that list more or fewer than it counts.
+    not of the manifest's features, kinds, shapes and labels; files of rejected inputs that list more or fewer than it counts.
     Where the manifest itself is damaged nothing else is looked at, since all the rest is compared with it.
 
     Memory holds one record (of a compressed shard, one block of records) and one index per worker; with several workers, also
@@ -83,7 +83,7 @@ def verify(
 
 
 def _manifest(path: str) -> Generator[Defect, None, Manifest | None]:
-    """Yields what is wrong with the manifest; returns it where the rest can be compared with it."""
+    """Yield what is wrong with the manifest; return it if the rest can be compared with it."""
     data = storage_for(path).read(path)
     fits = checksum_fits(data)
     if fits is False:
@@ -102,7 +102,7 @@ def _manifest(path: str) -> Generator[Defect, None, Manifest | None]:
 
 
 def _beside(folder: str, manifest: Manifest) -> Iterator[Defect]:
-    """What is wrong with the tokenizer's file, labels.txt and the TFDS metadata."""
+    """Yield what is wrong with the tokenizer's file, labels.txt and the TFDS metadata."""
     storage = storage_for(folder)
     tokenizer = tokenizer_file(manifest)
     if tokenizer is not None:
@@ -148,7 +148,7 @@ def _beside(folder: str, manifest: Manifest) -> Iterator[Defect]:
 
 
 def _class_names(folder: str, manifest: Manifest) -> list[str] | None:
-    """The class names in labels.txt; None if there are none, or not those of the manifest."""
+    """Return the class names in labels.txt; None if there are none, or not those of the manifest."""
     storage = storage_for(folder)
     path = storage.join(folder, LABELS_NAME)
     if manifest.labels is None or storage.stat(path) is None:
@@ -185,7 +185,7 @@ def _too_much(folder: str, manifest: Manifest, shards: list[Shard]) -> Iterator[
 
 
 def _quarantine(folder: str, shards: list[Shard]) -> Iterator[Defect]:
-    """What is wrong with the list of records that are left out."""
+    """Yield what is wrong with the list of records that are omitted."""
     storage = storage_for(folder)
     path = storage.join(folder, QUARANTINE_NAME)
     if storage.stat(path) is None:
@@ -204,7 +204,7 @@ def _quarantine(folder: str, shards: list[Shard]) -> Iterator[Defect]:
 
 
 def _keys(folder: str, manifest: Manifest, shards: list[Shard]) -> Iterator[Defect]:
-    """What is wrong with the keys of the shards."""
+    """Yield what is wrong with the keys of the shards."""
     storage = storage_for(folder)
     for shard in shards:
         path = storage.join(folder, keys_name(shard.name))
@@ -218,7 +218,7 @@ def _keys(folder: str, manifest: Manifest, shards: list[Shard]) -> Iterator[Defe
 
 
 def _listed(folder: str, name: str) -> list[Entry]:
-    """What is in a folder of the dataset, which may be missing."""
+    """Return what is in a folder of the dataset, which may be missing."""
     storage = storage_for(folder)
     path = storage.join(folder, name)
     if storage.stat(path) is None:
@@ -227,7 +227,7 @@ def _listed(folder: str, name: str) -> list[Entry]:
 
 
 def _rejects(folder: str, manifest: Manifest) -> Iterator[Defect]:
-    """What is wrong with the files that list refused inputs."""
+    """Yield what is wrong with the files that list rejected inputs."""
     storage = storage_for(folder)
     listed = 0
     for entry in _listed(folder, REJECTS_FOLDER):
@@ -241,7 +241,7 @@ def _rejects(folder: str, manifest: Manifest) -> Iterator[Defect]:
     due = sum(manifest.rejected.values())
     if listed != due:
         path = storage.join(folder, REJECTS_FOLDER)
-        yield Defect(path, None, f"lists {listed} refused inputs, the manifest counts {due}")
+        yield Defect(path, None, f"lists {listed} rejected inputs, the manifest counts {due}")
 
 
 def _is_reject(line: bytes) -> bool:

@@ -136,7 +136,7 @@ def _is_integer(value: Any) -> bool:
 
 
 def _without_traceback(error: TpudataError) -> TpudataError:
-    """The error in its one line: where transform and parse are converted, AutoGraph puts its own traceback before that."""
+    """Return the error in its one line: AutoGraph puts its own traceback before it."""
     message = str(error)
     if not message.startswith("in user code:"):
         return error

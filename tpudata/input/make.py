@@ -48,7 +48,7 @@ def make_input_fn(
     weights: Literal["feature", "sample_weight"] = "feature",
     service: DataService | None = None,
 ) -> InputFn:
-    """Makes an input_fn that feeds a split of a dataset in batches of one static shape.
+    """Make an input_fn that feeds a split of a dataset in batches of one static shape.
 
     `input_fn(params, input_context=None, start_step=0, *, host_index=None, host_count=None)` returns a `tf.data.Dataset` of
     (features, labels), where B is `params["batch_size"]`:

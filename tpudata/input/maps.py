@@ -1,6 +1,9 @@
-"""How the functions of a dataset run."""
+"""How the functions of a dataset run, and how its elements are taken in any mode of TensorFlow."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import tensorflow as tf
 
@@ -22,3 +25,17 @@ def checked(value: tf.Tensor, condition: tf.Tensor, message: str) -> tf.Tensor:
     """
     with tf.control_dependencies([tf.debugging.Assert(condition, [message])]):
         return tf.identity(value)
+
+
+def numpy_elements(make: Callable[[], tf.data.Dataset]) -> Iterator[Any]:
+    """Yield the elements of a dataset as numpy arrays, also if eager execution is switched off."""
+    if tf.executing_eagerly():
+        yield from make().as_numpy_iterator()
+        return
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        element = tf.compat.v1.data.make_one_shot_iterator(make()).get_next()
+        while True:
+            try:
+                yield session.run(element)
+            except tf.errors.OutOfRangeError:
+                return

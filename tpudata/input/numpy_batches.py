@@ -23,7 +23,7 @@ def as_numpy(
     process_count: int = 1,
     start_step: int = 0,
 ) -> Iterator[Any]:
-    """Yields the batches of an input_fn as numpy arrays, in the structure that it has them: (features, labels), features, ...
+    """Yield the batches of an input_fn as numpy arrays, in their structure: (features, labels), features, ...
 
     Of several processes, each that trains with all others on one global batch, each gets its rows of it: as many as the others, and
     in evaluation as many batches. The arrays are the caller's to change. bfloat16 is `ml_dtypes.bfloat16`, which JAX takes; strings
@@ -79,7 +79,7 @@ def _arrays(dataset: tf.data.Dataset) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _own_errors() -> Iterator[None]:
-    """Turns what TensorFlow makes of our errors back into these."""
+    """Turn TensorFlow's forms of our errors back into ours."""
     try:
         yield
     except (tf.errors.OpError, UnicodeDecodeError) as error:

@@ -1,4 +1,4 @@
-"""What each stage of feeding costs: the same records read, checked, parsed and prepared, each time with one stage more."""
+"""Cost of each stage of feeding: the same records read, checked, parsed and prepared, each time with one stage more."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _WARM_UP = 0.2
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """What feeding costs up to and with a stage.
+    """Cost of feeding up to and including a stage.
 
     Attributes:
         name: "read", "parse", or that of an input_fn.
         records: how many were taken.
         seconds: how long that took.
         cpu_seconds: of all threads of the process, user and system.
-        other_cpu_seconds: of all other processes of the machine; 0 where it is not known.
+        other_cpu_seconds: of all other processes of the machine; 0 if unknown.
     """
 
     name: str
@@ -142,7 +142,7 @@ class Stages:
                 known = reader_error(error)
                 if known is not None:
                     raise known from error
-                # TensorFlow puts its own traceback behind the message.
+                # TensorFlow puts its own traceback after the message.
                 message = str(error.message).strip().splitlines()[0]
                 raise DatasetError(f"{self._dataset.path}: no batch could be made: {message}") from error
 
@@ -162,7 +162,7 @@ def _measured(name: str, parts: Iterator[int], seconds: float) -> Stage:
 
 
 def usable_cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -172,7 +172,7 @@ def _cpu_seconds() -> float:
 
 
 def _machine_cpu_seconds() -> float:
-    """Of all processes, on Linux and where all cores are this process's; otherwise 0."""
+    """Return the CPU seconds of all processes, on Linux if this process has all cores; otherwise 0."""
     try:
         lines = Path("/proc/stat").read_text().splitlines()
     except OSError:

@@ -115,7 +115,7 @@ def make_model_fn(model: Callable[..., Any], params: Mapping[str, Any]) -> Calla
 
 
 def param_defaults(name: str) -> dict[str, Any] | None:
-    """Return what a bundled model can be told, by name, with the default; None for a model of the user's.
+    """Return the params of a bundled model with their defaults; None for a model of the user.
 
     Raises:
         UsageError: there is no such model.

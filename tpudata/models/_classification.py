@@ -1,4 +1,4 @@
-"""From logits to what an estimator is told of a classifier: losses, exact metrics, predictions."""
+"""Losses, exact metrics and predictions of a classifier, from its logits."""
 
 from typing import Any
 

@@ -24,7 +24,7 @@ def images_of(
         model: the model's name, for errors.
         mean: is taken off uint8 images, whose values are 0 to 1 then; for each channel, or for all.
         deviation: divides uint8 images afterwards.
-        shape: (height, width, channels) of images that come flat; None where they come with their shape.
+        shape: (height, width, channels) of images that come flat; None if they come with their shape.
         transposed: whether they come as [height, width, channels, batch].
 
     Returns:

@@ -1,4 +1,4 @@
-"""What a model can be told: frozen dataclasses that are read from `params` and check themselves."""
+"""Params of models: frozen dataclasses that are read from `params` and check themselves."""
 
 import dataclasses
 import math

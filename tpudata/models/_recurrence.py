@@ -1,7 +1,7 @@
 """The recurrence of an LSTM, and its gradient.
 
 TensorFlow's own gradient of a loop adds up the weights' gradient step by step, a product of small matrices and a pass over the
-whole kernel in each. Here the backward loop gathers the gates' gradients alone, and one large product behind it gives that of the
+whole kernel in each. Here the backward loop gathers the gates' gradients alone, and one large product after it gives that of the
 weights: half the time on a CPU. Both loops are of a fixed length, and XLA compiles them.
 """
 
@@ -18,7 +18,7 @@ def lstm_cell(gates: tf.Tensor, cell: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, 
         cell: floats [batch, units], the cell's state.
 
     Returns:
-        The output [batch, units], the cell's new state, and the gates behind their activations.
+        The output [batch, units], the cell's new state, and the gates after their activations.
     """
     i, f, g, o = tf.split(gates, 4, axis=1)
     i, f, g, o = tf.sigmoid(i), tf.sigmoid(f), tf.tanh(g), tf.sigmoid(o)

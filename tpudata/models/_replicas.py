@@ -24,7 +24,7 @@ def dropout(inputs: tf.Tensor, rate: float, seed: tf.Tensor | tuple[int, int], p
         inputs: floats of any shape.
         rate: the share, in [0, 1).
         seed: int32 [2].
-        place: tells the dropouts of a model apart.
+        place: distinguishes the dropouts of a model.
     """
     if rate == 0:
         return inputs
@@ -39,7 +39,7 @@ def num_replicas() -> int:
 
 
 def sum_over_replicas(tensors: list[Any]) -> list[Any]:
-    """Return each tensor's sum over all replicas; where there is one, the tensors themselves."""
+    """Return each tensor's sum over all replicas; with one replica, the tensors themselves."""
     if num_replicas() == 1:
         return tensors
     return list(tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tensors))

@@ -7,9 +7,9 @@ import tensorflow as tf
 
 
 def row_seeds(input_ids: tf.Tensor, lengths: tf.Tensor, given: Any = None) -> tf.Tensor:
-    """Return a seed for each row: of its prompt, and of what is given beside it.
+    """Return a seed for each row, from its prompt and from `given`.
 
-    What a row draws then depends neither on its place in the batch nor on the number of replicas.
+    What a row draws depends neither on its place in the batch nor on the number of replicas.
 
     Args:
         input_ids: int32 [batch, length], the prompts.
@@ -56,6 +56,6 @@ def draw(logits: tf.Tensor, uniform: tf.Tensor, temperature: float) -> tf.Tensor
     if temperature == 0:
         return tf.argmax(logits, axis=-1, output_type=tf.int32)
     ends = tf.cumsum(tf.nn.softmax(logits / temperature), axis=-1)
-    # The last end may lie beside 1.
+    # The last end may not be exactly 1.
     passed = ends <= uniform[:, None] * ends[:, -1:]
     return tf.minimum(tf.reduce_sum(tf.cast(passed, tf.int32), axis=-1), logits.shape[-1] - 1)

@@ -22,7 +22,7 @@ def learning_rate_at(
     Args:
         step: number of steps done, an integer scalar.
         peak: the rate after warm-up.
-        schedule: "constant"; "cosine": falls from `peak` behind warm-up to `end` at `decay_steps`, as half a wave, and stays
+        schedule: "constant"; "cosine": falls from `peak` after warm-up to `end` at `decay_steps`, as half a wave, and stays
             there; "step": is multiplied by `factor` at each of `boundaries`.
         warmup_steps: the first so many steps go up to `peak` in equal parts: the first step has peak / warmup_steps.
         decay_steps: step at which "cosine" ends, counted from the start of training.

@@ -1,4 +1,4 @@
-"""From the logits of next tokens to what an estimator is told of a language model: losses and exact metrics."""
+"""Losses and exact metrics of a language model, from its logits of next tokens."""
 
 import math
 from typing import Any
@@ -42,7 +42,7 @@ def language_spec(
     Args:
         features: a dict with "token_weights" (float32 [batch, length], 0 for tokens that do not count) and "weights" (floats
             [batch], the same of rows), or anything else; what is not there is 1.
-        labels: integers [batch, length], the token behind each.
+        labels: integers [batch, length], the token after each.
         mode: TRAIN or EVAL.
         logits: float32 [batch, length, tokens].
         params: of the training.

@@ -17,7 +17,7 @@ OPTIMIZERS = ("adam", "momentum", "sgd", "lars")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingParams(ModelParams):
-    """What all bundled models can be told of training in `params`.
+    """Params of training, which all bundled models have.
 
     Attributes:
         optimizer: "adam", "momentum", "sgd" or "lars".

@@ -1,6 +1,6 @@
 """Optimizers that TensorFlow's v1 API has not: Adam with decoupled weight decay, and LARS.
 
-Both see the gradient that is summed over all replicas, as they are called behind CrossShardOptimizer's sum.
+Both see the gradient that is summed over all replicas, as they are called after CrossShardOptimizer's sum.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ class AdamW(_v1.train.AdamOptimizer):  # type: ignore[misc, name-defined]
     Args:
         learning_rate: a float or a scalar tensor.
         weight_decay: the share.
-        decays: tells whether a variable is one that decays.
+        decays: whether a variable decays.
         beta1, beta2: decay of the moving means of the gradient and of its square.
     """
 
@@ -51,7 +51,7 @@ class Lars(_v1.train.Optimizer):  # type: ignore[misc, name-defined]
         momentum: of the moving sum.
         weight_decay: share of the weights that is added to their gradient.
         trust_coefficient: as above.
-        decays: tells whether a variable is one that decays.
+        decays: whether a variable decays.
     """
 
     def __init__(

@@ -20,10 +20,10 @@ _v1 = tf.compat.v1
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CharLstmParams(TrainingParams):
-    """What the model can be told in `params`, beside what TrainingParams has.
+    """Params of the model, in addition to those of TrainingParams.
 
     Attributes:
-        vocab_size: number of token ids, as the dataset's manifest tells; needed.
+        vocab_size: number of token ids, as the dataset's manifest says; needed.
         embedding_size: numbers that stand for a token.
         hidden_units: units of each LSTM layer.
         num_layers: number of LSTM layers.
@@ -118,7 +118,7 @@ def char_lstm(
         dropout_seed: int32 [2]; the same seed drops the same.
 
     Returns:
-        float32 logits of the token behind each, [batch, length, vocab_size].
+        float32 logits of the token after each, [batch, length, vocab_size].
     """
     weights = _Weights.of(params)
     outputs, _ = _run(weights, input_ids, params.dropout if training else 0.0, dropout_seed)
@@ -184,7 +184,7 @@ def _run(weights: _Weights, input_ids: tf.Tensor, rate: float, seed: Any) -> tup
 
 
 def _at(values: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
-    """Return of [length, batch, units] what lies at a place of its own for each row, [batch, units]."""
+    """Gather one time step for each row: [length, batch, units] to [batch, units]."""
     return tf.gather(tf.transpose(values, [1, 0, 2]), places, axis=1, batch_dims=1)
 
 
@@ -197,7 +197,7 @@ def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -
             prompts, with "prompt_length" (int [batch], how many of the ids are the prompt; by default all but the padding that
             "attention_mask" or "segment_ids" tells) and "prompt_seed" (int [batch], for several continuations of one prompt; by
             default 0).
-        labels: int [batch, length], the token behind each; None in PREDICT.
+        labels: int [batch, length], the token after each; None in PREDICT.
         mode: a value of ModeKeys.
         params: see CharLstmParams.
 

@@ -21,7 +21,7 @@ _WEIGHTS = ("weights", "token_weights")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class IrisMlpParams(TrainingParams):
-    """What the model can be told in `params`, beside what TrainingParams has.
+    """Params of the model, in addition to those of TrainingParams.
 
     Attributes:
         num_classes: number of classes; labels are label_offset to label_offset + num_classes - 1.

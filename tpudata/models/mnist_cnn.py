@@ -18,12 +18,12 @@ from tpudata.models._training import TrainingParams
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MnistCnnParams(TrainingParams):
-    """What the model can be told in `params`, beside what TrainingParams has.
+    """Params of the model, in addition to those of TrainingParams.
 
     Attributes:
         num_classes: number of classes; labels are label_offset to label_offset + num_classes - 1.
         label_offset: label of the first class.
-        image_shape: (height, width, channels) of images that come flat, or None where they come with their shape.
+        image_shape: (height, width, channels) of images that come flat, or None if they come with their shape.
         dropout: share of the dense layer's units that a training step drops.
 
     Raises:

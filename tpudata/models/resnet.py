@@ -25,7 +25,7 @@ _MEAN, _DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ResNetParams(TrainingParams):
-    """What the model can be told in `params`, beside what TrainingParams has.
+    """Params of the model, in addition to those of TrainingParams.
 
     Attributes:
         depth: 18, 34 or 50.

@@ -23,10 +23,10 @@ _PRECISIONS = {"float32": tf.float32, "bfloat16": tf.bfloat16}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TinyLmParams(TrainingParams):
-    """What the model can be told in `params`, beside what TrainingParams has.
+    """Params of the model, in addition to those of TrainingParams.
 
     Attributes:
-        vocab_size: number of token ids, as the dataset's manifest tells; needed.
+        vocab_size: number of token ids, as the dataset's manifest says; needed.
         hidden_size: numbers that stand for a token.
         num_layers: number of blocks.
         num_heads: attention heads of each block; a divisor of hidden_size.
@@ -84,18 +84,18 @@ def tiny_lm(
     training: bool,
     dropout_seed: tf.Tensor | tuple[int, int] = (0, 0),
 ) -> tf.Tensor:
-    """Build the network: blocks of attention and a dense layer, each behind a normalization; by `tf.compat.v1.get_variable`.
+    """Build the network: blocks of attention and a dense layer, each after a normalization; by `tf.compat.v1.get_variable`.
 
     Args:
         input_ids: int32 [batch, length], 0 to vocab_size - 1.
-        segment_ids: int32 [batch, length]: tokens see those of their own number alone.
+        segment_ids: int32 [batch, length]: tokens see only those of the same number.
         positions: int32 [batch, length], of each token in its segment.
         params: the model's.
         training: whether to drop.
         dropout_seed: int32 [2]; the same seed drops the same.
 
     Returns:
-        float32 logits of the token behind each, [batch, length, vocab_size].
+        float32 logits of the token after each, [batch, length, vocab_size].
 
     Raises:
         UsageError: learned positions, and rows that are longer than max_positions.
@@ -158,7 +158,7 @@ def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -
         features: int32 [batch, length], or a dict with them as "input_ids" and optionally, each [batch, length],
             "segment_ids" (int, from 1, 0 for padding; without them a row is one segment), "positions" (int, counted in each
             segment; without them counted in the row) and "token_weights" (float32, 0 for tokens whose label does not count).
-        labels: int [batch, length], the token behind each; None in PREDICT.
+        labels: int [batch, length], the token after each; None in PREDICT.
         mode: a value of ModeKeys.
         params: see TinyLmParams.
 
@@ -166,7 +166,7 @@ def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -
         The spec, with the metrics "cross_entropy" (in nats), "bits_per_token", "perplexity" and "accuracy", exact over all
         tokens that count. Predictions: "log_probabilities" (float32 [batch, length - 1], of each token from the second on after
         those before it; 0 where a segment begins, and in padding), "next_ids" (int32 [batch, length], the most probable next
-        tokens) and "next_log_probabilities" (float32 [batch, vocab_size], of the token behind the row's last one that is not
+        tokens) and "next_log_probabilities" (float32 [batch, vocab_size], of the token after the row's last one that is not
         padding).
 
     Raises:
@@ -175,7 +175,7 @@ def model_fn(features: Any, labels: Any, mode: str, params: Mapping[str, Any]) -
     settings = TinyLmParams.from_params(params)
     input_ids = input_ids_of(features, settings.model)
     given = features if isinstance(features, dict) else {}
-    # Padding at the end of a row that says so by a mask is a segment of its own, too.
+    # Padding that a mask marks at the end of a row is a separate segment.
     segments = given.get("segment_ids", given.get("attention_mask"))
     segments = tf.ones_like(input_ids) if segments is None else tf.cast(segments, tf.int32)
     positions = given.get("positions")

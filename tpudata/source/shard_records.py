@@ -83,7 +83,7 @@ class ShardRecords:
         return self._ends[-1]
 
     def __getstate__(self) -> dict[str, Any]:
-        # Caches stay behind: a worker process reads what it needs.
+        # Caches are not pickled: a worker process reads what it needs.
         return {"dataset": self._dataset, "split": self._split}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

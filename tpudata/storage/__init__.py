@@ -4,11 +4,11 @@ Every path is a full path in the storage's own notation. `storage_for(path)` pic
 """
 
 from tpudata.storage.for_each import for_each
-from tpudata.storage.glob import expand, expand_below, is_pattern, split_pattern
+from tpudata.storage.glob import expand, expand_below, is_pattern, matches, matching_names, split_pattern
 from tpudata.storage.interface import Entry, Storage
 from tpudata.storage.limits import RequestLimits, request_limits, set_request_limits
 from tpudata.storage.local import LocalStorage
-from tpudata.storage.ranges import Range, files_below, folder_ranges
+from tpudata.storage.ranges import Range, files_below, folder_ranges, lazy_entries
 from tpudata.storage.select import is_remote, storage_for
 
 __all__ = [
@@ -24,6 +24,9 @@ __all__ = [
     "for_each",
     "is_pattern",
     "is_remote",
+    "lazy_entries",
+    "matches",
+    "matching_names",
     "request_limits",
     "set_request_limits",
     "split_pattern",

@@ -14,7 +14,7 @@ _AT_ONCE = 32
 
 
 def for_each(folder: str, action: Callable[[T], None], items: Iterable[T]) -> None:
-    """Calls `action` with each of some items, in no order that holds; what it raises first, by their order, is raised.
+    """Call `action` with each of some items, in no order that holds; what it raises first, by their order, is raised.
 
     Args:
         folder: where the files are.

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tpudata.storage.interface import Entry
-from tpudata.storage.select import storage_for
+from tpudata.storage.ranges import lazy_entries
 
 _WILDCARD = re.compile(r"[*?\[]")
 _ANY_FOLDERS = "**"
@@ -65,18 +65,60 @@ def expand_below(folder: str, parts: tuple[str, ...]) -> Iterator[tuple[Entry, s
     yield from _walk(folder, "", parts, _reached(parts, {0}) - {len(parts)})
 
 
+def matches(below: str, parts: tuple[str, ...]) -> bool:
+    """Return whether a path below a pattern's fixed folder is one that `expand_below` yields.
+
+    Args:
+        below: with `/`.
+        parts: of the pattern, see `split_pattern`.
+    """
+    *folders, name = below.split("/")
+    places = _reached(parts, {0})
+    for folder in folders:
+        places = _next(folder, parts, places, is_folder=True) - {len(parts)}
+    return len(parts) in _next(name, parts, places, is_folder=False)
+
+
+def matching_names(folder: str, parts: tuple[str, ...], accept: Callable[[str], bool]) -> Iterator[str]:
+    """Yield the names in a folder that a file matches, or a file below which does, in order; looks for one file of each.
+
+    Args:
+        folder: what comes before the pattern's first wildcard.
+        parts: of the pattern after it.
+        accept: of the path of a file below the folder, whether it counts.
+
+    Raises:
+        StorageError: a folder cannot be listed.
+    """
+    places = _reached(parts, {0}) - {len(parts)}
+    for entry in lazy_entries(folder):
+        matched = _next(entry.name, parts, places, is_folder=entry.is_folder)
+        if not entry.is_folder:
+            if len(parts) in matched and accept(entry.name):
+                yield entry.name
+        elif inner := matched - {len(parts)}:
+            found = _walk(entry.path, f"{entry.name}/", parts, inner)
+            if any(accept(below) for entry, below in found if not entry.is_folder):
+                yield entry.name
+
+
 def _walk(folder: str, below: str, parts: tuple[str, ...], places: set[int]) -> Iterator[tuple[Entry, str]]:
-    """Walks a folder at which `places` say how many parts may be matched already: all at once, so that nothing comes twice."""
-    for entry in storage_for(folder).scan(folder):
-        matched = {place + 1 for place in places if parts[place] != _ANY_FOLDERS and _matches(entry.name, parts[place])}
-        if entry.is_folder and not entry.name.startswith("."):
-            matched |= {place for place in places if parts[place] == _ANY_FOLDERS}
-        matched = _reached(parts, matched)
+    """Walk a folder at which `places` say how many parts may be matched already: all at once, so that nothing comes twice."""
+    for entry in lazy_entries(folder):
+        matched = _next(entry.name, parts, places, is_folder=entry.is_folder)
         if len(parts) in matched:
             yield entry, f"{below}{entry.name}"
         inner = matched - {len(parts)}
         if entry.is_folder and inner:
             yield from _walk(entry.path, f"{below}{entry.name}/", parts, inner)
+
+
+def _next(name: str, parts: tuple[str, ...], places: set[int], *, is_folder: bool) -> set[int]:
+    """Return how many parts may be matched with a name, of those that are before it."""
+    matched = {place + 1 for place in places if parts[place] != _ANY_FOLDERS and _matches(name, parts[place])}
+    if is_folder and not name.startswith("."):
+        matched |= {place for place in places if parts[place] == _ANY_FOLDERS}
+    return _reached(parts, matched)
 
 
 def _reached(parts: tuple[str, ...], places: set[int]) -> set[int]:

@@ -29,10 +29,10 @@ class Storage(Protocol):
     """A place that holds files. Implementations are safe to share between threads and raise StorageError."""
 
     def join(self, base: str, *parts: str) -> str:
-        """The path of something below `base`."""
+        """Return the path of something below `base`."""
 
     def list(self, folder: str) -> list[Entry]:
-        """What is directly inside a folder, sorted by name; StorageError where there is no such folder."""
+        """Return what is directly inside a folder, sorted by name; StorageError if there is no such folder."""
 
     @property
     def lists_deep(self) -> bool:
@@ -45,7 +45,8 @@ class Storage(Protocol):
 
         Args:
             folder: to be listed.
-            start, stop: only names from `start` on and before `stop`, that of a folder with a `/` after it.
+            start: only names from `start` on and before `stop`, that of a folder with a `/` after it.
+            stop: end of the range, see `start`.
             limit: only so many, the first in order.
             deep: all files below it instead, and no folders; `start` and `stop` are paths below it.
 
@@ -73,10 +74,10 @@ class Storage(Protocol):
         """
 
     def stat(self, path: str) -> Entry | None:
-        """The file or folder at a path, or None."""
+        """Return the file or folder at a path, or None."""
 
     def read(self, path: str, size: int | None = None) -> bytes:
-        """A whole file; `size` is how many bytes it is likely to have, where that is known, which may save a question."""
+        """Return a whole file; `size` is how many bytes it is likely to have, if that is known, which may save a request."""
 
     def read_range(self, path: str, offset: int, length: int, *, is_checked: bool = False) -> bytes:
         """Return `length` bytes from `offset`; fewer only at the end of the file.
@@ -89,12 +90,12 @@ class Storage(Protocol):
         """Says that `read_range` will soon be called so. A disk begins to read; what goes wrong is told by `read_range`."""
 
     def open(self, path: str) -> BinaryIO:
-        """A file opened for reading from start to end, buffered."""
+        """Return a file opened for reading from start to end, buffered."""
 
     def create(self, path: str, *, replace: bool = True) -> AbstractContextManager[BinaryIO]:
-        """Writes a file that appears under its name whole, when the context ends without an error, or not at all.
+        """Write a file that appears under its name whole, when the context ends without an error, or not at all.
 
-        Folders on the way are made. An existing file is replaced; where `replace` is False, an object store refuses that, with a
+        Folders on the way are made. An existing file is replaced; where `replace` is False, an object store rejects that, with a
         StorageError, unless the bytes are the same. A disk replaces it all the same.
         """
 
@@ -102,7 +103,7 @@ class Storage(Protocol):
         """Raise StorageError if a file or folder of this path, which need not exist, could not be written; leaves no trace."""
 
     def delete(self, path: str) -> None:
-        """Removes a file; no error where there is none."""
+        """Remove a file; no error if there is none."""
 
     def swap(self, path: str, old: bytes | None, new: bytes | None) -> bool:
         """Replace the content of a small file, if it is `old`, by `new`; return whether that was done.

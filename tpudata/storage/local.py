@@ -34,11 +34,11 @@ class LocalStorage:
         self._buffers: list[mmap.mmap] = []
 
     def join(self, base: str, *parts: str) -> str:
-        """The path of something below `base`."""
+        """Return the path of something below `base`."""
         return str(Path(base, *parts))
 
     def list(self, folder: str) -> list[Entry]:
-        """What is directly inside a folder, sorted by name."""
+        """Return what is directly inside a folder, sorted by name."""
         with named("listed", folder), os.scandir(folder) as entries:
             return sorted(map(_entry, entries), key=operator.attrgetter("name"))
 
@@ -63,7 +63,7 @@ class LocalStorage:
         return cut_names(folder)
 
     def stat(self, path: str) -> Entry | None:
-        """The file or folder at a path, or None."""
+        """Return the file or folder at a path, or None."""
         with named("looked up", path):
             try:
                 found = Path(path).stat()
@@ -72,7 +72,7 @@ class LocalStorage:
         return _entry_of(path, Path(path).name, found)
 
     def read(self, path: str, size: int | None = None) -> bytes:
-        """A whole file."""
+        """Return a whole file."""
         # Plain calls, as few as can be: for a file of 100 kB, Python's file objects cost a fifth more.
         try:
             descriptor = os.open(path, os.O_RDONLY)
@@ -118,13 +118,13 @@ class LocalStorage:
                 os.close(descriptor)
 
     def open(self, path: str) -> BinaryIO:
-        """A file opened for reading, with a 1 MiB buffer."""
+        """Return a file opened for reading, with a 1 MiB buffer."""
         with named("opened", path):
             return open(path, "rb", buffering=_BUFFER_BYTES)
 
     @contextlib.contextmanager
     def create(self, path: str, *, replace: bool = True) -> Iterator[BinaryIO]:
-        """Writes to a temporary file beside `path`, and renames it when the context ends without an error."""
+        """Write to a temporary file next to `path`, and rename it when the context ends without an error."""
         del replace
         target = Path(path)
         temporary = target.parent / f"{TEMPORARY_PREFIX}{target.name}.{uuid.uuid4().hex}"
@@ -164,7 +164,7 @@ class LocalStorage:
                 pass
 
     def delete(self, path: str) -> None:
-        """Removes a file; no error where there is none."""
+        """Remove a file; no error if there is none."""
         with named("deleted", path):
             Path(path).unlink(missing_ok=True)
 
@@ -242,7 +242,7 @@ def _is_in_memory(descriptor: int, offset: int) -> bool:
 
 
 def _rest(descriptor: int, length: int) -> bytes:
-    """What follows in an open file, `length` bytes at most."""
+    """Return what follows in an open file, `length` bytes at most."""
     parts = []
     while length > 0 and (part := os.read(descriptor, min(length, _BUFFER_BYTES))):
         parts.append(part)

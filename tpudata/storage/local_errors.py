@@ -33,14 +33,14 @@ _REMOVED = "It was removed while it was written: let no other job write there me
 
 
 def storage_error(done: str, path: str, error: OSError) -> StorageError:
-    """The error that says that a file could not be `done`, such as "read"; why, and what to do where that is known."""
+    """Return the error that says that a file could not be `done`, such as "read"; why, and what to do if that is known."""
     mend = _REMOVED if (done, error.errno) == (WRITTEN, errno.ENOENT) else _MENDS.get(error.errno or 0, "")
     return StorageError(f"{path} could not be {done}: {error.strerror or error}. {mend}".rstrip())
 
 
 @contextlib.contextmanager
 def named(done: str, path: str) -> Iterator[None]:
-    """Turns an operating system error into `storage_error`."""
+    """Turn an operating system error into `storage_error`."""
     try:
         yield
     except OSError as error:

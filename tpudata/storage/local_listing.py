@@ -21,7 +21,8 @@ def names_in(folder: str, start: str, stop: str | None, limit: int | None) -> li
 
     Args:
         folder: to be listed.
-        start, stop: only names from `start` on and before `stop`.
+        start: only names from `start` on and before `stop`.
+        stop: end of the range, see `start`.
         limit: only so many, the first in order; memory holds no more.
 
     Raises:

@@ -9,6 +9,9 @@ from typing import NamedTuple
 from tpudata.storage.interface import Entry
 from tpudata.storage.select import storage_for
 
+# Enough to tell what an input is.
+_FIRST = 1 << 14
+
 
 class Range(NamedTuple):
     """Files below a folder that are listed together.
@@ -26,6 +29,21 @@ class Range(NamedTuple):
     def is_whole(self) -> bool:
         """Whether the range is all of the folder."""
         return not self.start and self.stop is None
+
+
+def lazy_entries(folder: str) -> Iterator[Entry]:
+    """Yield what is directly inside a folder, in order. The first come before all names of a disk's folder are held.
+
+    Raises:
+        StorageError: there is no such folder.
+    """
+    storage = storage_for(folder)
+    first = list(storage.scan(folder, limit=_FIRST))
+    yield from first
+    if len(first) == _FIRST:
+        last = f"{first[-1].name}/" if first[-1].is_folder else first[-1].name
+        # The range begins with the last again.
+        yield from itertools.islice(storage.scan(folder, start=last), 1, None)
 
 
 def folder_ranges(folder: str, *, deep: bool) -> Iterator[Range]:

@@ -22,7 +22,7 @@ _DIRECT = getattr(os, "O_DIRECT", 0)
 
 
 def new_buffer(size: int = BUFFER_BYTES) -> mmap.mmap:
-    """A buffer for UncachedFile: `size` bytes of memory, a multiple of a page, of which none is taken until it is used."""
+    """Return a buffer for UncachedFile: `size` bytes of memory, a multiple of a page, of which none is taken until it is used."""
     buffer = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         # A write past the page cache looks at every page. Linux may be built without large ones, and says so.
@@ -52,7 +52,7 @@ class UncachedFile(io.RawIOBase):
         self._size = len(buffer)
 
     def fileno(self) -> int:
-        """The file's descriptor; what is in the buffer is not in the file before `flush`."""
+        """Return the file's descriptor; what is in the buffer is not in the file before `flush`."""
         return self._descriptor
 
     def writable(self) -> bool:
@@ -60,11 +60,11 @@ class UncachedFile(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        """Number of bytes so far."""
+        """Return the number of bytes so far."""
         return self._written + self._filled
 
     def write(self, data: Any, /) -> int:
-        """Writes all of `data`, any bytes-like object; returns its length in bytes.
+        """Write all of `data`, any bytes-like object; return its length in bytes.
 
         Raises:
             ValueError: the file is closed.
@@ -94,12 +94,12 @@ class UncachedFile(io.RawIOBase):
             return len(data)
 
     def flush(self) -> None:
-        """Writes what is in the buffer. What follows is not aligned any more, and goes through the page cache."""
+        """Write what is in the buffer. What follows is not aligned any more, and goes through the page cache."""
         if not self.closed and self._filled:
             self._write_buffer(direct=False)
 
     def close(self) -> None:
-        """Writes the rest, and closes the file; the file is closed also where writing fails."""
+        """Write the rest, and close the file; the file is closed even if writing fails."""
         if self.closed:
             return
         # No write takes the short way any more: the buffer may be another file's.
@@ -111,7 +111,7 @@ class UncachedFile(io.RawIOBase):
                 os.close(self._descriptor)
 
     def discard(self) -> None:
-        """Closes the file without writing the rest, for a file that is given up."""
+        """Close the file without writing the rest, for a file that is given up."""
         self._filled = 0
         self.close()
 
@@ -133,7 +133,7 @@ class UncachedFile(io.RawIOBase):
         self._filled = 0
 
     def _switch(self, direct: bool) -> None:
-        """Sets whether writes go past the page cache; where the file system refuses that, they do not."""
+        """Set whether writes go past the page cache; where the file system rejects that, they do not."""
         flags = fcntl.fcntl(self._descriptor, fcntl.F_GETFL) & ~_DIRECT
         try:
             fcntl.fcntl(self._descriptor, fcntl.F_SETFL, flags | (_DIRECT if direct else 0))

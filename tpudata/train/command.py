@@ -39,14 +39,14 @@ def run(argv: Sequence[str], prog: str = "tpudata train") -> int:
         TpudataError: the usage is wrong, or the dataset is not as it should be.
     """
     options = parse_options(argv, prog)
-    # A model_fn of one's own is looked for here, too: the `tpudata` script starts without the working directory on the path.
+    # The user's model_fn may be here: the `tpudata` script starts without the working directory on the path.
     sys.path.insert(0, str(Path.cwd()))
     try:
         run_options(options)
     except TpudataError:
         raise
     except Exception as error:
-        # A damaged record is met by TensorFlow's reader, which wraps what it says in pages of its own.
+        # A damaged record is met by TensorFlow's reader, which wraps the message in pages of its own text.
         known = reader_error(error)
         if known is None:
             raise

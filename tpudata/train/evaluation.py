@@ -109,7 +109,7 @@ class Evaluation:
 
         Args:
             train: trains up to a step and returns the step that is reached.
-            step: of the newest checkpoint, 0 where there is none.
+            step: of the newest checkpoint, 0 if there is none.
         """
         options = self._options
         every = options.save_checkpoints_steps or options.train_steps

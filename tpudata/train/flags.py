@@ -48,7 +48,7 @@ def parse_options(argv: Sequence[str], prog: str = "tpudata train") -> TrainOpti
 def _over_file(parser: FlagParser, argv: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:
     """Return the flags over the options of a file. One file serves all modes, so its options for other modes are ignored."""
     asked = vars(parser.parse(argv))
-    # A crop has a size of its own: a flag for one of the two wins over the other in the file.
+    # A crop has a size: a flag for one of the two wins over the other in the file.
     for one, other in (("crop", "image_size"), ("image_size", "crop")):
         if asked[one] is not None and other in given:
             given = {name: value for name, value in given.items() if name != other}

@@ -19,7 +19,7 @@ def model_params(options: TrainOptions, dataset: Dataset, label: Feature | None)
     """Return the `params` of model_fn, without those that the estimator adds.
 
     A parameter that is asked for stands; the dataset, the seed and the number of steps fill in what is not, where the model has
-    such a parameter. A model of one's own gets all that the dataset knows.
+    such a parameter. A model of the user gets all that the dataset knows.
 
     Args:
         options: of the run.

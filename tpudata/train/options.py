@@ -41,7 +41,7 @@ class TrainOptions:
     """The full configuration of a run of `tpudata train`.
 
     Attributes:
-        model: name of a bundled model, or `package.module:NAME` for a model_fn, or a class that makes one, of one's own.
+        model: name of a bundled model, or `package.module:NAME` for a model_fn, or a class that makes one.
         data: the dataset's folder.
         model_dir: where checkpoints, summaries and the records of the run go; training resumes from its latest checkpoint.
         mode: one of `MODES`. `eval`, `predict` and `export` use the latest checkpoint in `model_dir`.

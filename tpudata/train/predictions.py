@@ -1,8 +1,8 @@
-"""Predictions as JSON Lines or CSV: an object or a row for each record, beside what is known of the record.
+"""Predictions as JSON Lines or CSV: an object or a row for each record, next to what is known of the record.
 
 index         the record's number in the split, from 0
 filename      the file that the record was made from, where the record says so
-label         its true label, where it has one
+label         its true label, if it has one
 label_name    the name of that class, where classes have names
 predictions   what the model predicts, by name
 class_name    the name of the class in predictions["classes"], where both are there
@@ -52,7 +52,7 @@ def write_predictions(
         limit: how many records at most; None for all of the split.
 
     Returns:
-        How many were written, and how many of them have the predicted class as their true label; None where a label or
+        How many were written, and how many of them have the predicted class as their true label; None if a label or
         `classes` is missing.
 
     Raises:

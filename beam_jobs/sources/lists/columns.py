@@ -50,7 +50,7 @@ class Roles:
 
     @classmethod
     def find(cls, columns: Iterable[str], options: SourceOptions, source: str) -> Roles:
-        """Finds the roles of columns, by what the options say or else by their names.
+        """Find the roles of columns, by what the options say or else by their names.
 
         Raises:
             SourceError: there is no such column, or more than one may be meant; names the columns that there are.
@@ -64,13 +64,13 @@ class Roles:
 
 
 def is_path_column(name: str, options: SourceOptions) -> bool:
-    """Whether a column may hold the paths."""
+    """Return whether a column may hold the paths."""
     return name == options.path_column if options.path_column else name.lower() in _PATHS
 
 
 @dataclasses.dataclass
 class _Column:
-    """What the rows so far have in one column.
+    """Values of one column in the rows so far.
 
     Attributes:
         widest: place in `_KINDS` of the widest value; None if all are missing.
@@ -174,13 +174,13 @@ def _value(value: Any, kind: ColumnKind) -> int | float | str:
         # `ColumnKinds` rejects an int column with missing values and no value for them.
         return "" if kind.kind == STR else math.nan
     if kind.kind == STR:
-        # A column of strings may hold numbers beside them in a JSONL list: as they were written.
+        # A column of strings may hold numbers, too, in a JSONL list: as they were written.
         return value if isinstance(value, str) else json.dumps(value)
     return int(value) if kind.kind == INT else float(value)
 
 
 def _kind(value: Any, typed: bool, source: str, name: str) -> int | None:
-    """The narrowest kind that a value fits, as its place in `_KINDS`; None where it is missing.
+    """Return the narrowest kind that a value fits, as its place in `_KINDS`; None if it is missing.
 
     A string is taken by what it looks like, unless the list is `typed`: then a string is one.
     """
@@ -254,4 +254,4 @@ def _pick(names: list[str], said: str | None, usual: tuple[str, ...], flag: str,
 
 
 def _unlabelled(flag: str) -> str:
-    return " Say --unlabelled where the images have no classes." if flag == "--label-column" else ""
+    return " Pass --unlabelled if the images have no classes." if flag == "--label-column" else ""

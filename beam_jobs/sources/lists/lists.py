@@ -57,7 +57,7 @@ class Lists:
 
     @classmethod
     def find(cls, options: ConvertOptions, source_options: SourceOptions, paths: Sequence[str]) -> Lists:
-        """Reads the lists from start to end, once. Memory holds the class names, and 8 bytes for every row.
+        """Read the lists from start to end, once. Memory holds the class names, and 8 bytes for every row.
 
         Args:
             options: of the conversion.
@@ -117,12 +117,17 @@ class Lists:
         """Whether labels are values whose type `--label-type` may say."""
         return True
 
-    def units(self) -> Sequence[Block]:
-        """The blocks of rows."""
+    def parts(self) -> Sequence[Block]:
+        """Return the blocks of rows."""
         return self.blocks
 
+    def units(self, part: Block, ignored: list[str]) -> Sequence[Block]:
+        """Return a block of rows."""
+        del ignored
+        return (part,)
+
     def references(self, unit: Block, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
-        """Yields a reference to the file of each row of a block, after a look whether it is there."""
+        """Yield a reference to the file of each row of a block, if it is there."""
         del ignored
         path = unit.file.path
         kinds = dict(self.kinds)
@@ -141,7 +146,7 @@ class Lists:
     def _listed(
         self, row: Row, where: str, folder: str, kinds: Mapping[str, ColumnKind]
     ) -> ListedFile | BadRecordError:
-        """What a row lists, or its refusal."""
+        """Return what a row lists, or its rejection."""
         key = None
         try:
             key = row_path(row, self.roles, where)

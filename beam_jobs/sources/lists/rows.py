@@ -27,7 +27,7 @@ class Row(NamedTuple):
 
     Attributes:
         line: number of its last line in the file, counted from 1.
-        end: byte offset in the file behind it.
+        end: byte offset in the file after it.
         values: by column: strings in a CSV list, JSON values in a JSONL list.
     """
 
@@ -66,7 +66,7 @@ class _Lines:
 
 
 def csv_header(lines: Iterable[bytes], path: str, delimiter: str) -> tuple[tuple[str, ...], Row]:
-    """The columns of a CSV list, and where its first row ends."""
+    """Return the columns of a CSV list, and where its first row ends."""
     reader = _Lines(lines, path, 0, 0)
     cells = next(_csv_cells(reader, delimiter), [])
     return tuple(cell.strip() for cell in cells), Row(reader.line, reader.offset, {})
@@ -75,10 +75,10 @@ def csv_header(lines: Iterable[bytes], path: str, delimiter: str) -> tuple[tuple
 def csv_rows(
     lines: Iterable[bytes], path: str, columns: Sequence[str], delimiter: str, *, offset: int, line: int
 ) -> Iterator[Row]:
-    """Yields the rows of a CSV list, blank lines left out.
+    """Yield the rows of a CSV list, without blank lines.
 
     Args:
-        lines: with their ends, from behind some row on.
+        lines: with their ends, from the end of some row on.
         path: names the list in messages.
         columns: its columns.
         delimiter: between two cells.
@@ -100,7 +100,7 @@ def csv_rows(
 
 
 def json_rows(lines: Iterable[bytes], path: str, *, offset: int, line: int) -> Iterator[Row]:
-    """Yields the rows of a JSONL list, blank lines left out; SourceError where a line is no JSON object."""
+    """Yield the rows of a JSONL list, without blank lines; SourceError if a line is no JSON object."""
     reader = _Lines(lines, path, offset, line)
     for text in reader:
         if not text.strip():
@@ -168,7 +168,7 @@ def block_array_rows(data: bytes, path: str, *, offset: int, line: int) -> Itera
 
 
 def _csv_cells(reader: _Lines, delimiter: str) -> Iterator[list[str]]:
-    # The csv module takes whole lines and not one more than it needs, so the reader stands behind the row that was just returned.
+    # The csv module takes whole lines and not one more than it needs, so the reader stands after the row that was just returned.
     # `strict` makes an open quote at the end an error, where else the rest of the list would become one cell.
     rows = csv.reader(reader, delimiter=delimiter, strict=True)
     try:

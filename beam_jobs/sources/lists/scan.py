@@ -84,7 +84,7 @@ class Block(NamedTuple):
 
 
 class Scan:
-    """What reading whole lists teaches, and the blocks they are cut into.
+    """Facts that whole lists are read for, and the blocks they are cut into.
 
     Attributes:
         kinds: of the further columns.
@@ -144,7 +144,7 @@ class Scan:
         return integer_labels(numbers)
 
     def blocks(self, file: ListFile) -> Iterator[Block]:
-        """Reads a list and yields its blocks."""
+        """Read a list, and yield its blocks."""
         with storage_for(file.path).open(file.path) as lines:
             first = csv_header(lines, file.path, file.delimiter)[1] if file.columns else Row(0, 0, {})
             start, line, end = first.end, first.line, first
@@ -172,7 +172,7 @@ class Scan:
                     f"{where}: split {split!r}, and {first} has {before!r}; both stand for {name}. Write one of them, or name the"
                     " splits otherwise."
                 )
-        # A row without path or label is refused when it is listed: there it may be skipped.
+        # A row without path or label is rejected when it is listed: there it may be skipped.
         with contextlib.suppress(BadRecordError):
             self.keys.append(_key_hash(row_path(row, self._roles, where)))
             names, several = row_labels(row, self._roles, self._separator, where)
@@ -263,7 +263,7 @@ def _key_hash(key: str) -> int:
 
 
 def refuse_duplicates(hashes: array.array[int], files: Iterable[ListFile], roles: Roles) -> None:
-    """Raises SourceError where two rows have the same path, also in different splits, where their records never meet."""
+    """Raise SourceError if two rows have the same path, also in different splits, where their records never meet."""
     ordered = np.sort(np.frombuffer(hashes, np.uint64)) if hashes else np.zeros(0, np.uint64)
     doubled = frozenset(ordered[1:][ordered[1:] == ordered[:-1]].tolist())
     if not doubled:

@@ -38,7 +38,7 @@ class ListedFile:
 def with_sizes(
     rows: Iterable[ListedFile | BadRecordError],
 ) -> Iterator[tuple[ListedFile, int] | BadRecordError]:
-    """Yields each row with the size of its file, or its refusal, in order.
+    """Yield each row with the size of its file, or its rejection, in order.
 
     Raises:
         StorageUnavailableError: a store cannot be asked.
@@ -72,7 +72,7 @@ def _sized(
 
 
 def _size(row: ListedFile) -> int | BadRecordError:
-    """The size of the file that a row lists, or the refusal of the row where it lists none."""
+    """Return the size of the file that a row lists, or the rejection of the row if it lists none."""
     try:
         found = storage_for(row.file).stat(row.file)
     except StorageUnavailableError:

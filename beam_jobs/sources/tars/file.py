@@ -89,7 +89,7 @@ def _open_gzip(path: str) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def open_tar(path: str, compressed: bool) -> Iterator[tuple[BinaryIO, int | None]]:
-    """A tar's bytes as a file that seeks forward, and where they end, if that is known before reading."""
+    """Open a tar as a file that seeks forward; also yield where it ends, if that is known before reading."""
     if compressed:
         with open_packed(path) as file:
             yield file, None

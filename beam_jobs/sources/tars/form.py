@@ -1,4 +1,4 @@
-"""What form a tar has, by the first members of it."""
+"""The form of a tar, by its first members."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_LOOKED_AT = 1 << 29
 
 
 class TarForm(NamedTuple):
-    """What the first members of a tar say.
+    """Form of a tar, by its first members.
 
     Attributes:
         form: `CLASSES`, `TARS` or `PAIRS`.
@@ -34,7 +34,7 @@ class TarForm(NamedTuple):
 
 
 def tar_form(unit: TarUnit) -> TarForm:
-    """The form of a tar; SourceError where it is a compressed tar of tars, or its first members are too large to say."""
+    """Return the form of a tar; SourceError if it is a compressed tar of tars, or its first members are too large to say."""
     compressed = bool(packing(unit.path))
     with _opened(unit.path, compressed) as (file, size):
         first = next((member for member in tar_members(file, unit.path, 0, size) if is_record(member)), None)
@@ -47,7 +47,7 @@ def tar_form(unit: TarUnit) -> TarForm:
     # Again from the start, since a compressed file does not seek back.
     with _opened(unit.path, compressed) as (file, size):
         members = tar_members(file, unit.path, 0, size)
-        # One that is too large is refused when it is listed.
+        # One that is too large is rejected when it is listed.
         files = (member for member in members if is_record(member) and member.size <= MOST_INPUT_BYTES)
         _, fields = next(samples(file, unit.path, files, read_images=False), ("", {}))
     if len(fields) < 2 or not any(name in IMAGE_FIELDS for name in fields):

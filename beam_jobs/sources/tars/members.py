@@ -41,7 +41,7 @@ _REJECTED_TYPES = {
     b"M": "the rest of a file that begins in another volume. Pack the tar again without --multi-volume",
     b"N": "a list of names as tars had it before 1990. Pack the tar again",
 }
-# Keys of pax headers that say what a member is, beside those of sparse files.
+# Keys of pax headers that say what a member is, besides those of sparse files.
 _PAX_KEYS = ("path", "linkpath", "size")
 _SPARSE_KEYS = ("GNU.sparse.", "SCHILY.realsize")
 _CHUNK = 1 << 16
@@ -70,7 +70,7 @@ class Member(NamedTuple):
 
 
 def is_tar_header(block: bytes) -> bool:
-    """Whether 512 bytes are the header of a tar's member."""
+    """Return whether 512 bytes are the header of a tar's member."""
     return len(block) == BLOCK and block != _ZEROS and _checksum_fits(block)
 
 
@@ -181,7 +181,7 @@ def _check_rest(file: BinaryIO, path: str, offset: int, end: int | None) -> None
     while data := file.read(_CHUNK if end is None else max(0, min(_CHUNK, end - offset))):
         if data.strip(b"\0"):
             raise CorruptionError(
-                path, offset, "there are bytes behind the tar's end mark; are these several tars in one file?"
+                path, offset, "there are bytes after the tar's end mark; are these several tars in one file?"
             )
         offset += len(data)
 
@@ -219,7 +219,7 @@ def _text(field: bytes) -> str:
 
 
 def _pax(body: bytes, path: str, offset: int) -> dict[str, str]:
-    """The records of a pax header, each `LENGTH KEY=VALUE\\n` where LENGTH counts the whole record (POSIX.1-2001)."""
+    """Return the records of a pax header, each `LENGTH KEY=VALUE\\n` where LENGTH counts the whole record (POSIX.1-2001)."""
     records: dict[str, str] = {}
     position = 0
     try:

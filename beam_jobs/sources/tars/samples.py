@@ -27,7 +27,7 @@ class Content(NamedTuple):
 
 
 def read_content(file: BinaryIO, path: str, member: Member) -> bytes:
-    """The bytes of a member; CorruptionError where the tar ends before them."""
+    """Return the bytes of a member; CorruptionError if the tar ends before them."""
     file.seek(member.offset)
     data = file.read(member.size)
     if len(data) < member.size:
@@ -38,7 +38,7 @@ def read_content(file: BinaryIO, path: str, member: Member) -> bytes:
 def samples(
     file: BinaryIO, path: str, members: Iterable[Member], read_images: bool
 ) -> Iterator[tuple[str, dict[str, Content]]]:
-    """Yields (key, members by field) of the samples; the content of labels is read, and that of images if `read_images`."""
+    """Yield (key, members by field) of the samples; the content of labels is read, and that of images if `read_images`."""
     sample: dict[str, Content] = {}
     current = ""
     for member in members:
@@ -56,7 +56,7 @@ def samples(
 
 
 def field_labels(content: Content, field: str, path: str) -> tuple[tuple[str, ...], bool]:
-    """The labels that a field of a sample holds, and whether they are a list."""
+    """Return the labels that a field of a sample holds, and whether they are a list."""
     where = f"{path}/{content.member.name}"
     try:
         text = content.data.decode("utf-8-sig").strip()

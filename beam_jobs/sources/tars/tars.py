@@ -2,7 +2,7 @@
 
     classes   [.../][SPLIT/]CLASS/FILE        a file's class is the folder it lies in
     tars      CLASS.tar, holding FILE         a tar of tars, as ImageNet comes: an inner tar's name is the class
-    pairs     KEY.jpg with KEY.cls, KEY.json or KEY.txt, one behind the other, as WebDataset writes
+    pairs     KEY.jpg with KEY.cls, KEY.json or KEY.txt, one after the other, as WebDataset writes
 
 The first members of the first tar say which. A key is TAR/MEMBER, where TAR is the tar's file name without .gz (the path below the
 folder, where there are several). Of an uncompressed tar only the headers and labels are read, and references say where in it an
@@ -12,13 +12,14 @@ image lies; images of a compressed tar travel themselves.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.reference import Reference
 from beam_jobs.sources.classes import Classes, is_integer_label
+from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.names import class_and_split, folder_split
 from beam_jobs.sources.options import SourceOptions, refuse_split_flag
 from beam_jobs.sources.source import Refuse, make_reference, raise_refusal, with_key
@@ -34,11 +35,11 @@ from tpudata.format import Feature
 
 @dataclasses.dataclass(frozen=True)
 class Tars:
-    """Tar files of one form: a Source whose units are tars.
+    """Tar files of one form: a Source whose parts are tars, and whose units are the same or the tars in them.
 
     Attributes:
         options: deal out splits and seed the order.
-        tars: to be listed.
+        files: the tars.
         form: `CLASSES`, `TARS` or `PAIRS`.
         classes: how labels become names.
         has_classes: False where records are unlabelled.
@@ -46,7 +47,7 @@ class Tars:
     """
 
     options: ConvertOptions
-    tars: tuple[TarUnit, ...]
+    files: InputFiles
     form: str
     classes: Classes
     has_classes: bool = True
@@ -54,30 +55,26 @@ class Tars:
     extra: tuple[Feature, ...] = ()
 
     @classmethod
-    def find(cls, options: ConvertOptions, source_options: SourceOptions, tars: Sequence[tuple[str, str]]) -> Tars:
-        """Looks at the first members of the first tar, and lists the inner tars of tars of tars.
+    def find(cls, options: ConvertOptions, source_options: SourceOptions, files: InputFiles) -> Tars:
+        """Look at the first members of the first tar.
 
         Args:
             options: of the conversion.
             source_options: labels, or none.
-            tars: path of each, and its name in keys.
+            files: the tars.
 
         Raises:
-            SourceError: a tar of tars is compressed, or has other files in it; or the first members of a compressed tar are too
-                large to say what it is.
+            SourceError: a tar of tars is compressed; or the first members of a compressed tar are too large to say what it is.
             CorruptionError: a header is damaged or a tar is cut.
         """
-        units = [TarUnit(path, unpacked_name(name)) for path, name in tars]
-        form, labels, several = tar_form(units[0])
-        if form == TARS:
-            units = [inner for unit in units for inner in inner_tars(unit)]
+        form, labels, several = tar_form(_tar_unit(*next(iter(files))))
         label_type = source_options.label_type
         integers = label_type == INT or (label_type is None and bool(labels) and all(map(is_integer_label, labels)))
         # Folders named after numbers are names like any others.
         unmixed = form == PAIRS and label_type is None and not integers
         classes = Classes.open(source_options, integers=integers, unmixed=unmixed)
         labelled = not source_options.unlabelled
-        return cls(options, tuple(units), form, classes, labelled, labelled and several)
+        return cls(options, files, form, classes, labelled, labelled and several)
 
     @property
     def labels(self) -> Labels | None:
@@ -94,12 +91,31 @@ class Tars:
         """Whether labels are values whose type `--label-type` may say."""
         return self.form == PAIRS
 
-    def units(self) -> Sequence[TarUnit]:
-        """The tars, or the inner tars of tars of tars."""
-        return self.tars
+    def parts(self) -> Iterator[TarUnit]:
+        """Yield the tars."""
+        return (_tar_unit(path, name) for path, name in self.files)
+
+    def units(self, part: TarUnit, ignored: list[str]) -> Iterable[TarUnit]:
+        """Return a tar, or the tars in a tar of tars.
+
+        Args:
+            part: one of `parts()`.
+            ignored: nothing is ignored here.
+
+        Raises:
+            SourceError: a tar of tars has other files in it.
+        """
+        del ignored
+        return inner_tars(part) if self.form == TARS else (part,)
 
     def references(self, unit: TarUnit, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
-        """Yields a reference to every image of a tar."""
+        """Yield a reference to every image of a tar.
+
+        Args:
+            unit: one of `units`.
+            ignored: gets the names of members that are no records.
+            refuse: called with the error of a member that cannot be referred to.
+        """
         compressed = bool(packing(unit.path))
         with open_tar(unit.path, compressed) as (file, size):
             members = tar_files(file, unit, size, ignored, refuse)
@@ -174,3 +190,7 @@ class Tars:
             used = {images[0], *sources[: len(labels)]}
             ignored.extend(f"{unit.path}/{fields[name].member.name}" for name in fields if name not in used)
             yield fields[images[0]], "", labels
+
+
+def _tar_unit(path: str, name: str) -> TarUnit:
+    return TarUnit(path, unpacked_name(name))

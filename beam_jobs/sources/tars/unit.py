@@ -29,17 +29,17 @@ class TarUnit(NamedTuple):
     label: str = ""
 
     def key(self, member: str) -> str:
-        """The key of a member, by its name; of a sample, by what its members' names have in common."""
+        """Return the key of a member, by its name; of a sample, by what its members' names have in common."""
         return f"{self.name}/{member}"
 
 
 def is_record(member: Member) -> bool:
-    """Whether a member may be a record, or belong to one: a file whose name is not passed over."""
+    """Return whether a member may be a record, or belong to one: a file whose name is not ignored."""
     return member.is_file and not any(is_left_behind(part) for part in member.name.split("/"))
 
 
 def tar_files(file: BinaryIO, unit: TarUnit, size: int | None, ignored: list[str], refuse: Refuse) -> Iterator[Member]:
-    """Yields the files of a tar that may be records."""
+    """Yield the files of a tar that may be records."""
     for member in tar_members(file, unit.path, unit.start, size if unit.end < 0 else unit.end):
         where, key = f"{unit.path}/{member.name}", unit.key(member.name)
         if member.link:

@@ -269,7 +269,7 @@ def test_a_refused_file_is_tried_again_only_where_it_changed(sample: Sample) -> 
     [
         (
             ["--seed=4", "--label-offset=1"],
-            "label_offset = 0, and now it is 1; seed = 0, and now it is 4. Say --overwrite",
+            "label_offset = 0, and now it is 1; seed = 0, and now it is 4. Pass --overwrite",
         ),
         (["--resize-shorter=9"], "resize_shorter = None, and now it is 9"),
         (["--layout=raw"], "has the layout 'imagenet', and what would be added 'raw'"),
@@ -308,7 +308,7 @@ def test_without_a_dataset_there_is_nothing_to_append_to(sample: Sample) -> None
     with pytest.raises(OutputError, match=r"has no manifest\.json, .* Leave --append out to make one"):
         sample.convert("--append", output=sample.output.parent / "other")
     (sample.output / "manifest.json").unlink()
-    with pytest.raises(OutputError, match="Say --resume to carry on a killed run there"):
+    with pytest.raises(OutputError, match="Pass --resume to carry on a killed run there"):
         sample.convert("--append")
     for other in ("--resume", "--overwrite"):
         with pytest.raises(UsageError, match="choose one"):
@@ -342,7 +342,7 @@ def test_overwrite_takes_what_was_appended_away(grown: Sample, tmp_path: Path) -
 def test_resume_says_to_append(sample: Sample) -> None:
     sample.grow()
     with pytest.raises(
-        OutputError, match=r"the input has changed since\. Say --overwrite to replace it, --append to add"
+        OutputError, match=r"the input has changed since\. Pass --overwrite to replace it, --append to add"
     ):
         sample.convert("--resume")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -27,13 +27,11 @@ def reference(key: str, size: int = 1, label: str = "cat", split: str = "train")
     return Reference(key, split, (label,), f"/in/{key}", -1, size)
 
 
-def known(*entries: bytes) -> KnownFile:
+def standings(entries: Sequence[bytes], inputs: Sequence[Reference | BadRecordError]) -> list[Standing]:
+    """What a dataset with these entries has of inputs."""
     with tempfile.TemporaryDirectory() as folder:
         write_entries([np.array(entries, ENTRY)], len(entries), f"{folder}/known")
-        file = KnownFile(f"{folder}/known")
-        # Read before the folder goes.
-        file._bucket = {n: file._bucket(n) for n in range(len(file._firsts) - 1)}.__getitem__  # type: ignore[method-assign]
-        return file
+        return KnownFile(f"{folder}/known").standings(inputs)
 
 
 INPUTS = st.lists(st.tuples(st.integers(0, 30).map(str), st.integers(0, 3), st.booleans()), max_size=40)
@@ -54,22 +52,22 @@ def test_standing_is_that_of_a_dictionary(old: list[tuple[str, int, bool]], new:
             expected.append(Standing.REJECTED)
         else:
             expected.append(Standing.CHANGED if key in records else Standing.NEW)
-    assert known(*entries).standings([reference(key, size) for key, size, _ in new]) == expected
+    assert standings(entries, [reference(key, size) for key, size, _ in new]) == expected
 
 
 def test_whatever_is_known_without_reading_counts() -> None:
     first = reference("cat/1.jpg")
     others = ({"size": 2}, {"labels": ("dog",)}, {"labels": ()}, {"split": "test"}, {"form": "raw"}, {"extra": "{}"})
     moved = first._replace(path="/elsewhere/cat/1.jpg")
-    found = known(entry(first)).standings([moved, *(first._replace(**other) for other in others)])
+    found = standings([entry(first)], [moved, *(first._replace(**other) for other in others)])
     assert found == [Standing.RECORD, *[Standing.CHANGED] * len(others)]
 
 
 def test_rejections_are_known_by_their_lines() -> None:
     listed, other = BadRecordError("/in/list", "it is gone", 7, "a.jpg"), BadRecordError("/in/list", "it is gone", 7)
     moved = BadRecordError("/in/other", "it is gone", 9, "a.jpg")
-    file = known(line_entry(reject_line(listed)), entry(reference("b")))
-    found = file.standings([other, listed, reference("b"), moved])
+    entries = [line_entry(reject_line(listed)), entry(reference("b"))]
+    found = standings(entries, [other, listed, reference("b"), moved])
     assert found == [Standing.NEW, Standing.REJECTED, Standing.RECORD, Standing.REJECTED]
 
 

@@ -69,7 +69,7 @@ def test_a_dry_run_refuses_what_the_run_would_refuse(source: Path, capsys: pytes
     before = digests(output)
     capsys.readouterr()
     for flags, message in (
-        ([], r"holds a dataset\. Say --overwrite"),
+        ([], r"holds a dataset\. Pass --overwrite"),
         (["--resume", "--num-shards=3"], "was made with num_shards = 2, and now it is 3"),
     ):
         with pytest.raises(OutputError, match=message):

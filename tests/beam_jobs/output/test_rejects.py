@@ -99,7 +99,7 @@ def test_an_append_of_refused_files_alone_lists_them_once(tmp_path: Path, capsys
         capsys.readouterr()
         convert(tmp_path, *flags)
         assert "0 records added" in (shown := capsys.readouterr().out)
-        assert "refused     1: 1 no known image" in shown
+        assert "rejected    1: 1 no known image" in shown
         assert counts(output) == ({"train": 9}, number)
         assert len(listed(output)) == number
         after = digests(output)
@@ -115,7 +115,7 @@ def test_an_append_of_refused_files_alone_lists_them_once(tmp_path: Path, capsys
     path = sorted((output / "rejects").iterdir())[0]
     data = path.read_bytes()
     path.write_bytes(data.replace(b'"entry": "', b'"entry": "x'))
-    with pytest.raises(CorruptionError, match=rf"{path} at byte 0: the line is no refused input"):
+    with pytest.raises(CorruptionError, match=rf"{path} at byte 0: the line is no rejected input"):
         convert(tmp_path, "--append")
     path.write_bytes(data)
     # Their classes come with the first append that has records.

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
@@ -9,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_jobs.options import ConvertOptions
-from beam_jobs.planning.plan import Plan, cut, make_plan
-from beam_jobs.planning.tally import Tally, TallyPart, joined_fingerprint
+from beam_jobs.planning import tally as tally_module
+from beam_jobs.planning.plan import Plan, SumTallies, cut, make_plan
+from beam_jobs.planning.tally import Buckets, Tally, TallyPart, joined_fingerprint
 from beam_jobs.references.pack import packs
 from beam_jobs.references.record_order import Order
 from beam_jobs.references.reference import WHOLE_FILE, Reference
@@ -139,3 +141,21 @@ def test_a_pickled_tally_is_the_same(sizes: list[list[int]], shuffle: bool) -> N
 def test_a_pickled_bucket_takes_a_third() -> None:
     units = [[Reference(f"{n}", "train", (), f"/in/{n}", WHOLE_FILE, 100_000 + n) for n in range(10_000)]]
     assert len(pickle.dumps(tallied(units, shuffle=True))) < 10_000 * 32 / 2.5
+
+
+def test_sums_are_not_made_again_with_each_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = 0
+    added = Buckets.added
+
+    def counted(parts: Iterable[Buckets]) -> Buckets:
+        nonlocal made
+        made += 1
+        return added(parts)
+
+    monkeypatch.setattr(Buckets, "added", counted)
+    monkeypatch.setattr(tally_module, "_PENDING", 1000)
+    combine, total = SumTallies(), Tally()
+    for start in range(0, 20_000, 100):
+        total = combine.merge_accumulators([total, tallied([listed([1] * 100, start)], shuffle=True)])
+    assert made < 60
+    assert sum(int(total.buckets(split).records.sum()) for split in total.splits) == 20_000

@@ -6,6 +6,7 @@ import io
 import tarfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from PIL import Image
 
@@ -52,19 +53,24 @@ def opened(input: Path | str, said: SourceOptions | None = None, split: str | No
     return open_source(options(input, split=split), said)
 
 
+def units(source: Source, passed: list[str] | None = None) -> list[Any]:
+    ignored = [] if passed is None else passed
+    return [unit for part in source.parts() for unit in source.units(part, ignored)]
+
+
 def listed(source: Source) -> list[Reference]:
-    return [reference for unit in source.units() for reference in source.references(unit, [])]
+    return [reference for unit in units(source) for reference in source.references(unit, [])]
 
 
 def listed_and_refused(source: Source) -> tuple[list[Reference], list[BadRecordError]]:
     refused: list[BadRecordError] = []
-    found = [reference for unit in source.units() for reference in source.references(unit, [], refused.append)]
+    found = [reference for unit in units(source) for reference in source.references(unit, [], refused.append)]
     return found, refused
 
 
 def ignored(source: Source) -> list[str]:
     passed: list[str] = []
-    for unit in source.units():
+    for unit in units(source, passed):
         list(source.references(unit, passed))
     return passed
 

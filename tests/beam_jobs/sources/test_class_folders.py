@@ -58,7 +58,7 @@ def test_what_is_no_input(tmp_path: Path) -> None:
     for name, message in (
         ("nowhere", "is not there. Name a folder"),
         ("empty", "has no subfolders"),
-        ("a", "files beside its subfolders"),
+        ("a", "files next to its subfolders"),
         ("a/0.jpg", "is one image"),
         ("empty.csv", "is empty"),
         ("binary", "no known form"),

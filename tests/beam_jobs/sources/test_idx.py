@@ -13,7 +13,7 @@ from PIL import Image
 
 from beam_jobs.references.labels import Labels
 from beam_jobs.sources import SourceOptions, idx
-from tests.beam_jobs.sources.inputs import converted, data_of, listed, opened
+from tests.beam_jobs.sources.inputs import converted, data_of, listed, opened, units
 from tpudata.errors import CorruptionError, SourceError, UsageError
 
 GZ = pytest.mark.parametrize("gz", [False, True])
@@ -41,7 +41,7 @@ def test_every_image_once(tmp_path: Path, gz: bool, shape: tuple[int, ...]) -> N
     write_pair(tmp_path, 25, gz=gz, shape=shape)
     with mock.patch.object(idx, "UNIT_IMAGES", 10):
         source = opened(tmp_path)
-    assert len(source.units()) == (1 if gz else 3)
+    assert len(units(source)) == (1 if gz else 3)
     references = listed(source)
     size = int(np.prod(shape))
     stream = np.arange(25 * size, dtype=np.uint32).astype(np.uint8).tobytes()
@@ -117,7 +117,7 @@ def test_files_that_do_not_fit(tmp_path: Path, name: str, data: bytes, message: 
 
 
 @pytest.mark.parametrize("what", ["images-idx3", "labels-idx1"])
-@pytest.mark.parametrize(("cut", "message"), [(-1, "ends before the last record"), (1, "bytes behind the last record")])
+@pytest.mark.parametrize(("cut", "message"), [(-1, "ends before the last record"), (1, "bytes after the last record")])
 def test_a_compressed_file_of_another_size(tmp_path: Path, what: str, cut: int, message: str) -> None:
     write_pair(tmp_path, gz=True)
     path = tmp_path / f"train-{what}-ubyte.gz"
@@ -143,7 +143,7 @@ def test_pairs_are_converted(tmp_path: Path, gz: bool) -> None:
 def test_a_missing_partner(tmp_path: Path) -> None:
     write_pair(tmp_path)
     (tmp_path / "train-labels-idx1-ubyte").unlink()
-    with pytest.raises(SourceError, match="train-images-idx3-ubyte has no labels file beside it"):
+    with pytest.raises(SourceError, match="train-images-idx3-ubyte has no labels file next to it"):
         opened(tmp_path)
     (tmp_path / "train-images-idx3-ubyte").rename(tmp_path / "pictures")
     with pytest.raises(SourceError, match="name it PREFIX-images-idx3-ubyte"):

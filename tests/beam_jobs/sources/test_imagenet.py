@@ -13,6 +13,7 @@ from PIL import Image
 from beam_jobs.references.labels import Labels
 from beam_jobs.sources import SourceOptions
 from beam_jobs.sources.imagenet import ImageNet
+from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.tars.tars import Tars
 from scripts.fake_gcs import FakeGcs
 from tests.beam_jobs.images import encode, picture
@@ -189,8 +190,8 @@ def test_the_script_reads_the_source_once(tmp_path: Path, script: ModuleType, mo
     found: Counter[str] = Counter()
     find = Tars.find
 
-    def counted(options: object, said: object, files: list[tuple[str, str]]) -> Tars:
-        found[files[0][1]] += 1
+    def counted(options: object, said: object, files: InputFiles) -> Tars:
+        found.update(name for _, name in files)
         return find(options, said, files)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Tars, "find", counted)

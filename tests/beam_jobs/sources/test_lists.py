@@ -26,6 +26,7 @@ from tests.beam_jobs.sources.inputs import (
     opened,
     options,
     summary,
+    units,
     write_files,
 )
 from tpudata.errors import SourceError, UsageError
@@ -75,11 +76,11 @@ def test_every_csv_row_comes_once_whatever_the_blocks(
     with mock.patch.object(_list_scan, "BLOCK_BYTES", block):
         source = opened(folder / "list.csv")
     assert isinstance(source, Lists)
-    assert all(unit.end - unit.start <= block for unit in source.units()[:-1]) or block < 200
+    assert all(unit.end - unit.start <= block for unit in units(source)[:-1]) or block < 200
     found = [json.loads(reference.extra) for reference in listed(source)]
     assert found == [{"more": "t" + other, "note": "t" + one} for one, other in cells]
     # The whole file is in blocks that touch.
-    blocks = source.units()
+    blocks = units(source)
     assert all(one.end == other.start for one, other in itertools.pairwise(blocks))
     assert blocks[-1].end == (folder / "list.csv").stat().st_size
 

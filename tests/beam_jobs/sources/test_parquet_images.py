@@ -41,7 +41,7 @@ ROWS = [(jpeg(number), number % 3) for number in range(10)]
 def test_hugging_face_rows(tmp_path: Path, rows: int, compression: str) -> None:
     path = hugging_face(tmp_path / "a.parquet", ROWS, row_group_size=rows, compression=compression)
     source = opened(path)
-    assert len(source.units()) == (4 if rows == 3 else 1)
+    assert len(list(source.parts())) == (4 if rows == 3 else 1)
     assert source.labels is not None
     assert source.labels.names == tuple(NAMES)
     assert summary(source) == {

@@ -174,7 +174,7 @@ def test_a_tar_of_tars_has_nothing_else(tmp_path: Path, kind: bytes, what: str) 
     other[0].linkname = "x"
     path = write_members(tmp_path / "data.tar", [member("cat.tar", inner, b"\0"), other])
     with pytest.raises(SourceError, match=rf"member dog\.tar is {what}"):
-        opened(path)
+        listed(opened(path))
     path = write_members(path, [member("cat.tar", inner, b"\0"), member("dog.tar", inner, b"7")])
     assert [reference.labels for reference in listed(opened(path))] == [("cat",), ("dog",)]
 

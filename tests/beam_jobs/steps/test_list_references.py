@@ -27,15 +27,19 @@ from tpudata.format import Feature
 class Given:
     """A source whose units are what they list: references, paths that are passed over, and refusals."""
 
-    parts: tuple[tuple[Reference | str | BadRecordError, ...], ...]
+    given: tuple[tuple[Reference | str | BadRecordError, ...], ...]
     has_classes: bool = True
     several_labels: bool = False
     labels: Labels | None = None
     integer_labels: bool = False
     extra: tuple[Feature, ...] = ()
 
-    def units(self) -> Sequence[Any]:
-        return self.parts
+    def parts(self) -> Sequence[Any]:
+        return self.given
+
+    def units(self, part: Any, ignored: list[str]) -> Sequence[Any]:
+        del ignored
+        return (part,)
 
     def references(self, unit: Any, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
         for item in unit:
@@ -61,7 +65,7 @@ def listed(output: Path, *parts: Any, **said: Any) -> tuple[list[Reference], dic
     )
     references: list[Reference] = []
     aside: dict[str, list[Any]] = {TALLY: [], NAMES: [], SAMPLE: [], COUNTS: []}
-    for numbered in enumerate(source.units()):
+    for numbered in enumerate(source.parts()):
         for item in step.process([numbered]):
             if isinstance(item, TaggedOutput):
                 aside[item.tag].append(item.value)

@@ -125,7 +125,7 @@ def test_json_refusals(values: Any, message: str) -> None:
         (
             RowForm("csv", ",", ("text",)),
             b'"a\nb\nc',
-            "a quote is not closed (a row of 3 lines, all of which are refused)",
+            "a quote is not closed (a row of 3 lines, all of which are rejected)",
         ),
     ],
 )

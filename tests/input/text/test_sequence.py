@@ -258,7 +258,7 @@ def test_hosts_and_restarts_give_the_same_global_batches(tmp_path: Path, pipelin
         ({"sequence_length": 8, "truncate": 1}, UsageError, "truncate=1"),
         ({"sequence_length": 8, "pad_id": -1}, UsageError, "pad_id=-1"),
         ({"sequence_length": 8, "targets": 1}, UsageError, "targets=1"),
-        ({"sequence_length": 8, "targets": True}, UsageError, "labels of its own, 'label'"),
+        ({"sequence_length": 8, "targets": True}, UsageError, "has labels, 'label'"),
         ({"sequence_length": 8, "buckets": (8,)}, UsageError, "Leave one out"),
         ({"buckets": (8, 4)}, UsageError, r"buckets=\(8, 4\): the lengths ascend, such as \(4, 8\)"),
         ({"buckets": 8}, UsageError, "pass a tuple of lengths"),

@@ -1,4 +1,4 @@
-"""How many steps a call is told to do."""
+"""Checks of the number of steps of a call."""
 
 from typing import Any
 

@@ -18,7 +18,7 @@ _DEFAULT_CHECKPOINT_SECS = 600
 
 
 class _Default(enum.Enum):
-    """Tells an argument that was left out from one that was given as None."""
+    """Marks an argument that was omitted, rather than given as None."""
 
     DEFAULT = "default"
 

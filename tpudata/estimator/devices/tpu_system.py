@@ -160,7 +160,7 @@ _FIX = (
 
 
 def _within(seconds: float, what: str, function: Callable[[], _T]) -> _T:
-    """Call `function` in a thread that is left behind where it takes longer: what hangs in TensorFlow cannot be stopped."""
+    """Call `function` in a thread that is abandoned if it takes longer: what hangs in TensorFlow cannot be stopped."""
     results: list[_T] = []
     errors: list[Exception] = []
 

@@ -48,7 +48,7 @@ class Exporter(abc.ABC):
             is_the_final_export: whether training has reached its max_steps.
 
         Returns:
-            The path of the export, or None where there is none.
+            The path of the export, or None if there is none.
         """
 
 

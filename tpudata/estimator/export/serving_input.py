@@ -17,7 +17,7 @@ class ServingInputReceiver:
         features: a dict from name to tensor, for model_fn; one tensor becomes {"feature": tensor}.
         receiver_tensors: placeholders by name, to be fed by who calls the model; one tensor becomes {"input": tensor}.
         receiver_tensors_alternatives: further sets of such inputs, by name: tensors between the placeholders and the features,
-            say. Each gives signatures of its own, named "alternative:output".
+            say. Each gives separate signatures, named "alternative:output".
 
     Raises:
         ValueError: something that is no tensor, or a name that is no string.

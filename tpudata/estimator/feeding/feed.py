@@ -42,7 +42,7 @@ class Feed:
     _can_fill: bool = True
 
     def iterate(self) -> Iteration:
-        """Begin with the steps' elements, which are per-replica values where there are several replicas."""
+        """Begin with the steps' elements, which are per-replica values if there are several replicas."""
         iteration = Iteration(self._dataset, self._end, self._strategy, can_fill=self._can_fill)
         iteration.is_endless = self.endless
         return iteration

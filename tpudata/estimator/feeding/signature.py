@@ -74,7 +74,7 @@ def call_input_fn(
         mode: a value of ModeKeys.
         params: goes in as a copy.
         config: the RunConfig.
-        input_context: tells which of several calls this is.
+        input_context: which of several calls this is.
         start_step: how many steps are done already.
         datasets_alone: whether tensors are rejected.
         needs_params: whether input_fn has to take `params`.
@@ -119,7 +119,7 @@ def call_input_fn(
 
 
 def _called(call: Callable[[], Any]) -> Any:
-    """Return what input_fn gives; None where it uses what works in a graph alone."""
+    """Return what input_fn gives; None if it uses what works in a graph alone."""
     try:
         return call()
     except RuntimeError as error:
@@ -145,7 +145,7 @@ def split_element(element: Any) -> tuple[Any, Any]:
 
 
 def row_weights(features: Any) -> Any:
-    """Return features["weights"] where they are floats [batch], 0 for padding; else None: another thing of that name."""
+    """Return features["weights"] if they are floats [batch], 0 for padding; else None: another thing of that name."""
     weights = features.get("weights") if isinstance(features, Mapping) else None
     return weights if weights is not None and weights.dtype.is_floating and weights.shape.rank == 1 else None
 

@@ -1,4 +1,4 @@
-"""Where and when the values are computed that hooks and summaries ask for.
+"""Place and time at which values for hooks and summaries are computed.
 
 They ask for tensors of the scratch graph, in which a run's hooks live. What depends on the batch, or is drawn at random, must come
 from the step itself. What variables alone give is computed on the host ahead of the step. Operations that hooks added, and those
@@ -31,7 +31,7 @@ class When(enum.Enum):
 
 
 class Timing:
-    """Tells when an operation of a scratch graph is computed.
+    """Times at which operations of a scratch graph are computed.
 
     Args:
         blueprint: of the scratch graph, to which no hook has added anything yet.

@@ -123,7 +123,7 @@ def _taken(graph_def: Any) -> set[str]:
 
 
 def _with_seeds_of_replica(graph_def: Any) -> Any:
-    """Return the graph with other seeds for random operations on each replica, where they have any."""
+    """Return the graph with other seeds for random operations on each replica, if they have any."""
     replica = replica_number()
     if not replica:
         return graph_def

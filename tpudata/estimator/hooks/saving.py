@@ -1,4 +1,4 @@
-"""The checkpoints of one training: who writes them, when, and who is told."""
+"""The checkpoints of one training: who writes them, and when; and who is notified."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -18,7 +18,7 @@ AfterSave: TypeAlias = Callable[[Checkpoint], None]
 
 
 class Saving:
-    """Writes checkpoints into model_dir and tells the listeners.
+    """Writer of checkpoints into model_dir, which calls the listeners.
 
     Args:
         model_dir: the folder.
@@ -131,7 +131,7 @@ def writes_files(hook: Any) -> bool:
 
 
 class _Told(tf.compat.v1.train.CheckpointSaverListener):  # type: ignore[misc]  # TensorFlow is untyped
-    """Calls a function with each checkpoint but the one at the start."""
+    """Caller of a function with each checkpoint except the one at the start."""
 
     def __init__(self, model_dir: str, start: int, after_save: AfterSave) -> None:
         self._model_dir = model_dir
@@ -155,7 +155,7 @@ def hand_over(
     start: int,
     after_save: AfterSave,
 ) -> bool:
-    """Leave saving to the CheckpointSaverHook among `hooks`, if there is one: it writes in our place, and tells the listeners.
+    """Leave saving to the CheckpointSaverHook among `hooks`, if there is one: it writes in our place, and calls the listeners.
 
     Returns:
         Whether there is one.

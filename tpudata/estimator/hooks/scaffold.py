@@ -66,7 +66,7 @@ def restore_with(saver: Any, session: Any, checkpoint: Checkpoint) -> None:
 
 
 class ScaffoldLoader:
-    """Gives a step's variables their values as a scaffold says.
+    """Loader of a step's variables, as a scaffold says.
 
     Args:
         step: the compiled step.
@@ -84,7 +84,7 @@ class ScaffoldLoader:
         self._own: object = None
 
     def load(self, checkpoint: Checkpoint | None) -> None:
-        """Bring the variables to a checkpoint through the scaffold's saver, or to their first values where it is None.
+        """Bring the variables to a checkpoint through the scaffold's saver, or to their first values if it is None.
 
         Raises:
             CheckpointError: the saver cannot restore it.

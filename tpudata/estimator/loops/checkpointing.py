@@ -102,7 +102,7 @@ class Checkpointing:
             self._loader.restore(checkpoint)
 
     def end(self, step: int) -> None:
-        """Save the last step, and tell the listeners that training is over."""
+        """Save the last step, and call the listeners' `end`."""
         self.save(step)
         if self._saving is not None:
             self._saving.end(step)

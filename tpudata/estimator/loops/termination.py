@@ -1,4 +1,4 @@
-"""SIGTERM while a model trains: the loop that runs is finished and saved, and the process ends with a code of its own.
+"""SIGTERM while a model trains: the loop that runs is finished and saved, and the process ends with a separate exit code.
 
 So that whoever starts the training again can tell it from a failure, and from a process that was killed. A handler that the program
 has set is left alone; what it wants done, a hook's `request_stop` does.
@@ -53,7 +53,7 @@ class Termination:
 def ended_by_sigterm() -> Iterator[Termination]:
     """Let SIGTERM ask for the end of what is done meanwhile, and a second one end the process at once.
 
-    Where the program has a handler of its own, or this is not its main thread, nothing is changed.
+    If the program has set a handler, or this is not its main thread, nothing changes.
 
     Raises:
         SystemExit: with EXIT_CODE, at the end, if it was asked for.

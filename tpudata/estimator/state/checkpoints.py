@@ -31,7 +31,7 @@ _FIX = "Use another model_dir, or the model and the input size that wrote it."
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """One checkpoint, told apart from another that was later written under its name.
+    """One checkpoint, distinguished from another that was later written under its name.
 
     Attributes:
         prefix: path without the `.index` and `.data-*` endings.
@@ -64,11 +64,11 @@ class Checkpoint:
         return cls(data[16:].decode(), data[:16])
 
     def to_bytes(self) -> bytes:
-        """Return what tells another process which checkpoint this is."""
+        """Return bytes from which another process knows which checkpoint this is."""
         return self.digest + self.prefix.encode()
 
     def step(self) -> int:
-        """Return its global step; 0 where it has none.
+        """Return its global step; 0 if it has none.
 
         Raises:
             CheckpointError: its files are damaged.
@@ -131,7 +131,7 @@ def _damaged(prefix: str, error: Exception) -> CheckpointError:
 
 
 def latest(model_dir: str) -> Checkpoint | None:
-    """Return the newest checkpoint of a folder, or None where its state file names none.
+    """Return the newest checkpoint of a folder, or None if its state file names none.
 
     Raises:
         CheckpointError: the state file is damaged, or names a checkpoint that is not there. To begin anew, as if there were none,
@@ -159,7 +159,7 @@ def _state_path(model_dir: str) -> str:
 
 
 def known(model_dir: str) -> list[str]:
-    """Return the checkpoints that the state file names, the newest last; none where it is not there."""
+    """Return the checkpoints that the state file names, the newest last; none if there is no state file."""
     path = _state_path(model_dir)
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
@@ -221,7 +221,7 @@ def save(model_dir: str, step: int, variables: Mapping[str, Any], retention: Ret
     A checkpoint counts only once the state file names it, which is replaced in one piece.
 
     Args:
-        model_dir: folder, local or gs://; made where it is missing.
+        model_dir: folder, local or gs://; made if it is missing.
         step: the global step.
         variables: by name.
         retention: which to keep.

@@ -20,7 +20,7 @@ class VariableStore:
     """Variables by their name in a checkpoint.
 
     Training, evaluation and prediction share them: the parameters lie on the device once, and evaluating what was just
-    trained reads no file. `load` brings a mode's variables to a checkpoint and does nothing where they hold it.
+    trained reads no file. `load` brings a mode's variables to a checkpoint and does nothing if they hold it.
 
     Args:
         topology: its strategy's scope is the one under which the variables are made.
@@ -69,7 +69,7 @@ class VariableStore:
         return {info.name: self._variables[info.name] for info in infos}
 
     def load(self, blueprint: Blueprint, infos: Sequence[VariableInfo], checkpoint: Checkpoint | None) -> None:
-        """Bring the variables of `infos` to `checkpoint`, or to their first values where it is None.
+        """Bring the variables of `infos` to `checkpoint`, or to their first values if it is None.
 
         First values are those of the warm start, and else those of `blueprint`.
 
@@ -103,7 +103,7 @@ class VariableStore:
         Args:
             blueprint: gives the first values.
             infos: the variables.
-            source: what they hold then; nothing is done where they do.
+            source: what they hold then; nothing is done if they do already.
             restore: assigns values.
         """
         if all(self._holds.get(info.name) == source for info in infos):

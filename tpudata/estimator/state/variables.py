@@ -1,7 +1,7 @@
 """Variables of v1-style code, found once and handed back to every trace.
 
 v1 code makes its variables while it builds a graph. Here it is traced once in a scratch graph (`discover`), which
-tells the variables that it makes and how they start. The real ones are made once, outside any graph. In each later
+finds the variables that it makes and how they start. The real ones are made once, outside any graph. In each later
 trace, inside a tf.function, `reuse` answers every request for a variable with the real one. A request is known by
 the name that is asked for and by how often it was asked for before: graphs make names unique on their own account.
 """
@@ -172,7 +172,7 @@ def record_variables(found: list[VariableInfo]) -> Iterator[None]:
             collections=collections,
             handle=variable.handle.name,
             synchronization=variable.synchronization,
-            # v1 code has an enumeration of its own.
+            # v1 code has a separate enumeration.
             aggregation=tf.VariableAggregation(variable.aggregation.value),
             scratch=variable,
             made_with=made_with,
@@ -196,7 +196,7 @@ class Requests:
         self._is_begun = False
 
     def keys(self) -> Callable[[str], Key]:
-        """Return what tells the key of the next request, by the name asked for, for the replica that is traced here."""
+        """Return a function that gives the key of the next request, by the name asked for, for the replica that is traced here."""
         # Replicas are traced in their order; in a cluster, the first one here is not number 0 of all.
         if not self._is_begun:
             self._is_begun = True

@@ -30,7 +30,7 @@ class WarmStartSettings(NamedTupleMethods):
             variables. A list of strings is tried in the same way, on all variables: batch norm's averages and the optimizer's
             among them. As in `tf.compat.v1.get_collection`, the names end in ":0". None: no variable.
         var_name_to_vocab_info: None or empty: vocabularies are not remapped.
-        var_name_to_prev_var_name: the name in the checkpoint by the variable's name, where they differ.
+        var_name_to_prev_var_name: the name in the checkpoint by the variable's name, if they differ.
 
     Raises:
         TypeError: a value of another type.

@@ -34,7 +34,7 @@ class TrainStep(Step):
     Attributes:
         checked: names of the trainable variables, whose values must stay finite.
         uses_tf_summary: whether model_fn writes with tf.summary.
-        keeps_v1_summaries: whether tf.compat.v1.summary makes summaries of its own; next to a writer of tf.summary, a tf.function
+        keeps_v1_summaries: whether tf.compat.v1.summary makes separate summaries; next to a writer of tf.summary, a tf.function
             has it use that.
     """
 

@@ -133,7 +133,7 @@ def look_at_operations(graph: Graph, find: Find) -> set[Any]:
 
 
 def _reason(operation: Any) -> tuple[str, str] | None:
-    """Return why a TPU does not have an operation, and what to do; None where it does."""
+    """Return why a TPU does not have an operation, and what to do; None if it does."""
     kind = operation.type
     if kind in _GIVEN:
         return None

@@ -17,7 +17,7 @@ from tpudata.format.model_features import FED_BY_LAYOUT, fed_features, is_sequen
 
 # The channels that `tf.io.decode_image` decodes to.
 _CHANNELS = (1, 3, 4)
-# What stands behind the last value of a padded sequence until the model's padding takes its place: no id is so small.
+# Fills up a padded sequence until the model's padding takes its place: no id is so small.
 PADDING = -(2**31)
 # What to do where a record is not as the manifest says.
 CONVERT_AGAIN = "Convert the dataset again."
@@ -34,7 +34,7 @@ class Field:
         is_encoded: whether an image stays the string that it is stored as, for what crops it to decode; its shape is ().
         is_whole: whether the value is the whole record, as bytes.
         pads: whether records have any number of integers, and `PADDING` fills them up to shape; int32 once decoded.
-        cuts: whether what is longer than shape is cut, and not refused.
+        cuts: whether what is longer than shape is cut, and not an error.
     """
 
     feature: Feature
@@ -74,7 +74,7 @@ class Fields:
 
     @classmethod
     def of_whole_records(cls, name: str) -> Fields:
-        """Records as they are, called `name`."""
+        """Return the fields for whole records, called `name`."""
         return cls((Field(Feature(name, "bytes", "string"), name, (), is_whole=True),), None)
 
     @property
@@ -106,7 +106,7 @@ def select_fields(
     sequence_length: int | None = None,
     truncate: bool = False,
     buckets: Sequence[int] | None = None,
-    mend: str = CONVERT_AGAIN,
+    hint: str = CONVERT_AGAIN,
 ) -> Fields:
     """Chooses what is read of each record.
 
@@ -120,7 +120,7 @@ def select_fields(
         sequence_length: what sequences of integers whose length varies are padded to.
         truncate: cut longer ones.
         buckets: the lengths of which `sequence_length` is the longest, where it was asked for so.
-        mend: what to do where the features cannot be fed as the manifest has them.
+        hint: what to do if the features cannot be fed as the manifest has them.
 
     Raises:
         FeatureError: a feature is not there, or has no static shape.
@@ -144,7 +144,7 @@ def select_fields(
         chosen = [chosen[names.index(only)]]
     for name in extra:
         if name in (f.name for f in (*chosen, label) if f is not None):
-            raise UsageError(f"extra_features: {name!r} is read anyway; leave it out.")
+            raise UsageError(f"extra_features: {name!r} is read anyway. Omit it.")
         try:
             chosen.append(manifest.feature(name))
         except DatasetError as error:
@@ -161,7 +161,7 @@ def select_fields(
     inputs = tuple(
         Field(f, name, (sequence_length,), pads=True, cuts=truncate)
         if sequence_length is not None and is_sequence(f)
-        else _field(f, name, image_size, keep_encoded, mend)
+        else _field(f, name, image_size, keep_encoded, hint)
         for f, name in ((f, f.name if f.name in extra else short_name(f)) for f in chosen)
     )
     names = [field.name for field in inputs]
@@ -172,15 +172,15 @@ def select_fields(
     return Fields(inputs, None if label is None else Field(label, label.name, _label_shape(label)))
 
 
-def _field(feature: Feature, name: str, image_size: tuple[int, int] | None, keep_encoded: bool, mend: str) -> Field:
+def _field(feature: Feature, name: str, image_size: tuple[int, int] | None, keep_encoded: bool, hint: str) -> Field:
     if feature.encoding == "image" and feature.shape[2] not in _CHANNELS:
-        raise FeatureError(f"Feature {feature.name!r}: {feature.shape[2]} channels; images decode to 1, 3 or 4. {mend}")
+        raise FeatureError(f"Feature {feature.name!r}: {feature.shape[2]} channels; images decode to 1, 3 or 4. {hint}")
     if feature.encoding == "image" and keep_encoded:
         return Field(feature, name, (), is_encoded=True)
-    return Field(feature, name, _static_shape(feature, image_size, mend))
+    return Field(feature, name, _static_shape(feature, image_size, hint))
 
 
-def _static_shape(feature: Feature, image_size: tuple[int, int] | None, mend: str) -> tuple[int, ...]:
+def _static_shape(feature: Feature, image_size: tuple[int, int] | None, hint: str) -> tuple[int, ...]:
     shape = feature.shape
     if feature.encoding == "image":
         shape = (*(image_size or shape[:2]), shape[2])
@@ -188,19 +188,19 @@ def _static_shape(feature: Feature, image_size: tuple[int, int] | None, mend: st
     if len(static) == len(shape):
         return static
     if feature.encoding == "image":
-        mend = (
+        hint = (
             "Pass images=tpudata.Images(size=(height, width)), or --image-size HxW to a command: every image is then resized to"
             " it. Or pass crop=tpudata.TrainCrop(224) there and, in evaluation, tpudata.CentreCrop(224); --crop 224 to a command."
         )
     elif is_sequence(feature):
-        mend = (
+        hint = (
             "Pass tokens=tpudata.Tokens(sequence_length=N), or --sequence-length N to a command, to pad all records to N values;"
             " or Tokens(buckets=(64, 128, ...)) for several lengths."
         )
     else:
-        mend = f"Leave it out, or give all records one size. {mend}"
+        hint = f"Omit it, or give all records one size. {hint}"
     raise FeatureError(
-        f"Feature {feature.name!r}: shape {feature.shape} varies between records (None), and a TPU takes one static shape. {mend}"
+        f"Feature {feature.name!r}: shape {feature.shape} varies between records (None), and a TPU takes one static shape. {hint}"
     )
 
 

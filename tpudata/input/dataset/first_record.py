@@ -1,6 +1,6 @@
 """The first record of files without a manifest, compared with the features that their user says it has.
 
-No manifest tells what stands in the records, so a wrong name or kind is likely; and where TensorFlow takes records apart, its error
+No manifest says what is in the records, so a wrong name or kind is likely; and where TensorFlow takes records apart, its error
 names neither the file nor what there is in its place.
 """
 
@@ -28,7 +28,7 @@ _SEARCHED = 1000
 
 
 def check_first_record(dataset: PlainDataset, fields: Fields) -> None:
-    """Compares the first record with what is read of each; one that is damaged is left to what reads them all.
+    """Compare the first record with the fields that are read. A damaged record is left to the reader.
 
     Args:
         dataset: TFRecords.
@@ -48,21 +48,21 @@ def check_first_record(dataset: PlainDataset, fields: Fields) -> None:
     try:
         example = decode_example(record, path=path, offset=offset)
     except CorruptionError as error:
-        mend = "Pass parse= to make_input_fn, which takes apart records of any kind, and leave features= out."
-        raise CorruptionError(path, offset, f"{error.reason}. {mend}") from None
+        hint = "Pass parse= to make_input_fn, which takes apart records of any kind, and omit features=."
+        raise CorruptionError(path, offset, f"{error.reason}. {hint}") from None
     absent = {field.feature.name for field in fields.all if field.pads and field.feature.name not in example}
     if absent:
-        _check_present(path, absent, dataset.mend)
+        _check_present(path, absent, dataset.hint)
     for field in fields.all:
         wrong = _misfit(example, field)
         if wrong is not None:
             raise FeatureError(
-                f"{path} at byte {offset}: feature {field.feature.name!r} {wrong}. {_described(example)}. {dataset.mend}"
+                f"{path} at byte {offset}: feature {field.feature.name!r} {wrong}. {_described(example)}. {dataset.hint}"
             )
 
 
-def _check_present(path: str, names: set[str], mend: str) -> None:
-    """Looks for sequences in more records: some writers leave out empty ones, and TensorFlow takes a missing one for empty."""
+def _check_present(path: str, names: set[str], hint: str) -> None:
+    """Look for sequences in more records: some writers omit empty ones, and TensorFlow takes a missing one for empty."""
     found: set[str] = set()
     searched = 0
     with contextlib.suppress(CorruptionError):
@@ -72,11 +72,11 @@ def _check_present(path: str, names: set[str], mend: str) -> None:
             if names <= found:
                 return
     missing = ", ".join(map(repr, sorted(names - found)))
-    raise FeatureError(f"{path}: feature {missing} is in none of the first {counted(searched, 'record')}. {mend}")
+    raise FeatureError(f"{path}: feature {missing} is in none of the first {counted(searched, 'record')}. {hint}")
 
 
 def _misfit(example: dict[str, Value], field: Field) -> str | None:
-    """What of a record does not fit a field, in words, or None."""
+    """Return how a record differs from a field, in words, or None."""
     feature, values = field.feature, example.get(field.feature.name)
     if not values:
         # Of a sequence of any length there may be nothing.
@@ -105,7 +105,7 @@ def _kind(values: Value) -> str:
 
 
 def _described(example: dict[str, Value]) -> str:
-    """The features of a record, in words."""
+    """Return the features of a record, in words."""
     names = sorted(example)
     parts = [f"{name} ({_described_values(example[name])})" for name in names[:_NAMED]]
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""

@@ -25,7 +25,7 @@ _ENDINGS = (".tfrecord", ".tfrecords", ".gz")
 
 
 def open_data(data: Data, split: str | None) -> tuple[Dataset, str]:
-    """Opens a dataset, or files, and finds out the name of the split.
+    """Open a dataset, or files, and find the name of the split.
 
     Raises:
         UsageError: a split of files, none of a dataset, or data of another type.
@@ -51,7 +51,7 @@ def open_data(data: Data, split: str | None) -> tuple[Dataset, str]:
 
 
 def _opened(folder: str) -> Dataset:
-    """Opens a dataset; files in its place, as TensorFlow's own readers take them, are told how to be read."""
+    """Open a dataset; for a path of files, as TensorFlow's readers take, the error says how to read them."""
     try:
         return open_dataset(folder)
     except DatasetError:
@@ -105,7 +105,7 @@ def fields_of(
     keep_encoded: bool,
     sequences: Tokens,
 ) -> Fields:
-    """What is read of each record; the arguments are those of `select_fields`, and what is done with sequences.
+    """Return the fields of each record; the arguments are those of `select_fields`, and how sequences are fed.
 
     Raises:
         FeatureError: a feature is not there, or has no static shape.
@@ -142,5 +142,5 @@ def fields_of(
         truncate=sequences.truncate,
         buckets=sequences.buckets,
         label_name=None if files is None else files.label,
-        mend=dataset.mend if isinstance(dataset, PlainDataset) else CONVERT_AGAIN,
+        hint=dataset.hint if isinstance(dataset, PlainDataset) else CONVERT_AGAIN,
     )

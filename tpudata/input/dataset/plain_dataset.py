@@ -47,15 +47,15 @@ class PlainDataset(Dataset):
         return self.indexes[shard.name]
 
     @property
-    def mend(self) -> str:
+    def hint(self) -> str:
         """What to do where a record is not as its features say; only those of `TFRecordFiles` can be otherwise."""
         return "Correct features= of TFRecordFiles, or pass parse= to make_input_fn."
 
 
 def open_files(files: RecordFiles) -> PlainDataset:
-    """Finds the files and the records in them.
+    """Find the files and the records in them.
 
-    Files of no records are passed over. What is appended to a file later is not seen.
+    Empty files are skipped. What is appended to a file later is not seen.
 
     Raises:
         DatasetError: a file is not there, or there are no records.
@@ -94,6 +94,6 @@ def _offsets(files: RecordFiles, file: Entry) -> Offsets:
 
 
 def _index(offsets: Offsets, size: int) -> ShardIndex:
-    """The index of a file of which no checksum is known."""
+    """Return the index of a file of unknown checksum."""
     none = np.zeros(0, np.uint32)
     return ShardIndex(offsets.astype(np.uint64), none, BLOCK_RECORDS, size, 0, None, {})

@@ -65,7 +65,7 @@ class FixedLengthRecordFiles:
         record: what a record is, as numpy describes it: `[("label", "u1"), ("image", "u1", (3, 32, 32))]` is a byte of a label and
             3,072 of an image, ">i4" a big-endian integer.
         header_bytes: what stands before the first record of each file, such as 16 in MNIST's images.
-        footer_bytes: what stands behind the last one.
+        footer_bytes: bytes after the last record.
         label: name of the part that is yielded as labels, by default "label" where there is one; a single integer.
 
     Raises:
@@ -156,7 +156,7 @@ RecordFiles: TypeAlias = TFRecordFiles | FixedLengthRecordFiles | TextLineFiles
 
 
 def find_files(files: Paths) -> list[Entry]:
-    """The files that paths and patterns stand for, in order.
+    """Return the files that match paths and patterns, in order.
 
     Raises:
         DatasetError: a path or pattern leads to no file.

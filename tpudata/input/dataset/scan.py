@@ -42,7 +42,7 @@ def fixed_offsets(file: Entry, record_bytes: int, header_bytes: int, footer_byte
     """Where the records of one length begin in a file, and the end of the last one: int64 [records + 1].
 
     Raises:
-        CorruptionError: what is left beside header and footer is not a number of whole records.
+        CorruptionError: what is between header and footer is not a number of whole records.
     """
     body = file.size - header_bytes - footer_bytes
     records, over = divmod(body, record_bytes)

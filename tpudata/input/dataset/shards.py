@@ -8,7 +8,7 @@ from tpudata.storage import storage_for
 
 
 def check_shards(dataset: Dataset, split: str) -> None:
-    """Checks that the shards of a split are there and have their sizes, without reading them.
+    """Check that the shards of a split exist and have their sizes, without reading them.
 
     One that is in quarantine has the size that it had when damage was found in it.
 

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tpudata.input.image.crop import CentreCrop, TrainCrop, crop_flips, crop_window
 
-# What `decode_and_crop_jpeg` can decode to, and by how much it can shrink while it decodes.
+# Channels that `decode_and_crop_jpeg` can decode to, and factors by which it can shrink.
 _JPEG_CHANNELS = (1, 3)
 _SHRINKS = (1, 2, 4, 8)
 
@@ -18,18 +18,18 @@ def decode_crop(
     seed: tf.Tensor | None = None,
     dtype: tf.DType = tf.uint8,
 ) -> tf.Tensor:
-    """Decodes a crop of one JPEG, PNG, GIF (first frame) or BMP image.
+    """Decode a crop of one JPEG, PNG, GIF (first frame) or BMP image.
 
     Of a JPEG, rows below the window are not read, and no pixels outside of it are made. Where its colour is stored at half the
-    width, the window's outermost columns miss the colour beside them. The other formats are decoded whole.
+    width, the window's outermost columns miss the colour next to them. The other formats are decoded whole.
 
     Args:
         encoded: string, scalar.
         channels: 1, 3 or 4.
         options: which crop.
-        seed: int32 [2], for a TrainCrop: the same seed gives the same crop, and another one for every record and epoch is the
-            caller's part.
-        dtype: uint8, or float32 to leave out the rounding where floats come next: 5 % faster.
+        seed: int32 [2], for a TrainCrop: the same seed gives the same crop, so the
+            caller passes another one for every record and epoch.
+        dtype: uint8, or float32 to omit the rounding if floats come next: 5 % faster.
 
     Returns:
         `dtype` [size, size, channels], values 0 to 255.
@@ -62,13 +62,13 @@ def crop_image(
     seed: tf.Tensor | None = None,
     dtype: tf.DType = tf.uint8,
 ) -> tf.Tensor:
-    """A crop of a decoded image, uint8 [height, width, channels] with channels static; otherwise as `decode_crop`."""
+    """Return a crop of a decoded image, uint8 [height, width, channels] with channels static; otherwise as `decode_crop`."""
     window = crop_window(tf.shape(image), options, seed)
     return _finish(_cut(image, window), crop_flips(options, seed), image.shape[2], options, dtype)
 
 
 def _decode_window(encoded: tf.Tensor, channels: int, window: tf.Tensor, options: TrainCrop | CentreCrop) -> tf.Tensor:
-    """The window of a JPEG."""
+    """Decode the window of a JPEG."""
 
     def decoded(shrink: int) -> tf.Tensor:
         # A shrunk image's pixels lie at the nearest places; its size is rounded up, so that these are within it.
@@ -96,7 +96,7 @@ def _whole(encoded: tf.Tensor, channels: int) -> tf.Tensor:
 
 
 def _cut(image: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
-    """The window of a decoded image."""
+    """Return the window of a decoded image."""
     begin, size = tf.concat([window[:2], [0]], axis=0), tf.concat([window[2:], [-1]], axis=0)
     return tf.slice(image, begin, size)
 
@@ -104,7 +104,7 @@ def _cut(image: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
 def _finish(
     image: tf.Tensor, flip: tf.Tensor, channels: int, options: TrainCrop | CentreCrop, dtype: tf.DType
 ) -> tf.Tensor:
-    """What was cut out, mirrored and resized."""
+    """Return a window, mirrored and resized."""
     # Flipped while it is uint8: a quarter of the bytes.
     image = tf.cond(flip, lambda: tf.reverse(image, [1]), lambda: image)
     image = _resize(image, options)

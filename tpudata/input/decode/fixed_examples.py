@@ -1,4 +1,4 @@
-"""Examples that are all laid out as one of them is: taken apart by their bytes, in a fifth of the time of parsing."""
+"""Examples of one fixed byte layout: decoded by slicing, in a fifth of the time of parsing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tpudata.format.example_places import Place, value_places
 from tpudata.input.dataset.fields import Field
 from tpudata.input.decode.parse import parse_batch, to_int32
 
-# Of a varint: the bits of a byte that hold the number, and the one that says that a byte follows.
+# Bits of a varint's byte: those of the number, and the one that says that a byte follows.
 _NUMBER, _FOLLOWS = 127, 128
 
 
@@ -33,17 +33,17 @@ class FixedExamples:
 
     @classmethod
     def of(cls, template: bytes, fields: Sequence[Field]) -> FixedExamples | None:
-        """Return how Examples like one are taken apart, or None if they cannot be so."""
+        """Return the layout of Examples like one, or None if it is not fixed."""
         places = value_places(template)
         if places is None or not all(_fits(field, places) for field in fields):
             return None
         return cls(template, tuple(fields), places)
 
-    def parse(self, serialized: tf.Tensor, mend: str) -> dict[str, tf.Tensor]:
+    def parse(self, serialized: tf.Tensor, hint: str) -> dict[str, tf.Tensor]:
         """Do what `parse_batch` does; batches that have a record of another layout are parsed by it."""
         matrix, between, fits = self._taken_apart(serialized)
         found: dict[str, tf.Tensor] = tf.cond(
-            fits, lambda: self._values(matrix, between), lambda: parse_batch(serialized, self.fields, mend)
+            fits, lambda: self._values(matrix, between), lambda: parse_batch(serialized, self.fields, hint)
         )
         return {
             field.feature.name: tf.ensure_shape(found[field.feature.name], (None, *field.shape))

@@ -1,4 +1,4 @@
-"""Records of one length, as numpy describes them, taken apart in a TensorFlow graph."""
+"""Records of one length, as numpy describes them, decoded in a TensorFlow graph."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tpudata.input.decode.parse import to_int32
 
 
 def parse_fixed(records: tf.Tensor, dtype: np.dtype[Any], fields: Sequence[Field]) -> dict[str, tf.Tensor]:
-    """Take records apart.
+    """Decode records.
 
     Args:
         records: string [n], each as long as `dtype` says.
@@ -29,7 +29,7 @@ def parse_fixed(records: tf.Tensor, dtype: np.dtype[Any], fields: Sequence[Field
 
 
 def parse_all(records: tf.Tensor, dtype: np.dtype[Any], features: Sequence[Feature]) -> dict[str, tf.Tensor]:
-    """Take records apart into all their features, [n, *shape], as they are stored; see `parse_fixed`."""
+    """Decode all features of records, [n, *shape], as they are stored; see `parse_fixed`."""
     return {feature.name: _part(records, dtype, feature, feature.shape) for feature in features}
 
 

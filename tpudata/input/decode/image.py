@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tpudata.input.dataset.fields import Field
 
-# What `decode_jpeg` can decode to, and by how much it can shrink while it decodes.
+# Channels that `decode_jpeg` can decode to, and factors by which it can shrink.
 _JPEG_CHANNELS = (1, 3)
 _SHRINKS = (2, 4, 8)
 # A JPEG keeps this many times the pixels of each side: the antialiased resize then differs by 0.1 of 255 on average for photographs
@@ -15,7 +15,7 @@ _OVERSAMPLED = 2
 
 
 def decode_images(encoded: tf.Tensor, field: Field) -> tf.Tensor:
-    """Decodes a batch of JPEG, PNG, GIF (first frame) or BMP images.
+    """Decode a batch of JPEG, PNG, GIF (first frame) or BMP images.
 
     An image of another size than `field.shape` is resized to it: bilinear, antialiased, its aspect ratio not kept, rounded
     to uint8. A JPEG of at least four times its height and width is decoded at 1/2, 1/4 or 1/8 before that.
@@ -53,7 +53,7 @@ def _whole(encoded: tf.Tensor, channels: int) -> tf.Tensor:
 
 
 def _shrunk(encoded: tf.Tensor, height: int, width: int, channels: int) -> tf.Tensor:
-    """An image, decoded at a fraction of its size if that leaves enough pixels."""
+    """Decode an image, at a fraction of its size if that leaves enough pixels."""
 
     def shrink() -> tf.Tensor:
         size = tf.image.extract_jpeg_shape(encoded)[:2]
@@ -69,5 +69,5 @@ def _shrunk(encoded: tf.Tensor, height: int, width: int, channels: int) -> tf.Te
 
 
 def cast_image(image: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """uint8 values 0..255 as `dtype` values 0..1."""
+    """Return uint8 values 0 to 255 as `dtype` values 0 to 1."""
     return tf.cast(tf.cast(image, tf.float32) / 255.0, dtype)

@@ -17,13 +17,13 @@ from tpudata.input.maps import checked
 _STORED = {"bytes": tf.string, "int64": tf.int64, "float": tf.float32}
 
 
-def parse_batch(serialized: tf.Tensor, fields: Sequence[Field], mend: str = CONVERT_AGAIN) -> dict[str, tf.Tensor]:
-    """Parses and decodes a batch of records.
+def parse_batch(serialized: tf.Tensor, fields: Sequence[Field], hint: str = CONVERT_AGAIN) -> dict[str, tf.Tensor]:
+    """Parse and decode a batch of records.
 
     Args:
         serialized: string [n], each a serialised `tf.train.Example`.
         fields: what to read.
-        mend: what to do where a record is not as they say.
+        hint: what to do if a record differs from them; ends the error message.
 
     Returns:
         By feature name as stored, a tensor [n, *field.shape]; int64 as int32.
@@ -32,7 +32,7 @@ def parse_batch(serialized: tf.Tensor, fields: Sequence[Field], mend: str = CONV
         return {field.feature.name: serialized for field in fields}
     spec = {field.feature.name: _spec(field) for field in fields}
     stored = tf.io.parse_example(serialized, spec)
-    return {field.feature.name: _decode(stored[field.feature.name], field, mend) for field in fields}
+    return {field.feature.name: _decode(stored[field.feature.name], field, hint) for field in fields}
 
 
 def parse_stored(serialized: tf.Tensor, features: Sequence[Feature]) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def sequence_lengths(serialized: tf.Tensor, fields: Sequence[Field]) -> tf.Tenso
 
 
 def to_int32(name: str, value: tf.Tensor) -> tf.Tensor:
-    """An int64 tensor as int32, which is what a TPU takes; another tensor as it is.
+    """Return an int64 tensor as int32, which is what a TPU takes; another tensor as it is.
 
     A value that does not fit fails at run time with `tf.errors.InvalidArgumentError`, which names the feature.
     """
@@ -95,7 +95,7 @@ def _spec(field: Field) -> Any:
     return tf.io.FixedLenFeature(() if feature.encoding in ("image", "raw") else field.shape, dtype)
 
 
-def _decode(stored: tf.Tensor, field: Field, mend: str) -> tf.Tensor:
+def _decode(stored: tf.Tensor, field: Field, hint: str) -> tf.Tensor:
     if field.is_encoded:
         return stored
     if field.feature.encoding == "image":
@@ -103,12 +103,12 @@ def _decode(stored: tf.Tensor, field: Field, mend: str) -> tf.Tensor:
     if field.pads:
         return _padded(stored, field)
     if field.feature.encoding == "raw":
-        stored = _decode_raw(stored, field, mend)
+        stored = _decode_raw(stored, field, hint)
     return to_int32(field.feature.name, stored)
 
 
 def _padded(stored: tf.Tensor | tf.RaggedTensor, field: Field) -> tf.Tensor:
-    """Lists of any length, or their bytes, as one matrix."""
+    """Return lists of any length, or their bytes, as one padded matrix."""
     length = field.shape[0]
     if field.feature.encoding == "raw":
         dtype = tf.as_dtype(field.feature.dtype)
@@ -128,10 +128,10 @@ def _padded(stored: tf.Tensor | tf.RaggedTensor, field: Field) -> tf.Tensor:
     return tf.cast(narrow, tf.int32).to_tensor(PADDING, shape=(None, length))
 
 
-def _decode_raw(stored: tf.Tensor, field: Field, mend: str) -> tf.Tensor:
+def _decode_raw(stored: tf.Tensor, field: Field, hint: str) -> tf.Tensor:
     dtype = tf.as_dtype(field.feature.dtype)
     size = math.prod(field.shape) * dtype.size
-    message = f"Feature {field.feature.name}: a record does not have the {size} bytes of {field.shape} {dtype.name} values. {mend}"
+    message = f"Feature {field.feature.name}: a record does not have the {size} bytes of {field.shape} {dtype.name} values. {hint}"
     stored = checked(stored, tf.reduce_all(tf.equal(tf.strings.length(stored), size)), message)
     values = tf.io.decode_raw(stored, dtype)
     return tf.reshape(values, (-1, *field.shape))

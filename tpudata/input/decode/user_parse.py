@@ -1,4 +1,4 @@
-"""Records taken apart by a function of the user's, a batch at a time."""
+"""Records parsed by a user's function, a batch at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tpudata.input.maps import as_written, checked
 
 
 def parse_rows(parse: Callable[[tf.Tensor], Any], serialized: tf.Tensor) -> Any:
-    """What `parse` makes of records.
+    """Return what `parse` makes of records.
 
     Args:
         parse: returns features, or (features, labels), a row for each record.

@@ -13,12 +13,12 @@ WEIGHTS = "weights"
 
 
 def with_rows(batch: Any, batch_size: int) -> Any:
-    """The same tensors, with `batch_size` rows in their static shapes."""
+    """Return the same tensors, with `batch_size` rows in their static shapes."""
     return tf.nest.map_structure(lambda tensor: tf.ensure_shape(tensor, (batch_size, *tensor.shape[1:])), batch)
 
 
 def has_room(spec: Any) -> bool:
-    """Whether elements of a dataset's `element_spec` have a place for weights: features in a dict.
+    """Return whether a dataset's elements have a place for weights: features in a dict.
 
     Raises:
         FeatureError: the place is taken by another feature.
@@ -32,14 +32,14 @@ def has_room(spec: Any) -> bool:
 
 
 def with_weights(element: Any, weights: tf.Tensor) -> Any:
-    """(features, labels), or features alone, with `features["weights"]`."""
+    """Return (features, labels), or features alone, with `features["weights"]`."""
     if isinstance(element, tuple):
         return ({**element[0], WEIGHTS: weights}, *element[1:])
     return {**element, WEIGHTS: weights}
 
 
 def named_leaves(structure: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Yields (name as in `features['image']`, leaf) of dicts, tuples and lists in one another."""
+    """Yield (name as in `features['image']`, leaf) of nested dicts, tuples and lists."""
     if isinstance(structure, Mapping):
         for key in sorted(structure):  # As tf.nest orders them.
             yield from named_leaves(structure[key], f"{name}[{key!r}]")
@@ -51,13 +51,13 @@ def named_leaves(structure: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def map_named(function: Callable[[str, Any], Any], structure: Any, name: str) -> Any:
-    """The structure with `function(name, leaf)` in place of each leaf."""
+    """Return the structure with `function(name, leaf)` in place of each leaf."""
     leaves = [function(leaf_name, leaf) for leaf_name, leaf in named_leaves(structure, name)]
     return tf.nest.pack_sequence_as(structure, leaves)
 
 
 def check_static(spec: Any, name: str) -> None:
-    """Checks that every tensor has a static shape.
+    """Check that every tensor has a static shape.
 
     Args:
         spec: a dataset's `element_spec`, a part of it, or such tensors.

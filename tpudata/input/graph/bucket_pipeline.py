@@ -35,7 +35,7 @@ class BucketPipeline:
         self._limits = [operator.index(limit) for limit in limits]
 
     def batches(self, rows: Rows, start_step: int) -> tf.data.Dataset:
-        """What `input_fn` returns; `rows` are those of the longest bucket, and shorter ones have as many more as fit its length."""
+        """Return what `input_fn` returns; `rows` are the longest bucket's, and shorter ones have proportionally more."""
         # Also for a dataset of a graph of TensorFlow 1.
         with tf.init_scope():
             parts = self._parts
@@ -63,7 +63,7 @@ class BucketPipeline:
 
     @functools.cached_property
     def _parts(self) -> list[tuple[Bucket, Pipeline]]:
-        """The buckets, each with a pipeline of its own. All records are read for it, once."""
+        """The buckets, each with its pipeline. All records are read for them, once."""
         buckets = find_buckets(self._pipeline.lengths(), self._limits)
         return [(bucket, self._part(bucket, number)) for number, bucket in enumerate(buckets)]
 

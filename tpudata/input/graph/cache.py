@@ -137,10 +137,10 @@ def _encoded(part: Mapping[str, npt.NDArray[Any]], fields: Fields) -> Iterator[b
 def plan_cache(
     cache: bool | str | os.PathLike[str], dataset: Dataset, split_name: str, fields: Fields
 ) -> CachePlan | None:
-    """Decides whether and where the decoded records of a split are kept.
+    """Decide whether and where the decoded records of a split are kept.
 
     Args:
-        cache: False, True (memory), "auto" (memory where they take at most a quarter of what is free) or the path of a local
+        cache: False, True (memory), "auto" (memory if they take at most a quarter of what is free) or the path of a local
             folder.
         dataset: the dataset.
         split_name: the split's name.
@@ -150,7 +150,7 @@ def plan_cache(
         The plan, or None for no cache.
 
     Raises:
-        UsageError: the records do not fit where they were asked to be kept (tells the numbers), or `cache` is something else.
+        UsageError: the records do not fit the place asked for, or `cache` is something else.
         DatasetError: the files of an earlier cache there are damaged.
     """
     if not isinstance(cache, (bool, str, os.PathLike)) or cache == "":
@@ -191,7 +191,7 @@ def plan_cache(
 
 
 def free_memory() -> int | None:
-    """Memory in bytes that this process may still take, or None where the system does not tell.
+    """Return the memory in bytes that this process may still take, or None if unknown.
 
     The smaller of what the machine has available and what the container's limit (cgroup version 2) leaves.
     """
@@ -212,7 +212,7 @@ def free_memory() -> int | None:
 
 
 def _digest(dataset: Dataset, split: Split, fields: Fields) -> str:
-    """Digest of the records' bytes and of what is decoded of them."""
+    """Return a digest of the records' bytes and of the decoded fields."""
     left_out = {name: shard.records for name, shard in dataset.quarantine.shards.items()}
     records = [(shard.name, shard.records, shard.crc32c, left_out.get(shard.name)) for shard in split.shards]
     decoded = [(field.feature, field.shape, field.cuts) for field in fields.all]

@@ -38,19 +38,19 @@ class Elements:
         return self._fields.label is not None or self._options.sequences.targets is not None
 
     def user_parsed(self, found: dict[str, tf.Tensor], extras: dict[str, tf.Tensor]) -> Any:
-        """What the user's parse function makes of a group of whole records, and their extras."""
+        """Return what the user's parse function makes of whole records, and their extras."""
         assert self._options.parse is not None
         (serialized,) = found.values()
         return parse_rows(self._options.parse, serialized), extras
 
     def rows(self, parsed: Any) -> Any:
-        """Parsed columns of a group of rows as a model is fed: (features, labels) or features."""
+        """Return parsed columns as a model is fed: (features, labels) or features."""
         if self._options.parse is not None:
             return parsed
         return self._fed(parsed, {f.name: self._scaled(parsed[f.feature.name]) for f in self._fields.inputs})
 
     def row(self, parsed: Any, extras: dict[str, tf.Tensor]) -> Any:
-        """Parsed columns of one record as a model is fed, and its extras."""
+        """Return parsed columns of one record as a model is fed, and its extras."""
         record = as_written(self._prepared)(parsed, extras)
         if self._options.transform is None:
             return record, extras
@@ -66,7 +66,7 @@ class Elements:
         return map_named(_tensor, result, "the result of transform"), extras
 
     def check_row(self, spec: Any) -> None:
-        """Checks the `element_spec` of single records.
+        """Check the `element_spec` of single records.
 
         Raises:
             FeatureError: a shape is not static.
@@ -77,7 +77,7 @@ class Elements:
             raise UsageError("transform returned no (features, labels). End it with `return features, labels`.")
 
     def check_room(self, spec: Any, records: int, per_step: int) -> None:
-        """Checks that the weights of evaluation's padding have a place, where there may be some."""
+        """Check that the weights of evaluation have a place, if a batch may be padded."""
         if self._options.weights == "sample_weight":
             if not isinstance(spec, tuple) or len(spec) != 2:
                 raise UsageError(
@@ -117,7 +117,7 @@ class Elements:
         return with_weights(element, extras["weights"]) if has_room(element) else element
 
     def _transformed(self, element: Any, extras: dict[str, tf.Tensor], batch_size: int) -> Any:
-        """What the user's batch_transform makes of a batch."""
+        """Return what the user's batch_transform makes of a batch."""
         function = self._options.batch_transform
         assert function is not None
         arguments = element if isinstance(element, tuple) else (element,)
@@ -171,7 +171,7 @@ class Elements:
         return features if label is None else (features, parsed[label.feature.name])
 
     def _mixed(self, element: Any, seed: tf.Tensor) -> Any:
-        """The batch mixed; its seed is that of its first row, which no other batch has."""
+        """Return the batch mixed; its seed is that of its first row, which no other batch has."""
         options, label = self._options.images.mix, self._fields.label
         assert options is not None
         assert label is not None
@@ -188,7 +188,7 @@ class Elements:
         return self._with_image((element[0], labels), images)
 
     def _image(self, element: Any) -> tf.Tensor:
-        """The batch's images."""
+        """Return the batch's images."""
         features, name = element[0] if isinstance(element, tuple) else element, self._fields.images[0].name
         image = features.get(name) if isinstance(features, dict) else features
         if not isinstance(image, tf.Tensor) or image.shape.rank != 4:
@@ -206,5 +206,5 @@ class Elements:
 
 
 def _tensor(name: str, value: Any) -> Any:
-    """A leaf of transform's result as a tensor; ragged and sparse ones stay, to be refused by their name."""
+    """Return a leaf of transform's result as a tensor; ragged and sparse ones stay, to be rejected by name."""
     return to_int32(name, value if tf.is_tensor(value) else tf.convert_to_tensor(value))

@@ -1,4 +1,4 @@
-"""Where runs of records stand in the files of a split: small tables of integers, from which a graph reads any range."""
+"""Tables of the byte ranges of a split's records, from which a graph reads any range of records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _READERS = 32
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Segments:
-    """Runs of records that stand one after the other in a file, in the order of the split.
+    """Runs of neighbouring records of a file, in the order of the split.
 
     Attributes:
         paths: of the files.
@@ -28,7 +28,7 @@ class Segments:
         sizes: bytes that are read, int64 [segments].
         skips: records there before the first one of the segment, int64 [segments]: compressed blocks are read whole.
         places: number in the file of the first record that is read, int64 [segments].
-        have_gaps: whether a segment ends at a record that is left out, and not only where a file ends or a segment was asked for.
+        have_gaps: whether records in quarantine lie between segments of a file.
     """
 
     paths: tuple[str, ...]
@@ -43,12 +43,12 @@ class Segments:
 
 
 def segments_of(dataset: Dataset, split: str, cuts: Iterable[int]) -> Segments:
-    """Cut a split into segments. Records in quarantine are left out, and have no numbers.
+    """Cut a split into segments. Records in quarantine are omitted, and have no numbers.
 
     Args:
         dataset: the dataset.
         split: name of the split.
-        cuts: numbers of records at which a segment begins, beside the first ones of the files.
+        cuts: numbers of records at which a segment begins, besides the first record of each file.
 
     Raises:
         CorruptionError: an index is damaged.
@@ -66,7 +66,7 @@ def segments_of(dataset: Dataset, split: str, cuts: Iterable[int]) -> Segments:
         here = all_cuts[slice(*np.searchsorted(all_cuts, [begins[number], ends[number]]))] - begins[number]
         return _cut(dataset.index(shards[number]), runs[number], here)
 
-    # Of what is missing there is no segment.
+    # A shard without kept records has no segment.
     numbers = np.flatnonzero(counts)
     with ThreadPoolExecutor(_READERS, thread_name_prefix="tpudata-index") as pool:
         parts = list(pool.map(of_shard, numbers))
@@ -91,7 +91,7 @@ def _cut(index: ShardIndex, runs: Integers, cuts: Integers) -> tuple[Integers, .
     Args:
         index: of the shard.
         runs: of records that are kept, [first, last) in the shard, int64 [runs, 2].
-        cuts: numbers, among those that are kept, of records at which a segment begins, beside the first ones of the runs.
+        cuts: numbers, among kept records, of those at which a segment begins, besides the first record of each run.
     """
     ends = np.cumsum(runs[:, 1] - runs[:, 0])
     begins = np.append(0, ends[:-1])

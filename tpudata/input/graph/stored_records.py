@@ -1,4 +1,4 @@
-"""Records as files have them: ranges of them, read and taken apart in a TensorFlow graph."""
+"""Ranges of stored records, read and decoded in a TensorFlow graph."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class StoredRecords:
         self._fields = fields
         self._ids = ids
         self._segments: tuple[bytes, Segments] | None = None
-        # How records are taken apart, as found at the first one; fields if they are parsed.
+        # How records are decoded, as found at the first one; fields if they are parsed.
         self._layout: FixedExamples | Sequence[Field] | None = None
 
     def part(self, ids: Integers, fields: Fields | None = None) -> StoredRecords:
@@ -74,7 +74,7 @@ class StoredRecords:
 
     @functools.cached_property
     def has_gaps(self) -> bool:
-        """Whether records in quarantine stand between the others."""
+        """Whether records in quarantine lie between the others."""
         shards = self._dataset.manifest.split(self._split).shards
         return any(len(self._dataset.kept_runs(shard)) > 1 for shard in shards)
 
@@ -85,11 +85,11 @@ class StoredRecords:
         return ranges.map(as_written(load), num_parallel_calls=reads, deterministic=True, name=self.name)
 
     def load(self, cuts: Integers, *, is_decoded: bool) -> Load:
-        """Return what reads ranges of records, most of which begin at one of `cuts`.
+        """Return a function that reads ranges of records, most of which begin at one of `cuts`.
 
         Args:
             cuts: numbers of records, int64 [n].
-            is_decoded: whether records are taken apart, or come as they are stored: string [n].
+            is_decoded: whether records are decoded, or come as they are stored: string [n].
         """
         cuts = cuts if self._ids is None else self._ids[cuts]
         if self._segments is None or self._segments[0] != cuts.tobytes():
@@ -111,21 +111,21 @@ class StoredRecords:
         return load
 
     def decode(self, stored: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Take records apart: by feature name, a tensor [n, *field.shape]."""
+        """Return decoded records: by feature name, a tensor [n, *field.shape]."""
         dataset, fields = self._dataset, self._fields.all
         if all(field.is_whole for field in fields):
             return parse_batch(stored, fields)
         if isinstance(dataset, PlainDataset) and isinstance(dataset.files, FixedLengthRecordFiles):
             return parse_fixed(stored, dataset.files.dtype, fields)
-        mend = dataset.mend if isinstance(dataset, PlainDataset) else CONVERT_AGAIN
+        hint = dataset.hint if isinstance(dataset, PlainDataset) else CONVERT_AGAIN
         if self._layout is None:
             with tf.init_scope():
                 self._layout = FixedExamples.of(self._first_record(), fields) or fields
         layout = self._layout
-        return layout.parse(stored, mend) if isinstance(layout, FixedExamples) else parse_batch(stored, layout, mend)
+        return layout.parse(stored, hint) if isinstance(layout, FixedExamples) else parse_batch(stored, layout, hint)
 
     def features(self, stored: tf.Tensor) -> dict[str, Any]:
-        """Take records apart without decoding: each feature by its full name, as it is stored, a row for each record.
+        """Parse records without decoding: each feature by its full name, as it is stored, a row for each record.
 
         Lists of any length are ragged, and encoded images, raw bytes and text are strings.
         """

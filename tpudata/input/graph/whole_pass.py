@@ -1,9 +1,9 @@
-"""What is found out about each record by reading all of them once: its length, or whether a user's function chooses it."""
+"""Passes over all records: their lengths, and which of them a user's function chooses."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -11,12 +11,10 @@ import tensorflow as tf
 from tpudata.errors import FeatureError, UsageError
 from tpudata.input.decode.parse import sequence_lengths
 from tpudata.input.decode.user_parse import parse_rows
-from tpudata.input.maps import PARALLEL, as_written
+from tpudata.input.graph.records import Records
+from tpudata.input.maps import PARALLEL, as_written, numpy_elements
 from tpudata.input.options.options import check_arguments
 from tpudata.input.order.chunks import Integers
-
-if TYPE_CHECKING:
-    from tpudata.input.graph.records import Records
 
 # Records.
 _BATCH = 1024
@@ -70,20 +68,6 @@ def chosen_records(records: Records, choose: Callable[..., Any], parse: Callable
         return single.batch(_BATCH)
 
     return np.flatnonzero(_of_each(records, of_records))
-
-
-def numpy_elements(make: Callable[[], tf.data.Dataset]) -> Iterator[Any]:
-    """Yield the elements of a dataset as numpy arrays, also if eager execution is switched off."""
-    if tf.executing_eagerly():
-        yield from make().as_numpy_iterator()
-        return
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        element = tf.compat.v1.data.make_one_shot_iterator(make()).get_next()
-        while True:
-            try:
-                yield session.run(element)
-            except tf.errors.OutOfRangeError:
-                return
 
 
 def _of_each(records: Records, of_batches: Callable[[tf.data.Dataset], tf.data.Dataset]) -> Integers:

@@ -134,7 +134,7 @@ def rand_augment(image: tf.Tensor, options: RandAugment, seed: tf.Tensor) -> tf.
 
 
 def _branches(shape: tf.TensorShape, strength: float) -> list[Any]:
-    """A function of (image, sign, centre) for each operation."""
+    """Return a function of (image, sign, centre) for each operation."""
 
     def traced(operation: Operation) -> Any:
         function = tf.function(

@@ -22,7 +22,7 @@ def invert(image: tf.Tensor) -> tf.Tensor:
 
 
 def posterize(image: tf.Tensor, bits: int) -> tf.Tensor:
-    """Keeps the highest `bits` bits of each value, 1 to 8."""
+    """Keep the highest `bits` bits of each value, 1 to 8."""
     return tf.bitwise.bitwise_and(image, tf.constant(0xFF << (8 - bits) & 0xFF, tf.uint8))
 
 
@@ -36,7 +36,7 @@ def solarize(image: tf.Tensor, threshold: int) -> tf.Tensor:
 
 
 def solarize_add(image: tf.Tensor, addition: int) -> tf.Tensor:
-    """Adds `addition`, 0 to 127, to the values below 128."""
+    """Add `addition`, 0 to 127, to the values below 128."""
     return image + tf.constant(addition, tf.uint8) * tf.cast(image < 128, tf.uint8)
 
 
@@ -56,7 +56,7 @@ def equalize(image: tf.Tensor) -> tf.Tensor:
     counts = _counts(image)
     pixels = image.shape[0] * image.shape[1]
     below = tf.cumsum(counts, axis=1, exclusive=True)
-    # As many as lie below the highest value; those of it are left out.
+    # As many as lie below the highest value; pixels of that value are omitted.
     last = tf.reduce_max(tf.where(below < pixels, below, 0), axis=1, keepdims=True)
     step = last // 255
     spread = tf.minimum((step // 2 + below) // tf.maximum(step, 1), 255)
@@ -97,7 +97,7 @@ def sharpness(image: tf.Tensor, factor: Scalar) -> tf.Tensor:
 
 
 def rotate(image: tf.Tensor, degrees: Scalar) -> tf.Tensor:
-    """Turns it about its centre, counterclockwise."""
+    """Rotate the image about its centre, counterclockwise."""
     angle = -tf.cast(degrees, tf.float64) * (3.141592653589793 / 180.0)
     cos, sin = tf.cos(angle), tf.sin(angle)
     x, y = image.shape[1] / 2.0, image.shape[0] / 2.0
@@ -105,27 +105,27 @@ def rotate(image: tf.Tensor, degrees: Scalar) -> tf.Tensor:
 
 
 def shear_x(image: tf.Tensor, slope: Scalar) -> tf.Tensor:
-    """Moves each row to the left by `slope` times its y."""
+    """Move each row to the left by `slope` times its y."""
     return _transform(image, (1.0, slope, 0.0), (0.0, 1.0, 0.0))
 
 
 def shear_y(image: tf.Tensor, slope: Scalar) -> tf.Tensor:
-    """Moves each column up by `slope` times its x."""
+    """Move each column up by `slope` times its x."""
     return _transform(image, (1.0, 0.0, 0.0), (slope, 1.0, 0.0))
 
 
 def translate_x(image: tf.Tensor, pixels: Scalar) -> tf.Tensor:
-    """Moves it to the left."""
+    """Move the image to the left."""
     return _transform(image, (1.0, 0.0, pixels), (0.0, 1.0, 0.0))
 
 
 def translate_y(image: tf.Tensor, pixels: Scalar) -> tf.Tensor:
-    """Moves it up."""
+    """Move the image up."""
     return _transform(image, (1.0, 0.0, 0.0), (0.0, 1.0, pixels))
 
 
 def cutout(image: tf.Tensor, side: int, centre: tf.Tensor) -> tf.Tensor:
-    """Fills a square of `side` pixels with grey; what of it lies outside is cut off.
+    """Fill a square of `side` pixels with grey; parts outside of the image are cut off.
 
     Args:
         image: the image.
@@ -174,7 +174,7 @@ def _channel_values(image: tf.Tensor) -> tf.Tensor:
 
 
 def _look_up(image: tf.Tensor, table: tf.Tensor) -> tf.Tensor:
-    """The image with table[channel, value] in place of each value; the table is [3, 256]."""
+    """Return the image with table[channel, value] in place of each value; the table is [3, 256]."""
     found = tf.gather(tf.reshape(tf.cast(table, tf.uint8), [-1]), _channel_values(image))
     return tf.reshape(found, image.shape)
 
@@ -184,7 +184,7 @@ def _transform(image: tf.Tensor, x_of: tuple[Scalar, ...], y_of: tuple[Scalar, .
     height, width = image.shape[:2]
     x, y = _source(x_of, height, width), _source(y_of, height, width)
     inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
-    # One row of fill behind the pixels, for what comes from outside.
+    # One row of fill after the pixels, for what comes from outside.
     pixels = tf.concat([tf.reshape(image, (-1, 3)), tf.fill((1, 3), tf.constant(FILL, tf.uint8))], axis=0)
     return tf.gather(pixels, tf.where(inside, y * width + x, height * width))
 

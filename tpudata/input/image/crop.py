@@ -132,7 +132,7 @@ def crop_flips(options: TrainCrop | CentreCrop, seed: tf.Tensor | None) -> tf.Te
 
 
 def _centre(shape: tf.Tensor, fraction: float) -> tf.Tensor:
-    """The middle square; where it cannot be exact, it lies half a pixel down and to the right."""
+    """Return the middle square; if it cannot be exact, it lies half a pixel down and to the right."""
     side = tf.cast(fraction * tf.cast(tf.minimum(shape[0], shape[1]), tf.float32), tf.int32)
     side = tf.maximum(side, 1)
     return tf.stack([(shape[0] - side + 1) // 2, (shape[1] - side + 1) // 2, side, side])

@@ -43,7 +43,7 @@ class Normalize:
 
     @classmethod
     def imagenet(cls) -> Normalize:
-        """The constants that models for ImageNet have been trained with, of red, green and blue."""
+        """Return the means and deviations of red, green and blue that ImageNet models are trained with."""
         return cls(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 
 

@@ -34,7 +34,7 @@ class Rows:
 
 
 def find_rows(batch_size: int, params: Mapping[str, Any], input_context: Any) -> Rows:
-    """Finds out who is asked.
+    """Find which rows of a global batch this call feeds.
 
     Args:
         batch_size: rows of one element of the dataset.
@@ -91,7 +91,7 @@ def rows_of_host(batch_size: int, index: Any, count: Any) -> Rows:
 
 
 def _deployment(context: Any) -> tuple[int, int, int]:
-    """(number of calls of input_fn, number of this one, batches that a step takes of it) by the original estimator's context."""
+    """Return (calls of input_fn, number of this call, its batches a step) from the original estimator's context."""
     if context is None:
         return 1, 0, 1
     if hasattr(context, "current_input_fn_deployment"):

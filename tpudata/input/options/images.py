@@ -89,7 +89,7 @@ class Images:
         return None if self.transpose in (None, _AXES) else tuple(_AXES.index(axis) for axis in self.transpose or "")
 
     def check_mode(self, training: bool) -> None:
-        """Checks that nothing is drawn in evaluation; UsageError names what is."""
+        """Check that nothing is drawn in evaluation; the UsageError names what is."""
         if training:
             return
         if isinstance(self.crop, TrainCrop):
@@ -99,7 +99,7 @@ class Images:
                 raise UsageError(f"{name}: it is for training. Leave it out, or pass training=True.")
 
     def check_fields(self, fields: Fields) -> None:
-        """Checks that the features have what the options are for.
+        """Check that the features fit the options.
 
         Raises:
             UsageError: no image, several, or one of other channels; or a label that cannot be mixed.

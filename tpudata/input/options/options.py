@@ -104,7 +104,7 @@ class Options:
 
     @property
     def draws(self) -> bool:
-        """Whether anything is drawn at random for a record or a batch, beside the order."""
+        """Whether anything is drawn at random for a record or a batch, apart from the order."""
         return self.transform_takes_seed or takes_seed(self.batch_transform) or self.images.draws
 
 
@@ -121,7 +121,7 @@ def takes_seed(function: Callable[..., Any] | None) -> bool:
 def check_arguments(
     name: str, function: Callable[..., Any], given: Sequence[str], keywords: Sequence[str] = ()
 ) -> None:
-    """Checks that a function of the user's can be called, without a call: a TypeError of its own stays one.
+    """Check that a user's function takes these arguments, without a call: its own TypeErrors stay as they are.
 
     Args:
         name: the option that it was passed as.

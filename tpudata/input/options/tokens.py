@@ -84,7 +84,7 @@ class Tokens:
         return {name: value for name, value in given if value is not None and value is not False and name != "names"}
 
     def sequences(self, manifest: Manifest, fields: Fields, bare: bool) -> Sequences:
-        """What that means for a dataset.
+        """Return how the sequences of a dataset are fed.
 
         Args:
             manifest: the dataset's.
@@ -92,7 +92,7 @@ class Tokens:
             bare: whether features are one tensor, and no dict.
 
         Raises:
-            UsageError: targets without `input_ids` or beside labels, or a pad_id where nothing is padding.
+            UsageError: targets without `input_ids` or with labels, or a pad_id without padding.
             FeatureError: a feature has the name of the tokens' weights.
         """
         found = self._sequences(manifest, fields, bare)
@@ -123,7 +123,7 @@ class Tokens:
                 f"Feature {TOKEN_WEIGHTS!r}: targets put the weights of tokens there. Leave it out, or targets."
             )
         if fields.label is not None:
-            raise UsageError(f"targets: the dataset has labels of its own, {fields.label.name!r}. Leave it out.")
+            raise UsageError(f"targets: the dataset has labels, {fields.label.name!r}. Omit targets.")
         if inputs[INPUT_IDS].pads:
             return Sequences(pad_id, "mask")
         if SEGMENT_IDS in inputs:

@@ -1,1 +1,1 @@
-"""Which record stands in which row of which batch."""
+"""Orders: the record of each row of each batch."""

@@ -1,9 +1,8 @@
 """Length buckets: records of about one length together, so that little of a batch is padding.
 
-Every record belongs to the bucket of the smallest length that takes it. Each bucket is fed like a dataset of its own, in an order
-of its own (see `order` and `training_order`), in batches of its own size. What is left is which bucket a step takes: that depends
-on the numbers of records and the seed alone, so that all hosts take the same one, and a run that starts at a step knows how far
-each bucket is.
+Every record belongs to the bucket of the smallest length that takes it. Each bucket is fed like a separate dataset, in
+its own order (see `evaluation` and `training`) and batch size. The bucket of a step depends on the numbers of records and the seed
+alone, so that all hosts take the same one, and a run that starts at a step knows how far each bucket is.
 
 In training, bucket b with N records and batches of B has given floor(e N / B) batches when epoch e begins. Those that fall into an
 epoch, of all buckets, are permuted. In evaluation one bucket comes after the other, each with its last batch padded.
@@ -47,12 +46,12 @@ def find_buckets(lengths: Integers, limits: Sequence[int]) -> list[Bucket]:
 
 
 def bucket_seed(seed: int, bucket: int) -> int:
-    """The seed of a bucket's own order, from 0 to 2**32 - 1."""
+    """Return the seed of a bucket's order, from 0 to 2**32 - 1."""
     return int(np.random.SeedSequence((seed, bucket)).generate_state(1)[0])
 
 
 class BucketSteps:
-    """Which bucket each step takes.
+    """Bucket of each step.
 
     Args:
         records: of each bucket, N.
@@ -70,7 +69,7 @@ class BucketSteps:
 
     @property
     def steps(self) -> int | None:
-        """Number of batches, or None where they never end."""
+        """Number of batches, or None if they never end."""
         return None if self._epochs is None else self._begin(self._epochs)
 
     def choices(self, step: int, end: int) -> tf.data.Dataset:

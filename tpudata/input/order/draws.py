@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-# What draws are for, so that no two uses of a seed share them.
+# Uses of draws, so that no two uses of a seed share them.
 EPOCH_DRAWS, BLOCK_DRAWS, STEP_DRAWS = 0, 1, 2
 _USES = 4
 # Random bits of a draw.
@@ -19,8 +19,8 @@ def draw(shape: Any, seed: int, number: tf.Tensor, use: int) -> tf.Tensor:
     Args:
         shape: of the result.
         seed: from 0 to 2**32 - 1.
-        number: of the epoch or block that they are for, int64.
-        use: what they are for.
+        number: number of the epoch or block, int64.
+        use: one of the uses above.
     """
     key = tf.stack([tf.constant(seed * _USES + use, tf.int64), tf.cast(number, tf.int64)])
     bits = tf.random.stateless_uniform(shape, key, minval=None, maxval=None, dtype=tf.uint64, alg="philox")

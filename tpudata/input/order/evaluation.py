@@ -35,7 +35,7 @@ class EvaluationOrder:
     def ranges(self, step: int, first: int, last: int) -> tuple[Integers, Integers]:
         """Return which records the rows [first, last) of all batches from a step on have: where each range begins and ends.
 
-        No range crosses the end of a chunk. Padding is left out.
+        No range crosses the end of a chunk. Padding is omitted.
         """
         if last - first == self.batch_size:
             begins, ends = np.array([step * self.batch_size]), np.array([self.records])

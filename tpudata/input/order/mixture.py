@@ -1,4 +1,4 @@
-"""Which input each part of a mixture's batches comes from, as integer arithmetic.
+"""The input of each piece of a mixture's batches, as integer arithmetic.
 
 A global batch of B rows has G pieces of B / G rows, counted through all steps. The first input takes its share of the first p
 pieces, rounded to a whole number; the next one its share, among the inputs after the first, of what is left, and so on. Each of

@@ -1,4 +1,4 @@
-"""Seeds of what is drawn for a record or a batch: functions of the run's seed and of the place in the run alone."""
+"""Seeds for random draws of a record or a batch: functions of the run's seed and the position in the run alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MIX_SEED = (0x24093822, 0x299F31D0)
 
 
 def record_seeds(seed: int, positions: tf.Tensor) -> tf.Tensor:
-    """Return seeds for what is drawn for each record, from the run's seed and the record's position in the stream alone.
+    """Return each record's seed, from the run's seed and the record's position in the stream alone.
 
     Args:
         seed: from 0 to 2**32 - 1.

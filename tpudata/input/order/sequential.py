@@ -36,7 +36,7 @@ class SequentialOrder:
         count = len(self.chunks.starts)
 
         def number(position: tf.Tensor) -> tf.Tensor:
-            """Number of a position's chunk, counted through all epochs."""
+            """Return the number of a position's chunk, counted through all epochs."""
             found = tf.searchsorted(starts, tf.reshape(position % self.records, [1]), "right", tf.int64)[0] - 1
             return position // self.records * count + found
 

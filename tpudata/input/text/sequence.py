@@ -12,7 +12,7 @@ from tpudata.input.dataset.fields import PADDING, Fields
 
 INPUT_IDS, SEGMENT_IDS = "input_ids", "segment_ids"
 TOKEN_WEIGHTS = "token_weights"
-# What stands beside the tokens of a record, and is 0 in padding, whatever stands for a token there. So are masks.
+# Features next to the tokens of a record that are 0 in padding, whatever the pad_id is. So are masks.
 _BESIDE_TOKENS = (SEGMENT_IDS, "positions", "token_type_ids", "position_ids")
 # Layouts of rows that are all real tokens, but for a little padding: they are made for language models.
 TOKEN_ROWS = ("sequences", "packed")
@@ -23,7 +23,7 @@ class Sequences:
     """What is done with the sequences of a dataset.
 
     Attributes:
-        pad_id: stands behind the last token.
+        pad_id: token that fills up a row after its last token.
         targets: None for no targets; otherwise what says which tokens are real: "mask" where the reader pads; "segments" where
             `segment_ids` is 0 for padding; "pad" where the ids at the end that are `pad_id` are padding, and "eos" where the
             first of these ends the text.
@@ -47,7 +47,7 @@ class Sequences:
         return out
 
     def with_targets(self, features: dict[str, tf.Tensor]) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        """(features with the weight of each token, the token behind each)."""
+        """Return (features with the weight of each token, the token after each)."""
         ids = features[INPUT_IDS]
         has_next = self._has_next(features)
         following = tf.where(has_next, ids[..., 1:], 0)
@@ -57,14 +57,14 @@ class Sequences:
         return {**features, TOKEN_WEIGHTS: weights}, tf.concat([following, end], -1)
 
     def _has_next(self, features: dict[str, tf.Tensor]) -> tf.Tensor:
-        """For each token but the last whether the one behind it is its next."""
+        """Return for each token but the last whether the one after it continues its document."""
         if self.targets == "mask":
             return tf.cast(features[mask_name(INPUT_IDS)][..., 1:], tf.bool)
         if self.targets == "segments":
             segments = features[SEGMENT_IDS]
             return tf.logical_and(tf.equal(segments[..., 1:], segments[..., :-1]), segments[..., :-1] > 0)
         is_pad = tf.equal(features[INPUT_IDS], self.pad_id)
-        # Whether all behind a token, and it, are padding: a product from the end on.
+        # Whether a token and all after it are padding: a product from the end on.
         trailing = tf.math.cumprod(tf.cast(is_pad, tf.int32), axis=-1, reverse=True)
         return tf.equal(trailing[..., :-1] if self.targets == "eos" else trailing[..., 1:], 0)
 

@@ -45,7 +45,7 @@ def renamed(features: Any, targets: tf.Tensor, names: TokenNames) -> dict[str, t
         names: whose names and conventions.
 
     Raises:
-        FeatureError: a transform left out the tokens or their weights.
+        FeatureError: a transform dropped the tokens or their weights.
     """
     if not isinstance(features, dict) or not {INPUT_IDS, TOKEN_WEIGHTS} <= features.keys():
         raise FeatureError(
@@ -61,7 +61,7 @@ def renamed(features: Any, targets: tf.Tensor, names: TokenNames) -> dict[str, t
 
 
 def _segments(features: dict[str, tf.Tensor]) -> tf.Tensor:
-    """The number of the document of each token, from 1; 0 for padding."""
+    """Return the number of each token's document, from 1; 0 for padding."""
     for name in (SEGMENT_IDS, mask_name(INPUT_IDS)):
         if name in features:
             return features[name]

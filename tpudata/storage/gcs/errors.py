@@ -56,7 +56,7 @@ def split_object(path: str) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def named(done: str, path: str) -> Iterator[None]:
-    """Turns what the client raises into an error that says which object could not be `done`, why, and what to do."""
+    """Turn what the client raises into an error that says which object could not be `done`, why, and what to do."""
     try:
         yield
     except ERRORS as error:
@@ -109,7 +109,7 @@ def _denied(reason: str) -> str:
 
 
 def _failure(error: BaseException | None) -> str:
-    """What went wrong with the last request, in few words."""
+    """Return what went wrong with the last request, in few words."""
     if isinstance(error, api.GoogleAPICallError):
         return f"the store answered {error.code} ({_said(error)})"
     if isinstance(error, DamagedError):
@@ -120,11 +120,11 @@ def _failure(error: BaseException | None) -> str:
 
 
 def _said(error: BaseException) -> str:
-    """The store's own words; the client puts what was asked before them."""
+    """Return the store's own words; the client puts what was asked before them."""
     message = str(getattr(error, "message", error))
     return _brief(message.partition(": ")[2] or message).rstrip(".")
 
 
 def _brief(text: str) -> str:
-    """A text in one line, of which pages of HTML are not, and without what follows the path of an address."""
+    """Return a text in one line, of which pages of HTML are not, and without what follows the path of an address."""
     return textwrap.shorten(_ADDRESS.sub(r"\1", text), _MOST_WORDS, placeholder=" ...")

@@ -39,11 +39,11 @@ class GcsStorage:
         self._session = Session(policy)
 
     def join(self, base: str, *parts: str) -> str:
-        """The path of something below `base`."""
+        """Return the path of something below `base`."""
         return "/".join((base.rstrip("/"), *parts))
 
     def list(self, folder: str) -> list[Entry]:
-        """What is directly inside a folder, sorted by name."""
+        """Return what is directly inside a folder, sorted by name."""
         return sorted(self.scan(folder), key=operator.attrgetter("name"))
 
     @property
@@ -105,7 +105,7 @@ class GcsStorage:
 
     @contextlib.contextmanager
     def create(self, path: str, *, replace: bool = True) -> Iterator[BinaryIO]:
-        """Writes an object in one resumable upload, which is nowhere to be seen until the context ends without an error."""
+        """Write an object in one resumable upload, which is nowhere to be seen until the context ends without an error."""
         bucket, name = split_object(path)
         with named("written", path):
             before = stat_object(self._session, bucket, name) if replace else None

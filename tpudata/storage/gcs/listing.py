@@ -8,6 +8,7 @@ they have in common has a few values, and each begins a range. Ranges that are l
 from __future__ import annotations
 
 import bisect
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -54,7 +55,8 @@ def scan_names(
     Args:
         session: sends the requests.
         folder: to be listed.
-        start, stop: only names below the folder from `start` on and before `stop`.
+        start: only names below the folder from `start` on and before `stop`.
+        stop: end of the range, see `start`.
         limit: how many will be asked for; nothing else comes of it than smaller pages.
         deep: all objects, and no folders.
 
@@ -132,31 +134,30 @@ def _branches(first: _First, start: str, stop: str | None) -> Iterator[str]:
 
     Args:
         first: returns the first name from one on and before another.
-        start, stop: of the range.
+        start: of the range.
+        stop: end of the range, see `start`.
     """
-    low = first(start, stop)
+    low, depth = first(start, stop), 0
     for _ in range(_ROUNDS):
         if low is None:
             return
-        prefixes = [low[: size + 1] for size in range(len(low))]
         # The smallest depth at which there are names after those that begin as the first one does.
-        depth = bisect.bisect_left(prefixes, True, key=lambda prefix: _has_after(first, prefix, stop))
+        depth = bisect.bisect_left(range(len(low)), True, key=functools.partial(_has_after, first, low, stop))
         if depth < len(low):
             break
         # All others begin with the first one.
         low = first(f"{low}\0", stop)
-    else:
+    if low is None or depth >= len(low):
         return
-    assert low is not None
     common, character = low[:depth], low[depth]
     while (after := _after(character)) and (name := first(common + after, stop)) is not None:
         character = name[depth]
         yield common + character
 
 
-def _has_after(first: _First, beginning: str, stop: str | None) -> bool:
-    after = _after(beginning[-1])
-    return bool(after) and first(beginning[:-1] + after, stop) is not None
+def _has_after(first: _First, name: str, stop: str | None, depth: int) -> bool:
+    after = _after(name[depth])
+    return bool(after) and first(name[:depth] + after, stop) is not None
 
 
 def _after(character: str) -> str:

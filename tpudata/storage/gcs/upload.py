@@ -60,11 +60,11 @@ class ObjectWriter(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        """Number of bytes so far."""
+        """Return the number of bytes so far."""
         return self._delivered + len(self._buffer)
 
     def write(self, data: Any, /) -> int:
-        """Takes all of `data`, any bytes-like object; returns its length in bytes."""
+        """Take all of `data`, any bytes-like object; return its length in bytes."""
         if self.closed:
             raise ValueError("write to closed file")
         data = bytes(data)
@@ -80,7 +80,7 @@ class ObjectWriter(io.RawIOBase):
         self._url = self._session.with_retries(self._start)
 
     def finish(self) -> None:
-        """Sends the rest, and makes the object.
+        """Send the rest, and make the object.
 
         Raises:
             google.api_core.exceptions.PreconditionFailed: another writer was there first, with other bytes.
@@ -94,7 +94,7 @@ class ObjectWriter(io.RawIOBase):
         self.close()
 
     def abandon(self) -> None:
-        """Ends the upload without an object; the store would keep the parts for a week."""
+        """End the upload without an object; the store would keep the parts for a week."""
         self._buffer.clear()
         self.close()
         if self._url is not None:

@@ -1,6 +1,6 @@
 """Documents with the same content: which are equal, and which of them stays.
 
-Documents are equal where the values of their text fields are, character by character: nothing is trimmed, folded or normalised, and
+Documents are equal if the values of their text fields are, character by character: nothing is trimmed, folded or normalised, and
 other fields do not count. Of equal documents the one with the smallest key stays, whatever its split, so that what stays depends on
 the input alone, and no text is in two splits.
 """
@@ -50,7 +50,7 @@ class LeaveOutDuplicates(beam.PTransform):  # type: ignore[misc]
         self._limits = limits
 
     def expand(self, packs: beam.PCollection) -> Any:
-        """Applies the transform."""
+        """Apply the transform."""
         named = packs | "Name" >> beam.Map(_named)
         doubles = (
             named
@@ -66,7 +66,7 @@ class LeaveOutDuplicates(beam.PTransform):  # type: ignore[misc]
 
 
 def content_digest(texts: Sequence[str]) -> bytes:
-    """The 128-bit BLAKE2b hash of a document's text fields, in the order of the options.
+    """Return the 128-bit BLAKE2b hash of a document's text fields, in the order of the options.
 
     Two documents among 10^12 share one by chance with a probability below 10^-14.
 
@@ -87,7 +87,7 @@ _Entry = tuple[bytes, bytes, bytes, int]
 
 
 def _named(data: bytes) -> tuple[bytes, bytes]:
-    """A pack and its name."""
+    """Return a pack and its name."""
     return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest(), data
 
 
@@ -129,7 +129,7 @@ class _Digests(beam.DoFn):  # type: ignore[misc]
 
 
 def _doubles(group: tuple[int, Iterable[list[_Entry]]]) -> Iterator[tuple[bytes, list[int]]]:
-    """Yields the rows of each pack that are to be left out, of the documents of one group."""
+    """Yield the rows of each pack to be omitted, of the documents of one group."""
     kept: dict[bytes, _Entry] = {}
     rows: dict[bytes, list[int]] = {}
     for entries in group[1]:
@@ -144,7 +144,7 @@ def _doubles(group: tuple[int, Iterable[list[_Entry]]]) -> Iterator[tuple[bytes,
 
 
 def _without(element: tuple[bytes, dict[str, Iterable[Any]]]) -> Iterator[Any]:
-    """Yields a pack without some rows, and what these were."""
+    """Yield a pack without some rows, and what these were."""
     _, found = element
     (data,) = found["packs"]
     doubles = sorted(row for rows in found["doubles"] for row in rows)

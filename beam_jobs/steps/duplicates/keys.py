@@ -1,4 +1,4 @@
-"""Rejecting a source with two inputs of one key where the order does not bring them together.
+"""Rejecting a source with two inputs of one key if the order does not bring them together.
 
 Shuffled, records of one key have one position and meet in a shard, where they are found. In the order of the source they may lie
 anywhere, so here references are grouped by their keys once more, for nothing but this check.
@@ -32,7 +32,7 @@ class CheckDuplicates(beam.PTransform):  # type: ignore[misc]
 
 
 def duplicate_keys(one: Reference, other: Reference) -> SourceError:
-    """The error for two references of one key."""
+    """Return the error for two references of one key."""
     return SourceError(f"{one.origin} and {other.origin} have the same key {one.key!r}. Every input needs its own.")
 
 

@@ -20,17 +20,14 @@ from beam_jobs.references.labels import Labels
 from beam_jobs.references.listed_pack import NOT_HELD, ListedPack
 from beam_jobs.references.pack import PACK_REFERENCES, Pack
 from beam_jobs.references.packed_keys import PackedKeys
-from beam_jobs.references.reference import WHOLE_FILE, Reference, key_bytes
-from beam_jobs.sources.names import folder_split, is_left_behind
-from beam_jobs.sources.options import refuse_split_flag
+from beam_jobs.references.reference import WHOLE_FILE, Reference
 from beam_jobs.sources.source import Refuse, raise_refusal
-from beam_jobs.text_files.documents import RANGE_BYTES, DocumentBlock, TextFile, TextPart, document_blocks, text_parts
+from beam_jobs.sources.text.names import NamedSplits, TextFiles, text_files, text_names, text_ranges
+from beam_jobs.text_files.documents import RANGE_BYTES, DocumentBlock, TextPart, document_blocks, text_parts
 from beam_jobs.text_files.options import TextOptions
-from tpudata.errors import SourceError
 from tpudata.format import Feature
-from tpudata.storage import Entry, expand, is_pattern, split_pattern, storage_for
 
-# Smaller documents are written aside: a read of its own costs more than reading so much twice.
+# Smaller documents are written aside: a separate read costs more than reading so much twice.
 SMALL_BYTES = 1 << 16
 _RUN_BYTES, _RUN_DOCUMENTS = 1 << 24, 1 << 16
 # Files that are listed together where they are small.
@@ -38,15 +35,13 @@ _UNIT_FILES = 1000
 
 
 class TextUnit(NamedTuple):
-    """What is listed on its own.
+    """Files, or parts of files, that are listed together.
 
     Attributes:
-        parts: files or parts of them, each with the split that its place says, or nothing.
-        ignored: files that were passed over by their names; of the whole input in the first unit.
+        parts: files or parts of them, each with the split that its place says, or an empty one.
     """
 
     parts: tuple[tuple[TextPart, str], ...]
-    ignored: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,12 +51,12 @@ class TextSource:
     Attributes:
         options: deal out splits and seed the order.
         text: what a document is.
-        parts: the units.
+        splits: those that the names of the files stand for.
     """
 
     options: ConvertOptions
     text: TextOptions
-    parts: tuple[TextUnit, ...]
+    splits: NamedSplits
     has_classes: bool = False
     several_labels: bool = False
     integer_labels: bool = False
@@ -69,27 +64,47 @@ class TextSource:
 
     @classmethod
     def find(cls, options: ConvertOptions, text: TextOptions) -> TextSource:
-        """Lists the files of the input.
+        """Look at the names in the input's folder.
+
+        Args:
+            options: of the conversion.
+            text: what a document is.
 
         Raises:
-            SourceError: there are none, or their names leave a doubt about splits.
+            SourceError: there are no files, or their names leave a doubt about splits.
             UsageError: the options deal out splits, but the input has splits itself.
         """
-        ignored: list[str] = []
-        files = list(_files(options.input, ignored))
-        if not files:
-            raise SourceError(f"{options.input} has no files to convert.")
-        splits = _splits(files, options)
-        return cls(options, text, tuple(_units(files, splits, text, ignored)))
+        return cls(options, text, NamedSplits.find(options, text_names(options.input)))
 
     @property
     def labels(self) -> Labels:
         """None: text has no classes."""
         return Labels(())
 
-    def units(self) -> Sequence[TextUnit]:
-        """The units, in the order of the files' names."""
-        return self.parts
+    def parts(self) -> Iterator[TextFiles]:
+        """Yield ranges of the files."""
+        return text_ranges(self.options.input)
+
+    def units(self, part: TextFiles, ignored: list[str]) -> Iterator[TextUnit]:
+        """Yield files in the order of their names, large ones in parts, small ones together.
+
+        Args:
+            part: one of `parts()`.
+            ignored: gets the path of each file and folder that is skipped by its name.
+
+        Raises:
+            SourceError: the name of a file leaves a doubt about splits.
+        """
+        held: list[tuple[TextPart, str]] = []
+        size = 0
+        for text in text_parts(text_files(part, ignored), self.text, RANGE_BYTES):
+            held.append((text, self.splits.of(text.file.name)))
+            size += text.stop - text.start if text.form is None else RANGE_BYTES
+            if size >= RANGE_BYTES or len(held) >= _UNIT_FILES:
+                yield TextUnit(tuple(held))
+                held, size = [], 0
+        if held:
+            yield TextUnit(tuple(held))
 
     def references(self, unit: TextUnit, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
         """Yield a reference to each document of a unit."""
@@ -98,7 +113,7 @@ class TextSource:
 
     def packs(self, unit: TextUnit, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[ListedPack]:
         """Yield the documents of a unit by column, see `PackSource`; shuffled, each run sorted by position."""
-        ignored.extend(unit.ignored)
+        del ignored
         for run in _runs(self._parts(unit, refuse)):
             listed = self._listed(run)
             rows = np.arange(len(listed.starts))
@@ -165,81 +180,3 @@ def _runs(parts: Iterable[_Part]) -> Iterator[list[_Part]]:
             held, size, count = [], 0, 0
     if held:
         yield held
-
-
-def _files(path: str, ignored: list[str]) -> Iterator[TextFile]:
-    """The files of the input in the order of their names, hidden ones aside."""
-    found = storage_for(path).stat(path)
-    if found is None and not is_pattern(path):
-        raise SourceError(
-            f"{path} is not there. Name a file of text, a folder of such, or a pattern such as 'DIR/*.txt'."
-        )
-    if found is not None and not found.is_folder:
-        yield TextFile(found.path, found.name, found.size)
-        return
-    matched = _below(path, "", ignored) if found is not None else _matched(path, ignored)
-    for entry, below in sorted(matched, key=lambda item: key_bytes(item[1])):
-        yield TextFile(entry.path, below, entry.size)
-
-
-def _below(folder: str, prefix: str, ignored: list[str]) -> Iterator[tuple[Entry, str]]:
-    for entry in storage_for(folder).list(folder):
-        if is_left_behind(entry.name):
-            ignored.append(entry.path)
-        elif entry.is_folder:
-            yield from _below(entry.path, f"{prefix}{entry.name}/", ignored)
-        else:
-            yield entry, f"{prefix}{entry.name}"
-
-
-def _matched(pattern: str, ignored: list[str]) -> Iterator[tuple[Entry, str]]:
-    folder, _ = split_pattern(pattern)
-    if storage_for(folder).stat(folder) is None:
-        raise SourceError(f"{pattern}: there is no folder {folder}.")
-    for entry, below in expand(pattern):
-        if entry.is_folder:
-            continue
-        if any(map(is_left_behind, below.split("/"))):
-            ignored.append(entry.path)
-        else:
-            yield entry, below
-
-
-def _splits(files: Sequence[TextFile], options: ConvertOptions) -> dict[str, str]:
-    """The splits that names stand for, by the first part of a path below the input: `train/...`, `train.txt`, `train-00.jsonl`.
-
-    Names are splits where two of them are, or all; other names beside them are an error.
-    """
-    names = {file.name: file.name.split("/")[0] for file in files}
-    splits = {top: folder_split(top.split(".")[0].split("-")[0]) for top in names.values()}
-    found = {split for split in splits.values() if split}
-    others = [top for top, split in splits.items() if not split]
-    if not found or (others and len(found) < 2):
-        return {}
-    if others:
-        tops = [top for top, split in splits.items() if split]
-        raise SourceError(
-            f"{options.input} has {tops[0]} and {tops[1]}, which look like splits, beside {others[0]}, which does not. Move it out"
-            " of the input, or name the files by a pattern."
-        )
-    if len(found) > 1 or found != {"train"}:
-        refuse_split_flag(options, f"{options.input} has splits already ({', '.join(sorted(found))})")
-    elif options.split:
-        return {}
-    return {name: splits[top] for name, top in names.items()}
-
-
-def _units(
-    files: Sequence[TextFile], splits: dict[str, str], text: TextOptions, ignored: Sequence[str]
-) -> Iterator[TextUnit]:
-    """Parts of files, small ones together."""
-    held: list[tuple[TextPart, str]] = []
-    size, passed_over = 0, tuple(ignored)
-    for part in text_parts(files, text, RANGE_BYTES):
-        held.append((part, splits.get(part.file.name, "")))
-        size += part.stop - part.start if part.form is None else RANGE_BYTES
-        if size >= RANGE_BYTES or len(held) >= _UNIT_FILES:
-            yield TextUnit(tuple(held), passed_over)
-            held, size, passed_over = [], 0, ()
-    if held:
-        yield TextUnit(tuple(held), passed_over)

@@ -15,8 +15,8 @@ from beam_jobs.references.pack import Pack, packs
 from beam_jobs.references.record_order import Order
 from beam_jobs.references.reference import Reference
 from beam_jobs.run.runner import new_pipeline, pipeline_options
-from beam_jobs.steps import duplicate_texts as text_dedup
-from beam_jobs.steps.duplicate_texts import KEPT, LEFT_OUT, LeaveOutDuplicates, content_digest
+from beam_jobs.steps.duplicates import texts as text_dedup
+from beam_jobs.steps.duplicates.texts import KEPT, LEFT_OUT, LeaveOutDuplicates, content_digest
 from beam_jobs.text_files.options import TextOptions
 from tpudata.storage import RequestLimits
 

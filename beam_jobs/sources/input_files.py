@@ -1,0 +1,57 @@
+"""The files that an input names: one, those of a folder, or those that a pattern matches."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+from beam_jobs.sources.names import is_left_behind
+from tpudata.errors import SourceError
+from tpudata.storage import expand, is_pattern, lazy_entries, storage_for
+
+
+@dataclasses.dataclass(frozen=True)
+class InputFiles:
+    """Files that are listed whenever they are iterated over: paths, and names below the input's fixed folder.
+
+    Attributes:
+        path: of the input.
+        only_files: whether a folder among the files of a folder is an error.
+    """
+
+    path: str
+    only_files: bool = False
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        """Yield path and name of each file, in order; hidden ones and those that systems leave behind are omitted.
+
+        Raises:
+            SourceError: there is none; or there is nothing at the path.
+        """
+        found = storage_for(self.path).stat(self.path)
+        if found is not None and not found.is_folder:
+            yield self.path, found.name
+            return
+        if found is not None:
+            files = self._in_folder()
+        elif is_pattern(self.path):
+            files = ((entry.path, below) for entry, below in expand(self.path) if not entry.is_folder)
+        else:
+            raise SourceError(f"{self.path} is not there. Name a file, a folder, or a pattern such as 'DIR/*.tar'.")
+        count = 0
+        for path, below in files:
+            if not any(map(is_left_behind, below.split("/"))):
+                count += 1
+                yield path, below
+        if not count:
+            raise SourceError(f"{self.path} has no files to convert.")
+
+    def _in_folder(self) -> Iterator[tuple[str, str]]:
+        for entry in lazy_entries(self.path):
+            if not entry.is_folder:
+                yield entry.path, entry.name
+            elif self.only_files and not is_left_behind(entry.name):
+                raise SourceError(
+                    f"{self.path} has the folder {entry.name} beside its files. Move it out of the input, or pass --source=tar to"
+                    " ignore it."
+                )

@@ -1,0 +1,1 @@
+"""Inputs with the same key, and documents with the same text."""

@@ -1,0 +1,103 @@
+"""The first step: from a source to the units that workers list. Neither the job nor the process that starts it has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import apache_beam as beam
+from apache_beam.pvalue import TaggedOutput
+
+from beam_jobs.options import ConvertOptions
+from beam_jobs.planning.input_counts import InputCounts
+from beam_jobs.sources import Source
+from tpudata.storage import set_request_limits
+
+# Name of the output besides the units: InputCounts of what is skipped here.
+SKIPPED = "skipped"
+# Units that one worker lists one after the other, each with its number; with --no-shuffle, numbers are their order.
+Units: TypeAlias = list[tuple[int, Any]]
+# So many elements have one unit, so many two, and so on: few units are spread over all workers, many cost few elements.
+_EQUAL_ELEMENTS, _MOST_UNITS = 128, 64
+
+
+class ListUnits(beam.PTransform):  # type: ignore[misc]
+    """Turns the beginning of a pipeline into Units; aside come InputCounts of what is skipped by its name.
+
+    Parts are found by one worker, and taken apart by many. With --no-shuffle one worker does both, since it numbers the units.
+
+    Args:
+        source: of the conversion.
+        options: say whether records are shuffled, and the limits of requests.
+    """
+
+    def __init__(self, source: Source, options: ConvertOptions) -> None:
+        super().__init__()
+        self._source = source
+        self._options = options
+
+    def expand(self, begin: beam.pvalue.PBegin) -> Any:
+        """Apply the transform."""
+        parts = begin | "Begin" >> beam.Create([None], reshuffle=False)
+        if self._options.shuffle:
+            parts |= "Parts" >> beam.FlatMap(_parts, self._source, self._options) | "SpreadParts" >> beam.Reshuffle()
+        return parts | "Units" >> beam.ParDo(_TakeApart(self._source, self._options)).with_outputs(
+            SKIPPED, main="units"
+        )
+
+
+def numbered_units(source: Source, ignored: list[str]) -> Iterator[tuple[int, Any]]:
+    """Yield all units of a source, each with its number.
+
+    Args:
+        source: of a conversion.
+        ignored: gets the path of each file that is skipped by its name here.
+    """
+    yield from enumerate(unit for part in source.parts() for unit in source.units(part, ignored))
+
+
+def _parts(begin: None, source: Source, options: ConvertOptions) -> Iterator[list[Any]]:
+    del begin
+    set_request_limits(options.request_limits)
+    return _growing(source.parts(), 1)
+
+
+class _TakeApart(beam.DoFn):  # type: ignore[misc]
+    """Yields the Units of some parts, or of all."""
+
+    def __init__(self, source: Source, options: ConvertOptions) -> None:
+        super().__init__()
+        self._source = source
+        self._options = options
+
+    def setup(self) -> None:
+        set_request_limits(self._options.request_limits)
+
+    def process(self, parts: Sequence[Any] | None) -> Iterator[Any]:
+        source, ignored = self._source, list[str]()
+        if parts is None:
+            found: Iterable[tuple[int, Any]] = numbered_units(source, ignored)
+        else:
+            # Shuffled, no number counts.
+            found = ((0, unit) for part in parts for unit in source.units(part, ignored))
+        for units in _growing(found, len(parts or [None])):
+            yield units
+            if ignored:
+                yield TaggedOutput(SKIPPED, InputCounts(len(ignored)))
+                ignored.clear()
+        if ignored:
+            yield TaggedOutput(SKIPPED, InputCounts(len(ignored)))
+
+
+def _growing(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    """Yield items in lists of `size`, later of more."""
+    held, lists = list[Any](), 0
+    for item in items:
+        held.append(item)
+        if len(held) >= size:
+            yield held
+            held, lists = [], lists + 1
+            if lists == _EQUAL_ELEMENTS and size < _MOST_UNITS:
+                size, lists = 2 * size, 0
+    if held:
+        yield held
