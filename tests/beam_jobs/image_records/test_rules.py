@@ -50,7 +50,7 @@ class Row(NamedTuple):
 
     case: str
     data: bytes
-    outcome: str  # KEPT, the format that it is re-encoded to, or the reason it is refused for
+    outcome: str  # KEPT, the format that it is re-encoded to, or the reason it is rejected for
     reason: str = ""
     pixels: Any = None  # of the record; where None, what TensorFlow decodes from the source
 

@@ -199,14 +199,14 @@ class Records:
 
     @property
     def _kept_bytes(self) -> int:
-        """About what a record takes in the window."""
+        """Bytes that a record takes in the window, about."""
         decoded = self._fields.record_bytes(self._plan.split) if self._decodes_early else 0
         return max(self._plan.record_bytes, decoded)
 
     @property
     def window_bytes(self) -> int:
-        """About how many bytes the records take that the shuffle mixes."""
-        return min(self._window(), self.count) * self._kept_bytes
+        """Bytes that the records in the shuffle window take, about."""
+        return min(self._window, self.count) * self._kept_bytes
 
     def _check_window(self) -> None:
         if self._options.shuffle_buffer is None or self._cache is not None or self._window < self.count:
