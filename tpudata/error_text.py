@@ -36,7 +36,7 @@ _ODD_VALUES = re.compile(r"Name: <unknown>, Key: ([^\n]*?), Index: \d+\. +Can't 
 _ODD_IMAGE = re.compile(r"Shape of tensor \S*DecodeImage\S* (\[\S*\]) is not compatible with expected shape (\[\S*\])")
 # What the reader checks in TensorFlow's graph; see `tpudata.input.decode.parse`.
 _ODD_BYTES = re.compile(r"\[Feature ([^\n]*?): a record (does not have the \d+ bytes of [^\n]*? values)\.")
-_MISFIT = re.compile(r"\[(Feature [^\n]*?: a (?:value does not fit|record is) [^\n]*?\.)\] \[Condition")
+_MISFIT = re.compile(r"\[(Feature [^\n]*?: a (?:value does not fit|record is) [^\n]*?\.)\]")
 _PLAIN = " Of files without a manifest, tpudata.format.read_records(FILE) yields (offset, record), to try one by one."
 
 

@@ -26,7 +26,7 @@ from tpudata import (
     make_input_fn,
 )
 from tpudata.format import Feature, encode_example, read_records
-from tpudata.input.graph import records
+from tpudata.input.graph import read_plan
 
 FEATURES = [Feature("image_raw", "bytes", "uint8", (2,), "raw"), Feature("label", "int64", "int64")]
 RECORD = [("label", "u1"), ("image", "u1", (2,))]
@@ -107,7 +107,7 @@ def test_evaluation_is_one_exact_pass_on_any_hosts(files: Any, hosts: int, batch
 def test_a_global_batch_is_the_same_on_any_hosts_and_after_a_restart(
     files: Any, buffer: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(records, "_READ_BYTES", 400)
+    monkeypatch.setattr(read_plan, "_READ_BYTES", 400)
     input_fn = make_input_fn(files, training=True, seed=3, shuffle=buffer)
 
     def batches(hosts: int, start: int = 0) -> list[list[int]]:

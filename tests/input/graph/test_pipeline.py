@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.datasets import Written, write_dataset
 from tpudata import FeatureError, make_input_fn
 from tpudata.format import Feature
-from tpudata.input.graph import records
+from tpudata.input.graph import read_plan
 
 FEATURES = [Feature("image_raw", "bytes", "uint8", (2,), "raw"), Feature("label", "int64", "int64")]
 
@@ -35,7 +35,7 @@ def test_evaluation_is_exact_for_any_sizes(data: st.DataObject) -> None:
     cache = data.draw(st.booleans(), "cache")
     transform = data.draw(st.sampled_from([None, lambda features, labels: (features, labels)]), "transform")
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(records, "_READ_BYTES", read_bytes)
+        patch.setattr(read_plan, "_READ_BYTES", read_bytes)
         path = write_numbers(folder, count, shards)
         input_fn = make_input_fn(path, "train", training=False, cache=cache, transform=transform)
         rows = list(input_fn({"batch_size": batch_size}).as_numpy_iterator())
@@ -56,7 +56,7 @@ def test_training_epochs_are_permutations_for_any_sizes(data: st.DataObject) -> 
     batch_size = data.draw(st.integers(1, 60), "batch size")
     read_bytes = data.draw(st.sampled_from([1, 200, 10_000]), "bytes read at a time")
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(records, "_READ_BYTES", read_bytes)
+        patch.setattr(read_plan, "_READ_BYTES", read_bytes)
         buffer = data.draw(st.none() | st.integers(1, count), "window")
         input_fn = make_input_fn(write_numbers(folder, count, shards), "train", training=True, shuffle=buffer)
         rows = input_fn({"batch_size": batch_size}).take(-(-3 * count // batch_size)).as_numpy_iterator()
