@@ -251,10 +251,11 @@ def test_digits_that_matter_are_in_the_table_and_the_manifest(
 ) -> None:
     make_pictures(tmp_path / "in", 12)
     for number in range(2):
-        Image.new("I;16", (8 + number, 8)).save(tmp_path / "in" / "cat" / f"x{number}.tif")
+        Image.new("I", (8 + number, 8)).save(tmp_path / "in" / "cat" / f"x{number}.tif")
     output = convert(tmp_path, *SKIP)
-    assert open_dataset(str(output)).manifest.rejected == {"TIFF of 16 bits per sample": 2}
-    assert "2: 2 TIFF of 16 bits per sample; listed in" in capsys.readouterr().out
+    reason = "TIFF of signed or fractional samples of 32 bits"
+    assert open_dataset(str(output)).manifest.rejected == {reason: 2}
+    assert f"2: 2 {reason}; listed in" in capsys.readouterr().out
 
 
 def test_reasons_are_counted_without_their_particulars(tmp_path: Path) -> None:
