@@ -12,13 +12,13 @@ ROOT = Path(__file__).resolve().parent
 
 
 def read(name: str) -> str:
-    """A file beside this one, or nothing where a source distribution went without it."""
+    """Return the text of a file next to this one, or nothing if a source distribution lacks it."""
     path = ROOT / name
     return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
 def version() -> str:
-    """The version, read from the source: importing the package here would need what it depends on."""
+    """Return the version, read from the source: importing the package here would require its dependencies."""
     match = re.search(r'^__version__ = "([^"]+)"$', read("tpudata/_version.py"), re.MULTILINE)
     if match is None:
         raise RuntimeError('tpudata/_version.py has no line `__version__ = "..."`')

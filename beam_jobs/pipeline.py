@@ -109,9 +109,13 @@ class Conversion:
     claim: Claim | None = None
 
     def plan(self) -> Plan:
-        """The plan, made in this process; nothing is written. BadRecordError as in a run that does not skip bad records.
+        """Return the plan, made in this process; write nothing.
 
-        To append, it is of what would be added, which may be nothing. OutputError as from `run`.
+        For an append, it covers what would be added, which may be nothing.
+
+        Raises:
+            BadRecordError: as in a run that does not skip bad records.
+            OutputError: as from `run`.
         """
         found = self._look_at_output()
         if self.options.append and self.base is None:
@@ -125,17 +129,17 @@ class Conversion:
         return plan
 
     def run(self, beam_options: PipelineOptions, launch: Launch | None = None) -> Added | None:
-        """Runs the conversion; returns when the dataset is complete, or with `launch.detach` when the job is submitted.
+        """Run the conversion; return when the dataset is complete, or with `launch.detach` when the job is submitted.
 
         Args:
             beam_options: where it runs.
             launch: how the job is started; None waits for it and reports nothing.
 
         Returns:
-            What an append has added; None where this is none, or is left to its job.
+            What an append has added; None if this is no append or the job is detached.
 
         Raises:
-            TpudataError: the input or the output is not as it should be, or a record was refused.
+            TpudataError: the input or the output is invalid, or a record was rejected.
         """
         options = self.options.for_engine(local=is_local(beam_options))
         set_request_limits(options.request_limits)
@@ -211,12 +215,12 @@ class Conversion:
         )
 
     def _features(self) -> tuple[Feature, ...]:
-        """The schema of the records, their shapes and classes not yet known."""
+        """Return the schema of the records; their shapes and classes are not known yet."""
         classes = Labels(("any",)) if self.source.has_classes else Labels(())
         return self.converter.features(self.converter.new_summary(), classes)
 
     def _of_new(self, base: Base, known: str) -> Conversion:
-        """The conversion of what a dataset has not; `known` is the file of the entries of what it has."""
+        """Return the conversion of what a dataset lacks; the file `known` lists what it has."""
         return dataclasses.replace(self, base=base, source=NewInputs(self.source, base, known))
 
     def _look_at_output(self) -> Found:
@@ -224,7 +228,7 @@ class Conversion:
         return look_at_output(options.output, resume=options.resume, overwrite=options.overwrite, append=options.append)
 
     def _refuse_output(self, found: Found, plan: Plan) -> None:
-        """Raises OutputError where what the output holds does not go with a plan."""
+        """Raise OutputError if the contents of the output do not match a plan."""
         options = self.options
         names = plan.shard_names() if self.base is None else self.base.all_shard_names(plan)
         if found is Found.DATASET and options.resume:

@@ -59,7 +59,7 @@ INPUTS = 60
 
 
 def main() -> int:
-    """Converts pictures and text that it draws, reads them with every reader, prints a table; 1 where any record differs."""
+    """Convert generated pictures and text, read them with every reader and print a table; return 1 if any record differs."""
     parser = argparse.ArgumentParser(prog="scripts/conformance", description=main.__doc__)
     parser.add_argument(
         "readers", nargs="*", metavar="READER", help=f"some of {', '.join(ENVIRONMENTS)} (default: all)"
@@ -90,7 +90,7 @@ def main() -> int:
 
 
 def environment(folder: Path, packages: list[str]) -> str:
-    """Makes a virtual environment where there is none, and returns its Python."""
+    """Return the Python of a virtual environment, which is made if it is missing."""
     python = str(folder / "bin" / "python")
     done = folder / "conformance-installed"
     if not done.exists():
@@ -104,7 +104,7 @@ def environment(folder: Path, packages: list[str]) -> str:
 
 
 def compare(name: str, venvs: Path, datasets: str, due: dict[str, dict[object, Record]]) -> tuple[str, ...]:
-    """The row of one reader: its version, and of each kind of dataset how many records it gave, where they are as due."""
+    """Return the row of one reader: its version, and for each kind of dataset its count of records if all are as expected."""
     package, packages = ENVIRONMENTS[name]
     python = environment(venvs / SHARED.get(name, name), packages)
     version = f"import importlib.metadata as m; print(m.version({package!r}))"
@@ -129,7 +129,7 @@ def compare(name: str, venvs: Path, datasets: str, due: dict[str, dict[object, R
 
 
 def expected(kind: str, drawn: Path) -> dict[object, Record]:
-    """What is due of a kind of dataset, by what a record is known by, from the file of JSON objects that was drawn."""
+    """Return the expected records of a kind of dataset by key, from the generated file of JSON objects."""
     rows = list(map(json.loads, drawn.read_text().splitlines()))
     if kind == "tokens":
         rows = [{"n": row["n"], "input_ids": list(row["text"].encode())} for row in rows]
@@ -139,14 +139,14 @@ def expected(kind: str, drawn: Path) -> dict[object, Record]:
 
 
 def as_drawn(kind: str, records: Iterable[Record]) -> list[Record]:
-    """Records as they were drawn: where documents were packed into rows, these documents."""
+    """Return records as they were generated: the documents, if these were packed into rows."""
     if not kind.startswith("packed"):
         return list(records)
     return [{"text": text} for record in records for text in documents(record)]
 
 
 def documents(record: Record) -> list[str]:
-    """The documents of a packed row of bytes; ValueError where its three lists do not say the same."""
+    """Return the documents of a packed row of bytes; raise ValueError if its three lists disagree."""
     found: list[list[int]] = []
     last = 0
     for token, segment, position in zip(record["input_ids"], record["segment_ids"], record["positions"], strict=True):
@@ -169,7 +169,7 @@ def documents(record: Record) -> list[str]:
 
 
 def differences(records: list[Record], expected: dict[object, Record], key: str = IMAGE) -> list[str]:
-    """What is different, in words; a reader may know only some features, but `key` is one of them."""
+    """Describe the differences; a reader may support only some features, but always `key`."""
     out = [f"unknown {key} {record[key]!r}" for record in records if record[key] not in expected]
     for value, due in expected.items():
         name = due.get("image/filename", repr(value))

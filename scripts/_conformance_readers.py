@@ -39,7 +39,7 @@ Record = dict[str, Any]
 
 
 def record_of(values: Mapping[str, Any]) -> Record:
-    """What is compared of a record, from bytes and integers by feature name, each alone or in a list."""
+    """Return the compared part of a record, from bytes and integers by feature name, each alone or in a list."""
     out: Record = {}
     for name, value in values.items():
         if hasattr(value, "tolist"):
@@ -70,7 +70,7 @@ def _shards(folder: str) -> list[str]:
 
 
 def _index(shard: str) -> str:
-    """The index for DALI of a shard."""
+    """Return the path of a shard's DALI index."""
     path = Path(shard)
     return str(path.parent / "index" / f"{path.stem}.idx")
 
@@ -86,7 +86,7 @@ def _description(tf: Any, kind: str) -> dict[str, Any]:
 
 
 def _from_protos(records: Iterable[bytes]) -> Iterator[Record]:
-    """Records parsed by protobuf, with TensorFlow's own classes."""
+    """Parse records by protobuf, with TensorFlow's own classes."""
     import tensorflow as tf
 
     for record in records:
@@ -154,7 +154,7 @@ def grain(folder: str, kind: str) -> Iterator[Record]:
 
 
 def tfrecord(folder: str, kind: str) -> Iterator[Record]:
-    """The tfrecord package by its index, with its own protobuf classes: never in a process that has TensorFlow's."""
+    """Read with the tfrecord package by its index. Its protobuf classes clash with TensorFlow's in the same process."""
     from tfrecord.reader import tfrecord_loader
 
     stored = KINDS[kind]

@@ -117,7 +117,7 @@ def is_number(value: Any) -> bool:
 
 
 def short(value: Any) -> str:
-    """A value in one line of a table."""
+    """Format a value for one line of a table."""
     text = json.dumps(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
@@ -145,7 +145,7 @@ def compare(
 
 
 def table(rows: list[Row]) -> list[str]:
-    """The lines of a Markdown table: a line for the equal fields of each kind, one for each field that differs."""
+    """Return the lines of a Markdown table: one for the equal fields of each kind, one for each field that differs."""
     lines = ["| program | field | result |", "|---|---|---|"]
     for program in dict.fromkeys(row.program for row in rows):
         own = [row for row in rows if row.program == program]
@@ -178,7 +178,7 @@ def environment(folder: Path, packages: list[str]) -> str:
 
 
 def main() -> int:
-    """Runs the programs with the original and with ours, prints a table; 1 where they differ in a way that is not listed."""
+    """Run the programs with the original and with ours, and print a table; return 1 if they differ in an unlisted way."""
     parser = argparse.ArgumentParser(prog="scripts/oracle_tf215", description=main.__doc__)
     parser.add_argument("programs", nargs="*", metavar="PROGRAM", help="some of the programs (default: all)")
     parser.add_argument("--venvs", help="keep the virtual environments in this folder, and use those that are there")

@@ -40,7 +40,7 @@ class Model:
         return tf.get_variable(name, [], initializer=tf.zeros_initializer(), trainable=False, **options)
 
     def wrapped(self, optimizer):
-        """The optimizer for several replicas; the original has none without a TPU."""
+        """Return the optimizer for several replicas; the original has none without a TPU."""
         return getattr(self.tpu, "CrossShardOptimizer", lambda inner: inner)(optimizer)
 
     def minimize(self, loss=None):
@@ -49,7 +49,7 @@ class Model:
         return optimizer.minimize(loss, global_step=tf.train.get_global_step(), var_list=[self.w])
 
     def spec(self, loss=None, train_op=None, after=None, value=None, **fields):
-        """A spec; the train_op also runs `after`, and predictions are `value`."""
+        """Return a spec whose train_op also runs `after` and whose predictions are `value`."""
         loss = self.loss if loss is None else loss
         if self.mode == "infer":
             value = self.w if value is None else value
@@ -61,7 +61,7 @@ class Model:
         return self.tpu.TPUEstimatorSpec(self.mode, loss=loss, train_op=train_op, **fields)
 
     def note(self, value):
-        """An operation that appends to `calls`."""
+        """Return an operation that appends to `calls`."""
         return tf.py_func(lambda: self.calls.append(value) or np.float32(0.0), [], tf.float32)
 
 
@@ -113,7 +113,7 @@ def init_twice(m):
 
 
 def init_in_every_mode_but_of_no_use(m):
-    """What is trained already is not set back by an evaluation or a prediction that builds the same graph."""
+    """Keep trained values if an evaluation or a prediction builds the same graph."""
     tf.train.init_from_checkpoint(m.checkpoint, {"w": "w"})
     return m.spec(after=m.counter().assign_add(1.0))
 
@@ -406,7 +406,7 @@ ONE_REPLICA = (
 
 
 def model_fn(tpu, name, checkpoint, calls):
-    """The model_fn of a case."""
+    """Return the model_fn of a case."""
 
     def call(features, labels, mode, params):
         return CASES[name](Model(tpu, mode, features, checkpoint, calls))
@@ -421,7 +421,7 @@ def input_fn(params):
 
 
 def one_batch(params):
-    """A batch for predictions."""
+    """Return a batch for predictions."""
     return tf.data.Dataset.from_tensor_slices({"x": np.ones([4, 1], np.float32)}).batch(4, drop_remainder=True)
 
 
@@ -439,7 +439,7 @@ def run(estimator, calls, steps=6):
 
 
 def values_by_step(folder):
-    """The values of all variables but the global step, at each step that has a checkpoint."""
+    """Return the values of all variables except the global step, at each step that has a checkpoint."""
     found = {}
     for path in sorted(folder.glob("model.ckpt-*.index"), key=lambda path: int(path.name[11:-6])):
         reader = tf.train.load_checkpoint(str(path.with_suffix("")))

@@ -48,7 +48,7 @@ def weights_by_step(folder, model_fn, steps=STEPS):
 
 
 def restoring(given, make, mapping, place):
-    """A model_fn whose weight comes from a checkpoint."""
+    """Return a model_fn whose weight comes from a checkpoint."""
 
     def model_fn(features, labels, mode, params):
         w = make()
@@ -104,7 +104,7 @@ def first_values(folder):
 
 
 def effects(folder):
-    """What each kind of operation with an effect does: the original on one device, ours on one and on two replicas."""
+    """Record the effect of each kind of operation: the original on one device, ours on one and on two replicas."""
     folder.mkdir(parents=True)
     checkpoint = write_checkpoint(folder)
     found = {}

@@ -9,7 +9,7 @@ from _oracle_model import BATCH, FLAT, LABELS, base, dense, finite, input_fn, me
 
 
 def error(call):
-    """The nearest type of Python's or TensorFlow's that the call raises; of several bases of an error of ours, each."""
+    """Name the nearest Python or TensorFlow type that the call raises; all of them if our error has several such bases."""
     try:
         call()
     except Exception as raised:

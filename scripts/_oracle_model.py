@@ -153,7 +153,7 @@ def checkpoints(folder):
 
 
 def events(folder):
-    """The steps at which each tag was written, and the losses by step."""
+    """Return the steps at which each tag was written, and the losses by step."""
     steps, losses = {}, {}
     for path in sorted(folder.glob("*tfevents*")):
         for event in tf.train.summary_iterator(str(path)):

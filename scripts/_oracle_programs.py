@@ -122,7 +122,7 @@ def custom_optimizers(folder):
 
 
 def summaries(folder):
-    """A model_fn that writes summaries of its own."""
+    """Train a model_fn that writes its own summaries."""
 
     def logits_fn(features, training):
         logits = dense(features, training)
@@ -228,7 +228,7 @@ def hooks(folder):
 
 
 def averages(folder):
-    """Evaluation and prediction with the moving averages of the variables, and first values of a scaffold's own."""
+    """Evaluate and predict with moving averages of the variables, and initial values from a scaffold."""
 
     def model_fn(features, labels, mode, params):
         logits = dense(features, False)
@@ -294,7 +294,7 @@ def host_calls(folder):
 
 
 def plain_estimator_spec(folder):
-    """The spec of the Estimator without TPU, with a bare tensor of predictions."""
+    """Use the spec of the Estimator without TPU, with a bare tensor of predictions."""
 
     def model_fn(features, labels, mode, params):
         logits = dense(features, False)
@@ -460,7 +460,7 @@ AFTER_OURS = ("taken_back",)
 
 
 def plain(value):
-    """A value as JSON has it."""
+    """Convert a value to what JSON can hold."""
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -36,7 +36,7 @@ INTERRUPTED = 130
 
 
 def main() -> int:
-    """Reads the arguments and runs the steps; returns the exit code."""
+    """Read the arguments and run the steps; return the exit code."""
     parser = argparse.ArgumentParser(prog="scripts/quickstart", description=__doc__)
     parser.add_argument(
         "folder", nargs="?", default="quickstart", help="where everything is made (default: %(default)s)"
@@ -61,7 +61,7 @@ def main() -> int:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[int | None]:
-    """Makes the folder and locks it: yields the lock's file descriptor, or None where another process has it."""
+    """Make the folder and lock it: yield the lock's file descriptor, or None if another process holds it."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("ab") as file:
         try:
@@ -73,7 +73,7 @@ def locked(folder: Path) -> Iterator[int | None]:
 
 
 def run_on_gcs(folder: Path, lock: int) -> int:
-    """Runs the steps on gs://, as served by scripts/gcs_emulator."""
+    """Run the steps on gs://, as served by scripts/gcs_emulator."""
     print(f"== Pictures: {folder / 'digits'}")
     print(f"{write_digits(folder / 'digits')} PNG files written")
     file = folder / ".gcs"
@@ -97,7 +97,7 @@ def run_on_gcs(folder: Path, lock: int) -> int:
 
 
 def run_steps(folder: Path, lock: int) -> int:
-    """Runs the steps and prints what was made; 0 where the model is as good as it should be.
+    """Run the steps and print the results; return 0 if the model is as accurate as expected.
 
     Args:
         folder: where everything is made.
@@ -109,7 +109,7 @@ def run_steps(folder: Path, lock: int) -> int:
 
 
 def run_steps_at(digits: str, dataset: str, model: str, lock: int) -> int:
-    """Converts the pictures to the dataset and trains the model, in local folders or on gs://."""
+    """Convert the pictures to the dataset and train the model, in local folders or on gs://."""
     tpudata = os.path.relpath(Path(sys.executable).with_name("tpudata"))
     train = [tpudata, "train", "--model", "mnist_cnn", "--data", dataset, "--model-dir", model]
     convert = [tpudata, "convert", "images", "--input", digits, "--output", dataset]
@@ -137,7 +137,7 @@ def run_steps_at(digits: str, dataset: str, model: str, lock: int) -> int:
 
 
 def run(command: Sequence[str], lock: int) -> int:
-    """Runs a command and returns its exit code; Ctrl-C ends it and is raised once it has ended."""
+    """Run a command and return its exit code; Ctrl-C ends it and is raised once it has ended."""
     # It inherits the lock: should this process be killed, the folder stays locked until the command has ended too.
     with subprocess.Popen(command, pass_fds=[lock]) as process:
         try:
@@ -152,7 +152,7 @@ def run(command: Sequence[str], lock: int) -> int:
 
 
 def write_digits(folder: Path) -> int:
-    """Writes scikit-learn's digits as 8x8 grey PNG files, `<class>/<number>.png`, where they are missing or differ.
+    """Write scikit-learn's digits as 8x8 grey PNG files, `<class>/<number>.png`, where they are missing or differ.
 
     Returns:
         How many were written.
@@ -183,7 +183,7 @@ def write_digits(folder: Path) -> int:
 
 
 def report(digits: str, dataset: str, model: str) -> float:
-    """Prints what was made and how good it is; returns the accuracy on the held-out split."""
+    """Print the results and return the accuracy on the held-out split."""
     manifest = open_dataset(dataset).manifest
     storage = storage_for(model)
     metrics = json.loads(storage.read(storage.join(model, "evaluation.json")))

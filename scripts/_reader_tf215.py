@@ -17,7 +17,7 @@ PACKAGES = ["tensorflow-cpu==2.15.1", "google-crc32c"]
 
 
 def main() -> int:
-    """Feeds the original estimator, prints a table; 1 where a number differs."""
+    """Feed the original estimator and print a table; return 1 if a number differs."""
     parser = argparse.ArgumentParser(prog="scripts/reader_tf215", description=main.__doc__)
     parser.add_argument("--venvs", help="keep the virtual environment in this folder, and use one that is there")
     flags = parser.parse_args()

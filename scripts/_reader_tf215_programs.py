@@ -30,7 +30,7 @@ class Row(NamedTuple):
 
 
 def write(folder: str) -> tuple[Any, Any]:
-    """Writes a dataset of 103 records in two shards; returns its images and labels."""
+    """Write a dataset of 103 records in two shards; return its images and labels."""
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 4, RECORDS)
     images = rng.integers(0, 100, (RECORDS, 4, 4, 1)).astype(np.uint8)
@@ -45,7 +45,7 @@ def write(folder: str) -> tuple[Any, Any]:
 
 
 def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:  # noqa: ARG001
-    """A linear classifier, as a program for the original has it."""
+    """Build a linear classifier, as a program for the original does."""
     v1 = tf.compat.v1
     logits = v1.layers.dense(v1.layers.flatten(features["image"]), 4)
     if mode == "infer":
@@ -96,7 +96,7 @@ def estimator_rows(folder: str, images: Any, labels: Any) -> Iterator[Row]:
 
 
 def context_rows(folder: str, labels: Any) -> Iterator[Row]:
-    """Calls input_fn with the original's TPUContext, as its calls on 1, 2 and 3 hosts and for each of 4 cores do."""
+    """Call input_fn with the original's TPUContext, as its calls on 1, 2 and 3 hosts and for each of 4 cores do."""
     test = tpudata.make_input_fn(folder, "train", training=False)
     for name, hosts, mode, calls in (
         ("1 host", 1, "PER_HOST_V1", 1),
@@ -142,7 +142,7 @@ def session_rows(folder: str, labels: Any) -> Iterator[Row]:
 
 
 def main(folder: str) -> int:
-    """Prints a table of all rows; 1 where a number is another one than it should be."""
+    """Print a table of all rows; return 1 if a number is not the expected one."""
     images, labels = write(folder)
     print(f"TensorFlow {tf.__version__}, numpy {np.__version__}, Python {sys.version.split()[0]}\n")
     print("| what | found | plain numpy |\n|---|---|---|")

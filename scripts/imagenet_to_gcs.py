@@ -36,7 +36,7 @@ them). Any flag of Apache Beam is taken too, such as --runner=DataflowRunner --p
 
 
 def run(argv: Sequence[str]) -> int:
-    """Runs the conversion; the exit code is 0.
+    """Run the conversion; return the exit code 0.
 
     Raises:
         TpudataError: the usage is wrong, the input is not ImageNet, or the conversion failed.

@@ -31,7 +31,7 @@ def iris_data() -> list[Any]:
 
 
 def forward(features: Any, w_1: Any, w_2: Any) -> Any:
-    """A hidden layer of sigmoids, and logits."""
+    """Return the logits after a hidden layer of sigmoids."""
     return tf.matmul(tf.sigmoid(tf.matmul(features, w_1)), w_2)
 
 
@@ -70,13 +70,13 @@ def learn(strategy: Any, epochs: int, batch_size: int, rate: float) -> tuple[flo
 
 
 def accuracy(features: Any, labels: Any, w_1: Any, w_2: Any) -> float:
-    """The share of rows whose largest logit is the label's."""
+    """Return the share of rows whose largest logit is the label's."""
     predicted = tf.argmax(forward(features, w_1, w_2), axis=1).numpy()
     return float(np.mean(predicted == labels.argmax(axis=1)))
 
 
 def main(argv: Sequence[str]) -> int:
-    """Connects to the TPU, if one is named, and learns."""
+    """Connect to the TPU, if one is named, and train."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--tpu", help="a TPU's name or address, or local; without it this machine's other devices are used"

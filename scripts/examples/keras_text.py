@@ -31,10 +31,10 @@ def lstm(tokens: int, units: int) -> Any:
 
 
 def write(model: Any, prompt: list[int], length: int, count: int, temperature: float) -> list[int]:
-    """The prompt and `count` ids more, each drawn from what the model makes of the last `length` ones."""
+    """Return the prompt and `count` more ids, each drawn from the model's output for the last `length` ids."""
     rng = np.random.default_rng(1)
     ids = list(prompt)
-    # One shape for all calls: what stands behind the last id does not change what the model says of it.
+    # One shape for all calls: ids after the last one do not change its prediction.
     predict = tf.function(lambda window: model(window, training=False))
     for _ in range(count):
         last = ids[-length:]

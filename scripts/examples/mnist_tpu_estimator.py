@@ -43,7 +43,7 @@ def inference(images: Any, training: bool) -> Any:
 
 
 def metric_fn(labels: Any, logits: Any) -> dict[str, Any]:
-    """The metrics of an evaluation; it runs on the host."""
+    """Return the metrics of an evaluation; runs on the host."""
     return {"accuracy": tf.metrics.accuracy(labels, tf.argmax(logits, axis=1))}
 
 
@@ -61,7 +61,7 @@ def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> A
 
 
 def get_input_fn(pattern: str) -> Callable[..., Any]:
-    """An input_fn that goes round the files that match a pattern."""
+    """Return an input_fn that repeats the files that match a pattern."""
 
     def input_fn(params: dict[str, Any]) -> Any:
         batch_size = params["batch_size"]  # a shard's part of FLAGS.batch_size

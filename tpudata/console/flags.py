@@ -145,7 +145,7 @@ def positive_int(text: str) -> int:
 
 
 def positive_float(text: str) -> float:
-    """An argparse `type`: a number above 0."""
+    """Parse a number above 0; an argparse `type`."""
     try:
         value = float(text)
     except ValueError:

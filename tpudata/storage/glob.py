@@ -25,7 +25,7 @@ def is_pattern(path: str) -> bool:
 
 
 def split_pattern(pattern: str) -> tuple[str, tuple[str, ...]]:
-    """The folder before the first part with a wildcard, and the parts from there on.
+    """Split a pattern into the folder before its first part with a wildcard, and the parts from there on.
 
     `/data/*/a.jpg` gives `("/data", ("*", "a.jpg"))`; a pattern without a folder before it gives `"."`. A `**` at the end is
     taken as `**/*`, everything below.
@@ -41,7 +41,7 @@ def split_pattern(pattern: str) -> tuple[str, tuple[str, ...]]:
 
 
 def expand(pattern: str) -> Iterator[tuple[Entry, str]]:
-    """Yields every file and folder that a pattern matches, and its path below the pattern's fixed folder, with `/`.
+    """Yield every file and folder that a pattern matches, and its path below the pattern's fixed folder, with `/`.
 
     Each comes once, and what is in one folder comes sorted by name, that of a folder with a `/` after it.
 
@@ -53,7 +53,7 @@ def expand(pattern: str) -> Iterator[tuple[Entry, str]]:
 
 
 def expand_below(folder: str, parts: tuple[str, ...]) -> Iterator[tuple[Entry, str]]:
-    """What `expand` does, for a pattern that `split_pattern` has taken apart.
+    """Expand a pattern that `split_pattern` has split; see `expand`.
 
     Args:
         folder: what comes before the first wildcard.
@@ -122,7 +122,7 @@ def _next(name: str, parts: tuple[str, ...], places: set[int], *, is_folder: boo
 
 
 def _reached(parts: tuple[str, ...], places: set[int]) -> set[int]:
-    """The places, and those behind a `**` that stands for no folder."""
+    """Return the places, and those after each `**` that matches no folder."""
     reached = set(places)
     for place, part in enumerate(parts):
         if place in reached and part == _ANY_FOLDERS:

@@ -69,7 +69,7 @@ def open_packed(path: str) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def _open_gzip(path: str) -> Iterator[BinaryIO]:
-    """A gzip file, unpacked as it is read from start to end; it seeks forward.
+    """Open a gzip file, decompressed as it is read from start to end; it seeks forward only.
 
     Raises:
         CorruptionError: from any read inside the context: the file is cut or damaged. Its offset counts unpacked bytes.
