@@ -56,13 +56,13 @@ TPU = [
 # What Beam needs for Dataflow.
 GCP = ["apache-beam[gcp]>=2.76,<3"]
 
-# Other stores, each by a package of its own such as s3fs (s3://) or adlfs (abfs://).
+# Other stores, each by a separate package such as s3fs (s3://) or adlfs (abfs://).
 FSSPEC = ["fsspec>=2024.10"]
 
 # Images from phones (HEIC); AVIF and JPEG 2000 are in Pillow.
 HEIF = ["pillow-heif>=0.22,<2"]
 
-# Tokenizers with a file of their own.
+# Tokenizers with a file.
 TEXT = ["sentencepiece>=0.2.3,<0.3", "tokenizers>=0.23,<0.24"]
 
 # scikit-learn brings the 1,797 digits that scripts/quickstart learns; cryptography the certificate of scripts/gcs_emulator.

@@ -77,13 +77,13 @@ class Conversion:
         source: lists the records.
         converter: makes them.
         layout: name of the feature layout.
-        overhead: bytes that a record takes in a shard beside its content.
-        text_bytes: of a pack, about how many bytes each record takes for texts beside its content: int64 [n].
+        overhead: bytes that a record takes in a shard besides its content.
+        text_bytes: given a pack, about how many bytes each record takes for texts besides its content: int64 [n].
         estimate: from a sample of references to bytes of their content in a shard over their bytes in the input.
         deciding: all options that decide what the shards hold, for the manifest: a JSON object.
         learn: makes the step from packs of references to the characters that the tokenizer is made of; or None.
         leave_out: makes the step from packs to those without duplicates, see steps/duplicates/texts.py; None keeps all.
-        files: names of the files that the converter keeps beside the shards.
+        files: names of the files that the converter keeps next to the shards.
         unit: what one input is called.
         unique_keys: whether the source cannot list two inputs of one key.
         keys: whether the dataset is to know its inputs, which an append needs.
@@ -193,7 +193,7 @@ class Conversion:
         known = storage.join(output, f"{TEMPORARY_PREFIX}known-{uuid.uuid4().hex}")
         try:
             write_known(base.dataset, known)
-            # A killed append has left lists of its own, which this one writes again.
+            # A killed append has left its lists, which this one overwrites.
             remove_listing_rejects(output, kept=base.manifest.rejects)
             result = self._of_new(base, known)._run(pipeline, job, beam_options)
         finally:

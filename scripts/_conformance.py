@@ -221,7 +221,7 @@ def draw(folder: Path) -> None:
             "image/class/label": label,
         }
         lines.append(json.dumps(record) + "\n")
-    # Beside the folder: what is inside is input.
+    # Next to the folder: everything inside is input.
     folder.with_suffix(".jsonl").write_text("".join(lines))
 
 

@@ -165,7 +165,7 @@ def table(rows: list[Row]) -> list[str]:
 
 
 def environment(folder: Path, packages: list[str]) -> str:
-    """Make a virtual environment where there is none, and return its Python."""
+    """Return the Python of a virtual environment, which is made if it is missing."""
     python = str(folder / "bin" / "python")
     done = folder / "oracle-installed"
     if not done.exists():

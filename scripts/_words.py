@@ -1,7 +1,7 @@
 """Words that docs, docstrings, comments and messages do not use, and the width of docs: a part of scripts/lint.
 
-The words are those of the glossary's column "Not" and of the table below, each with what to write instead. In Markdown prose
-is read, without code; in Python, comments and string literals.
+The words are those of the glossary's column "Not" and of the table below, each with its replacement. Checked are the prose of
+Markdown, without code, and the comments and string literals of Python; in the rooms of `PROSE`, only comments and docstrings.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ CHECKED = (
     "tpudata/source",
     "scripts/_docs_pages.py",
 )
+# Rooms whose messages and help are not checked yet, only comments and docstrings.
+PROSE = ("tpudata", "beam_jobs", "scripts/fake_gcs")
 # The glossary names the words.
 EXEMPT = ("docs/concepts/glossary.md",)
 # Pattern, at word boundaries and in any case: what to write instead.
@@ -44,9 +46,9 @@ WORDS = {
 
 
 def main(names: Sequence[str]) -> int:
-    """Print a line for each finding in files and folders, CHECKED if none are named; return 1 if there are any."""
+    """Print a line for each finding in files and folders, by default all rooms; return 1 if there are any."""
     words = {re.compile(rf"\b(?:{word})\b", re.IGNORECASE): use for word, use in (WORDS | glossary_words()).items()}
-    found = [line for path in _files(names or CHECKED) for line in _findings(path, words)]
+    found = [line for path in _files(names or CHECKED + PROSE) for line in _findings(path, words)]
     print(*found, sep="\n", end="\n" if found else "")
     return 1 if found else 0
 
@@ -74,9 +76,9 @@ def _findings(path: Path, words: dict[re.Pattern[str], str]) -> Iterator[str]:
     text = path.read_text(encoding="utf-8")
     name = path.relative_to(ROOT).as_posix()
     is_page = path.suffix == ".md"
-    for number, line in _prose(text) if is_page else _strings(text):
+    for number, line in _prose(text) if is_page else _strings(text, with_messages=name.startswith(CHECKED)):
         for pattern, use in words.items():
-            for match in pattern.finditer(re.sub(r"`[^`]*`", "``", line)):
+            for match in pattern.finditer(re.sub(r"`[^`]*`|^ +\w+: ", "``", line)):
                 yield f"{name}:{number}: {match[0]!r}: write {use}"
         # A line of a table, an image and a line of one word cannot be wrapped; neither can an entry of the changelog.
         if (
@@ -99,15 +101,17 @@ def _prose(text: str) -> Iterator[tuple[int, str]]:
             yield number, line
 
 
-def _strings(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines of comments and string literals, with their numbers."""
+def _strings(text: str, with_messages: bool) -> Iterator[tuple[int, str]]:
+    """Yield the lines of comments and docstrings, and with messages of all string literals, with their numbers."""
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
             yield token.start[0], token.string
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            for offset, line in enumerate(node.value.splitlines()):
-                yield node.lineno + offset, line
+        if with_messages or isinstance(node, ast.Expr):
+            found = node.value if isinstance(node, ast.Expr) else node
+            if isinstance(found, ast.Constant) and isinstance(found.value, str):
+                for offset, line in enumerate(found.value.splitlines()):
+                    yield found.lineno + offset, line
 
 
 if __name__ == "__main__":

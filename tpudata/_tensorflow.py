@@ -13,7 +13,7 @@ def require_tensorflow(feature: str) -> None:
 
     Raises:
         MissingExtraError: TensorFlow is not installed. A TensorFlow that is installed but broken raises its own
-            error, since installing the extra again would not mend it.
+            error, since installing the extra again would not help.
     """
     try:
         importlib.import_module("tensorflow")

@@ -4,7 +4,7 @@
     ├── UsageError                exit code 2: the command or the call was wrong
     │   └── MissingExtraError     the feature needs an extra that is not installed
     ├── SourceError               the input cannot be read as it was described
-    │   └── BadRecordError        one input record was refused
+    │   └── BadRecordError        one input record was rejected
     ├── OutputError               the output cannot be written where it was asked for
     ├── StorageError              a file or object could not be read, listed or written
     │   └── StorageUnavailableError   no answer of the store, none that proves to be its own, or no permission
@@ -59,11 +59,11 @@ class SourceError(TpudataError):
 
 
 class BadRecordError(SourceError):
-    """One input record was refused.
+    """One input record was rejected.
 
     Attributes:
         source: path of the file (and member) that holds the record.
-        reason: why it was refused, in words that follow "refused: ".
+        reason: why it was rejected; completes `refused: `.
         offset: byte offset of the record in `source`, or None where the whole file is the record.
         key: the record's stable name where `source` and `offset` may move (a row of a list), or None.
 
@@ -135,4 +135,4 @@ class CorruptionError(DatasetError):
 
 
 class FeatureError(DatasetError):
-    """A feature's name, dtype or shape does not fit; the message names the feature and the mend."""
+    """A feature's name, dtype or shape does not fit; the message names the feature and the fix."""

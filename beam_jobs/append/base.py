@@ -1,6 +1,6 @@
 """Adding to a dataset: what it must have in common with what is added, and what the two are together.
 
-New inputs become shards of their own, `train-a001-00000-of-00003.tfrecord`, and the files of the shards that are there are not
+New inputs become separate shards, `train-a001-00000-of-00003.tfrecord`, and the files of the shards that are there are not
 touched. Only labels.txt (if there are new classes), the TFDS metadata and, last, the manifest are replaced, each at once and
 in this order: whoever reads in between, or after a kill, finds the old dataset.
 """

@@ -82,7 +82,7 @@ def _split(options: Mapping[str, Any]) -> SplitShares:
 
 
 def _tokenizer(output: str, identity: Mapping[str, Any]) -> str:
-    """Return the tokenizer as --tokenizer takes it; its file is the one beside the shards."""
+    """Return the tokenizer as --tokenizer takes it; its file is the one next to the shards."""
     if not identity.get("file"):
         return str(identity["name"])
     return f"{identity['name']}:{storage_for(output).join(output, identity['file'])}"

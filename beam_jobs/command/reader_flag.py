@@ -28,7 +28,7 @@ def add_reader_flag(parser: FlagParser) -> None:
         help="make the dataset for another project's reader: tensorflow-tpu (the models of github.com/tensorflow/tpu, whose"
         " labels count from 1) sets --label-offset=1 --jpeg-only",
     )
-    # None tells a flag that was left out from one with its default value.
+    # None marks an omitted flag; a flag may be passed with its default value.
     parser.set_defaults(**{name: None for needs in _NEEDS.values() for name in needs})
 
 

@@ -29,7 +29,7 @@ from tpudata.storage import storage_for
 from tpudata.storage.claims.claim import Claim, drop_pipeline_claim
 from tpudata.storage.local import TEMPORARY_PREFIX
 
-# Names of the outputs beside the packs: a TallyPart of each pack, and the ExampleSummary of each bundle.
+# Names of the outputs next to the packs: a TallyPart of each pack, and the ExampleSummary of each bundle.
 TALLY, SCHEMA = "tally", "schema"
 _HELD_REFERENCES = 4096
 _DIGEST_BYTES = 16

@@ -18,11 +18,11 @@ class ExampleRules:
     """How examples become records.
 
     Attributes:
-        key: from an example to its key; None where examples come as (key, example) pairs, or have no key of their own.
+        key: from an example to its key; None where examples come as (key, example) pairs, or have no key.
         split_of: from an example to its split; None leaves it to the options.
         schema: the features, or None to infer them.
         label: name of the feature that holds the class.
-        classes: class names, or None where there are no classes.
+        classes: class names, or None without classes.
     """
 
     key: Callable[[Any], Any] | None

@@ -1,4 +1,4 @@
-"""Whether the encoded images of a record are what stands beside them: for `tpudata verify`."""
+"""Comparison of a record's encoded images with the features that describe them, for `tpudata verify`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator
     """Yield what does not fit in a record's encoded images, in words.
 
     Every feature that the manifest calls an image is looked at: its header must be whole, and say the height, width, channels and
-    format that stand in the features beside it (`image/height` and so on for `image/encoded`), and the height and width of the
+    format that stand in the features next to it (`image/height` and so on for `image/encoded`), and the height and width of the
     manifest, where all images have one. No pixel is decoded.
 
     Args:
@@ -42,7 +42,7 @@ def decoded_image_problems(manifest: Manifest, example: Mapping[str, Value]) -> 
     """Yield what `image_problems` does, and which images do not decode: all pixels of those whose header is whole.
 
     Of JPEGs and PNGs, which are all that a conversion writes, it rejects what a conversion with `--check decode` does; of other
-    formats, which datasets of one's own may hold, those that are broken or that TensorFlow does not know.
+    formats, which user-made datasets may hold, those that are broken or that TensorFlow does not know.
 
     Args:
         manifest: of the dataset.

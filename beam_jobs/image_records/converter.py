@@ -58,7 +58,7 @@ class ImageConverter(InputConverter):
 
     @property
     def record_overhead(self) -> int:
-        """About how many bytes a record takes beside the image's and its texts: keys, tags, and small values."""
+        """About how many bytes a record takes besides its image and its texts: keys, tags, and small values."""
         return self._layout.overhead + sum(len(feature.name) + 14 for feature in self.extra)
 
     def text_bytes(self, pack: Pack) -> npt.NDArray[np.int64]:

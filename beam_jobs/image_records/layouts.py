@@ -38,7 +38,7 @@ class ImageLayout(abc.ABC):
 
     Attributes:
         names: of its features.
-        overhead: about how many bytes a record takes beside the image's and its texts: keys, tags, and small values.
+        overhead: about how many bytes a record takes besides its image and its texts: keys, tags, and small values.
         label: the feature of the label.
         has_texts: whether records hold the names of files and classes.
     """

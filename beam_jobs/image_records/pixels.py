@@ -69,7 +69,7 @@ def decode_image(
         An upright image of mode `L` or `RGB`.
 
     Raises:
-        ValueError: broken, or of a kind that is not read; the message completes "refused: ".
+        ValueError: broken, or of a kind that is not read; the message completes `refused: `.
     """
     if name == PNG:
         check_png_checksums(data)
@@ -109,7 +109,7 @@ def check_decodes(data: bytes, name: str) -> None:
     """Decode an image and forget it.
 
     Raises:
-        ValueError: it is broken; the message completes "refused: ".
+        ValueError: it is broken; the message completes `refused: `.
     """
     if name == PNG:
         check_png_checksums(data)
@@ -125,7 +125,7 @@ def encode_image(image: Image.Image, name: str, quality: int) -> bytes:
         quality: of a JPEG, 1 to 100.
 
     Raises:
-        ValueError: the image is too long for a JPEG; the message completes "refused: ".
+        ValueError: the image is too long for a JPEG; the message completes `refused: `.
     """
     out = io.BytesIO()
     profile = image.info.get("icc_profile")
@@ -273,7 +273,7 @@ def _eight_bits(data: bytes) -> Image.Image:
         four = _samples(data, "RGBA")
         values = four[..., 0::2] << 8 | four[..., 1::2]
     else:
-        # Pillow keeps one byte of each sample: the higher one where it is told the order that PNG has, or the lower one.
+        # Pillow keeps one byte of each sample: the higher one if given the byte order of PNG, otherwise the lower one.
         mode = "RGB" if color == 2 else "RGBA"
         values = _samples(data, f"{mode};16B") << 8 | _samples(data, f"{mode};16L")
     scaled = ((values * 255 + 32767) // 65535).astype(np.uint8)

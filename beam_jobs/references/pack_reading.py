@@ -220,7 +220,7 @@ def _read(piece: _Piece, *, is_checked: bool) -> bytes | _Unread:
             return storage.read_range(piece.path, piece.start, piece.size, is_checked=is_checked)
         data = storage.read(piece.path, piece.size)
     except StorageUnavailableError:
-        # It is no fault of the record's, so that --on-bad-record=skip does not leave it out.
+        # An outage aborts the job; --on-bad-record=skip never counts it as a bad record.
         raise
     except StorageError as error:
         return _Unread(f"could not be read: {error}")

@@ -28,7 +28,7 @@ class PackedKeys:
     """The keys of some references, in order; iterating over it makes a string of each.
 
     Attributes:
-        heads: of each key what is before its number, or the whole key where there are no numbers: a list of n, or next to numbers
+        heads: of each key what is before its number, or the whole key if there are no numbers: a list of n, or next to numbers
             of one value that stands for all.
         numbers: integers [n], or None.
     """

@@ -11,7 +11,7 @@ from beam_jobs.references.reference import WHOLE_FILE, Reference
 from tpudata.errors import BadRecordError, StorageError, StorageUnavailableError
 from tpudata.storage import is_remote, request_limits, storage_for
 
-# What is read in advance at most, beside the requests under way for what is larger.
+# Read-ahead limit, not counting requests under way for larger records.
 _AHEAD_BYTES = 64 << 20
 # An input and the record made of it are in memory together, and no reader of records takes 2 GiB.
 MOST_INPUT_BYTES = 1 << 30
@@ -36,7 +36,7 @@ def read_reference(reference: Reference) -> bytes:
             return _whole_file(reference, storage.read(path, reference.size))
         data = storage.read_range(path, reference.offset, reference.size)
     except StorageUnavailableError:
-        # It is no fault of the record's, so that --on-bad-record=skip does not leave it out.
+        # An outage aborts the job; --on-bad-record=skip never counts it as a bad record.
         raise
     except StorageError as error:
         raise BadRecordError(reference.origin, f"could not be read: {error}") from error

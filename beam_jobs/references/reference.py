@@ -22,7 +22,7 @@ class Reference(NamedTuple):
     Attributes:
         key: the record's stable name, unique in the input: the path below the input, with `/`.
         split: name of the split.
-        labels: names of its classes; one for most inputs, none where there are no classes.
+        labels: names of its classes; one for most inputs, none without classes.
         path: the file that holds it.
         offset: byte offset in the file, or WHOLE_FILE.
         size: bytes of the record in the file.

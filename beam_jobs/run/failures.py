@@ -36,7 +36,7 @@ def is_interrupt(error: BaseException) -> bool:
 
 
 def failure(runner: str, error: Exception, *, in_process: bool, job: str = "") -> TpudataError | None:
-    """Return what a person is told of a run that failed.
+    """Return the message that reports a failed run.
 
     Args:
         runner: the name of its class.

@@ -92,7 +92,7 @@ def progress_bar(shown: bool) -> Iterator[ProgressReport]:
 
 
 def _watch(folder: Path, stop: threading.Event) -> None:
-    # This loop sets the pace, so tqdm draws whenever it is told: the last counts too.
+    # This loop sets the pace, so tqdm draws at every call, including the last counts.
     with tqdm(total=None, unit="B", unit_scale=True, desc="planning", leave=False, mininterval=0, miniters=0) as bar:
         done = False
         while not done:

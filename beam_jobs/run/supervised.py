@@ -1,6 +1,6 @@
 """A server of an engine that ends with the process that started it.
 
-`python -m beam_jobs.run.supervised DESCRIPTOR COMMAND...` runs a command in a session of its own, where no Ctrl-C of a terminal
+`python -m beam_jobs.run.supervised DESCRIPTOR COMMAND...` runs a command in a separate session, where no Ctrl-C of a terminal
 reaches it, and kills it at the end of file of the lifeline.
 """
 

@@ -48,7 +48,7 @@ class IdxUnit(NamedTuple):
         images, labels: paths.
         name: stands before the numbers in keys.
         split: or nothing.
-        shape: of one image: height, width, and channels where there are any.
+        shape: of one image: height, width, and channels if there are any.
         first, length: which images.
         header: bytes before the first image of the file.
     """

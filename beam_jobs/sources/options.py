@@ -28,7 +28,7 @@ class SourceOptions:
         unlabelled: records have no classes.
         path_column: column of a list that holds the paths; None finds it by its name.
         label_column: column of a list that holds the classes; None finds it by its name.
-        split_column: column of a list that holds the splits; None takes a column named "split" where there is one.
+        split_column: column of a list that holds the splits; None takes a column named "split" if there is one.
         label_separator: stands between several classes in one cell of a CSV list; None where a cell is one class.
         label_type: `"int"` if labels are whole numbers that stand for themselves, `"str"` if they are names; None finds out by
             the labels, and rejects a mixture.

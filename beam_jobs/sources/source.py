@@ -34,7 +34,7 @@ class Source(Protocol):
 
     @property
     def several_labels(self) -> bool:
-        """Whether a record may have any number of classes; otherwise each has one, or none where there are no classes."""
+        """Whether a record may have any number of classes; otherwise each has one, or none without classes."""
 
     @property
     def labels(self) -> Labels | None:

@@ -1,8 +1,8 @@
-"""Rows of CSV and TSV: where they end, and their cells.
+"""Rows of CSV and TSV: their ends and their cells.
 
-CSV is that of RFC 4180: a cell that begins with a double quote ends with one, has each of its own doubled, and may hold delimiters
-and line ends; a quote inside a cell that does not begin with one is a character like any other. Where a row ends depends on all
-quotes before it, so a CSV file is read from its begin, and not in ranges.
+CSV follows RFC 4180: a cell that begins with a double quote ends with one, has each quote inside it doubled, and may hold
+delimiters and line ends; a quote inside a cell that does not begin with one is an ordinary character. The end of a row depends
+on all quotes before it, so a CSV file is read from its beginning, not in ranges.
 
 TSV has no quoting: a line is a row, and a tab always ends a cell. It is read in ranges, as lines are; a line with nothing but tabs
 and blanks is a blank one.

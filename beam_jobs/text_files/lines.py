@@ -73,7 +73,7 @@ def lines(spans: Iterable[Span], stop: int | None = None) -> Iterator[Span]:
 
     Args:
         spans: every line, from `line_spans`.
-        stop: lines that begin here or behind are left out; None takes all.
+        stop: lines that begin here or later are skipped; None takes all.
     """
     for span in spans:
         if stop is not None and span.offset >= stop:
@@ -89,7 +89,7 @@ def paragraphs(spans: Iterable[Span], limit: int, stop: int | None = None, *, in
     Args:
         spans: every line, from `line_spans`.
         limit: a longer paragraph is read past, and has no data.
-        stop: paragraphs that begin here or behind are left out; None takes all.
+        stop: paragraphs that begin here or later are skipped; None takes all.
         inside: the lines before the first blank one belong to a paragraph that began before.
     """
     held: list[bytes] = []

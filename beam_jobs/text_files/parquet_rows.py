@@ -1,6 +1,6 @@
 """Rows of Parquet files; row groups are what is read at once.
 
-A row has no bytes of its own in the file, so its fields travel as a JSON object.
+A row has no contiguous bytes in the file, so its fields travel as a JSON object.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from beam_jobs.text_files.options import TextOptions
 from tpudata.console.nearest import suggestion
 from tpudata.errors import CorruptionError, SourceError, UsageError
 
-# Rows that are in memory at once, beside the pages of the row group.
+# Rows that are in memory at once, besides the pages of the row group.
 _BATCH_ROWS = 256
 
 

@@ -81,7 +81,7 @@ class TextConverter(Converter):
         return {} if tokenizer is None else {"tokenizer": tokenizer.identity.to_json()}
 
     def counts(self, summary: TextSummary) -> dict[str, int]:
-        """Documents, and tokens where there are any."""
+        """Documents, and tokens if there are any."""
         counts = {"documents": summary.documents}
         if self.options.tokenizer is not None:
             counts["tokens"] = summary.tokens
@@ -100,14 +100,14 @@ class TextConverter(Converter):
 
     @property
     def record_overhead(self) -> int:
-        """About how many bytes a document takes in a shard beside its text or tokens; beside its frame, where it is a record."""
+        """About how many bytes a document takes in a shard besides its text or tokens, and besides its frame if it is a record."""
         if self.options.sequence_length is None:
             return _record_bytes(self.options)
         # Sequences have frames, documents none.
         return round(self._token_bytes(1.0) if self.options.end_documents else 0) - FRAME_BYTES
 
     def estimate_ratio(self, references: Iterable[Reference]) -> float:
-        """Estimates what documents take in the shards beside `record_overhead`, over their bytes; 1.0 where none can be read.
+        """Estimate the ratio of shard bytes (without `record_overhead`) to document bytes; 1.0 if no document can be read.
 
         Args:
             references: a fair sample of all documents.

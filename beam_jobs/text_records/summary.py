@@ -33,7 +33,7 @@ class TextSummary:
 
     @property
     def real_share(self) -> float:
-        """The share of the tokens that are no padding: 1 where there are no tokens."""
+        """Share of the tokens that are not padding: 1 without tokens."""
         places = self.tokens + self.padding
         return self.tokens / places if places else 1.0
 

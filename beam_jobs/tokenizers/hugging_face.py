@@ -20,7 +20,7 @@ _USUAL_PAD = ("<pad>", "[PAD]", "<|pad|>", "<|padding|>")
 
 
 class HuggingFaceTokenizer:
-    """A tokenizer of Hugging Face. The special tokens that its template would add, its truncation and its padding are left out; the
+    """A tokenizer of Hugging Face. The special tokens that its template would add, its truncation and its padding are ignored; the
     name of a special token in a text becomes that token, as always with this package.
 
     The end of document is the token that `eos` names, or else the one among `</s>`, `<|endoftext|>`, `<|end_of_text|>`, `<eos>`

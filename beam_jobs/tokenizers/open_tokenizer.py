@@ -47,7 +47,7 @@ class TokenizerSpec:
         kind: `"bytes"`, `"chars"`, `"sentencepiece"` or `"hf"`.
         path: its file, local or gs://; empty for bytes, and for chars whose vocabulary is collected from the data.
         eos: the token that ends a document, or None for the tokenizer's own.
-        replace_unknown: chars only: a character that is not in the vocabulary becomes an id of its own, and is no error.
+        replace_unknown: chars only: a character that is not in the vocabulary becomes a separate id instead of an error.
 
     Raises:
         UsageError: there is no such kind, a file is missing or one too many, or the values do not fit each other.

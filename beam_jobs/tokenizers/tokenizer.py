@@ -23,10 +23,10 @@ class TokenizerIdentity:
     Attributes:
         name: `"bytes"`, `"chars"`, `"sentencepiece"` or `"hf"`.
         vocab_size: number of ids; all are from 0 to below it.
-        eos_id: the id that ends a document, or None where there is none.
+        eos_id: the id that ends a document, or None.
         pad_id: the id that fills up a sequence.
-        file: name of the tokenizer's file beside the data; empty for bytes, which have none.
-        sha256: of that file, in hexadecimal; empty where there is none.
+        file: name of the tokenizer's file next to the data; empty for bytes, which have none.
+        sha256: of that file, in hexadecimal; empty without a file.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Tokenizer(Protocol):
 
     @property
     def file_bytes(self) -> bytes:
-        """Content of the file that is kept beside the data under `identity.file`; empty where there is none."""
+        """Content of the file that is kept next to the data as `identity.file`; empty without a file."""
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
         """Return the ids of each text, int32 [tokens], without end of document; a ValueError if a text cannot be encoded."""
@@ -88,7 +88,7 @@ def sha256(data: bytes) -> str:
 
 
 def reject_eos(eos: str | None, name: str) -> None:
-    """Raise UsageError if an end of document is named that a tokenizer with one of its own does not have."""
+    """Raise UsageError if --eos names another end of document than the tokenizer's own."""
     if eos not in (None, EOS):
         raise UsageError(f"--eos is {eos!r}; the tokenizer {name} has its own, {EOS}. Leave the flag out.")
 

@@ -92,5 +92,5 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    # A mistake of a person, such as a folder that is no dataset, is told in a line.
+    # A usage error, such as a folder without a dataset, is reported in one line.
     sys.exit(run_command(main))

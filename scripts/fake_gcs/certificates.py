@@ -1,4 +1,4 @@
-"""An authority of its own, and a certificate of it for the hosts of Google's that the store stands in for."""
+"""A certificate authority, and its certificate for the Google hosts that the store stands in for."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class Objects:
         buckets: objects by bucket and name.
         uploads: those under way, by id.
         denied: buckets that nobody may touch.
-        needs_token: whether a request without a token is refused.
+        needs_token: whether a request without a token is rejected.
     """
 
     def __init__(self) -> None:
@@ -216,7 +216,7 @@ class Objects:
             self._expired.clear()
 
     def check_token(self, header: str | None) -> None:
-        """Refuses who shows a token that is not good, or none where one is due."""
+        """Raise if the token is wrong, or missing although it is required."""
         if header is None and not self.needs_token:
             return
         if header is None or header.removeprefix("Bearer ") not in self._tokens - self._expired:
@@ -224,7 +224,7 @@ class Objects:
 
 
 def check_preconditions(current: Object | None, said: Mapping[str, str]) -> None:
-    """Refuses where the generation that is there is not as said; 0 stands for none."""
+    """Raise if the present generation is not the expected one; 0 stands for none."""
     known = {"Generation": current.generation if current else 0, "Metageneration": 1 if current else 0}
     for name in _PRECONDITIONS:
         if name in said:

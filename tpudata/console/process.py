@@ -76,7 +76,7 @@ def run_command(function: Callable[[Sequence[str]], int], argv: Sequence[str] | 
 
 
 def owns_process() -> bool:
-    """Return whether this process runs a command of its own command line, and ends with it."""
+    """Return whether this process runs a command of our command line, and ends with it."""
     return _is_ours
 
 
@@ -141,7 +141,7 @@ def _interruption(error: KeyboardInterrupt) -> tuple[int, str]:
 def interruptible(stop: Callable[[], None], tidy: Callable[[], None]) -> Iterator[None]:
     """Let SIGTERM and Ctrl-C end soon what runs inside, whatever it waits for.
 
-    Either raises in the main thread. If this process runs a command of its own line, a second one is ignored, and the process is
+    Either raises in the main thread. If this process runs one of our commands, a second one is ignored, and the process is
     ended if it has not ended a few seconds later because a thread or a library waits for something. Outside the main thread, and
     for a signal whose handler the program has set, nothing changes.
 

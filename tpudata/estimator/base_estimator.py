@@ -131,7 +131,7 @@ class BaseEstimator(ModelDir):
             )
         with self._runtimes.taken_for_training() as runtime:
             claim = claimed_model_dir(runtime.model_dir) if runtime.peers.is_chief else contextlib.nullcontext()
-            # Programs call within a graph of their own.
+            # Programs call this within their own graph.
             with claim, tf.__internal__.eager_context.eager_mode():
                 loss = train(runtime, input_fn, steps, max_steps, hooks, saving_listeners, after_save)
         self._last_loss = self._last_loss if loss is None else loss

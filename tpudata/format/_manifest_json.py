@@ -42,7 +42,7 @@ _SPLIT: _Keys = {"shards": (list,), "decoded_bytes": (int,)}
 _SHARD: _Keys = {"name": (str,), "records": (int,), "bytes": (int,), "crc32c": (str,)}
 _SOURCE: _Keys = {"input": (str,), "files": (int,), "bytes": (int,), "fingerprint": (str,), "ignored_files": (int,)}
 _FEATURE: _Keys = {"name": (str,), "kind": (str,), "dtype": (str,), "shape": (list,)}
-# What Feature.to_json leaves out at its default.
+# Keys that Feature.to_json omits at their default.
 _FEATURE_DEFAULTS: _Keys = {"encoding": (str, _NULL), "num_classes": (int, _NULL), "label_offset": (int,)}
 
 

@@ -74,7 +74,7 @@ class Source:
         files: number of input records found.
         bytes: their size.
         fingerprint: digest over the sorted (key, size) of every input record; equal for equal listings.
-        ignored_files: how many files were passed over by name (hidden files, `Thumbs.db`).
+        ignored_files: how many files were skipped by name (hidden files, `Thumbs.db`).
     """
 
     input: str

@@ -27,7 +27,7 @@ _FOOTER = struct.Struct("<I")
 def quarantine_damage(
     folder: str, defects: Iterable[Defect], example_check: ExampleCheck | None
 ) -> tuple[Quarantine, list[Defect]]:
-    """Write which records readers are to leave out: all that are damaged, and no other.
+    """Write the list of records for readers to skip: all that are damaged, and no other.
 
     Args:
         folder: the dataset's.
@@ -70,7 +70,7 @@ def quarantine_damage(
 
 
 def quarantine_of(path: str, shard: Shard, index: ShardIndex, problems: Problems) -> ShardQuarantine:
-    """Read a shard block by block, and return what is to be left out of it.
+    """Read a shard block by block, and return the records to skip.
 
     Memory holds one block of records.
 
@@ -95,7 +95,7 @@ def quarantine_of(path: str, shard: Shard, index: ShardIndex, problems: Problems
 
 
 def _of_block(path: str, file: BinaryIO, index: ShardIndex, block: int, problems: Problems) -> Iterator[LeftOut]:
-    """Read the next block of a shard and yield what is to be left out of it."""
+    """Read the next block of a shard and yield the records to skip."""
     first = block * index.block_records
     last = min(first + index.block_records, index.records)
     (begin, end), (start, stop) = index.file_range(block), index.block_range(block)
@@ -140,7 +140,7 @@ def _joined(found: list[LeftOut]) -> Iterator[LeftOut]:
         if before is None:
             before = left_out
         elif left_out.first < before.last or (left_out.first == before.last and left_out.reason == before.reason):
-            # A block that is left out as a whole begins no later than what was found in it.
+            # A block that is quarantined as a whole begins no later than the damage found in it.
             reason = before.reason if before.last >= left_out.last else left_out.reason
             before = LeftOut(before.first, max(before.last, left_out.last), reason)
         else:

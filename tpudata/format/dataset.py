@@ -28,7 +28,7 @@ class Dataset:
     Attributes:
         path: its folder, local or gs://.
         manifest: what is in it.
-        quarantine: damaged records that are left out.
+        quarantine: damaged records, which readers skip.
     """
 
     path: str
@@ -77,7 +77,7 @@ class Dataset:
     def labels(self) -> tuple[str, ...] | None:
         """Class names in the order of their labels, or None where the dataset has no classes.
 
-        An append that was killed at its very end has added names that the manifest does not count yet; they are left out.
+        An append that was killed at its very end has added names that the manifest does not count yet; they are skipped.
 
         Raises:
             CorruptionError: labels.txt is not UTF-8.
@@ -110,7 +110,7 @@ class Dataset:
     def examples(self, split: str) -> Iterator[dict[str, Value]]:
         """Yield the split's records in order, decoded to `{feature name: list of bytes, ints or floats}`.
 
-        Those in quarantine are left out.
+        Those in quarantine are skipped.
 
         Raises:
             CorruptionError: a record is damaged; names file and offset.

@@ -31,7 +31,7 @@ _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = 1, 2, 3
 # Longest bytes value whose head is kept for the next record that has one as long.
 _SHORT = 256
-# From this length on, a copy costs more than a part of its own.
+# From this length on, a copy costs more than a separate part.
 _LARGE = 1 << 14
 # Longest map entry whose content is kept, in case that it comes again.
 _SHORT_ENTRY = 64

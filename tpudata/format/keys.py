@@ -96,7 +96,7 @@ class ShardKeys:
         Args:
             shard: as the manifest has it.
             path: where the keys come from.
-            one_to_one: whether each input that is not rejected has a record of its own.
+            one_to_one: whether each input that is not rejected has its own record.
         """
         records = self.records if one_to_one else shard.records
         if (self.shard_crc32c, records) != (shard.crc32c, shard.records):

@@ -5,8 +5,8 @@ DIR/train-a001-00000-of-00003.tfrecord   those that the first append added, and 
 DIR/index/train-00000-of-00012.index     their indexes, see tpudata.format.index
 DIR/index/train-00000-of-00012.keys      what they were made from, see tpudata.format.keys
 DIR/index/train-00000-of-00012.idx       if asked for, an index for NVIDIA DALI, see tpudata.format.dali_index
-DIR/index/quarantine.json                if some are damaged, which records readers leave out, see tpudata.format.quarantine
-DIR/rejects/train-00000-of-00012.jsonl   the inputs of a shard that were rejected, a JSON object each; no file where there are none
+DIR/index/quarantine.json                the damaged records that readers skip, if there are any; see tpudata.format.quarantine
+DIR/rejects/train-00000-of-00012.jsonl   the inputs of a shard that were rejected, a JSON object each; no file without rejects
 DIR/rejects/listing-0123456789ab.jsonl   rejected inputs that are of no shard
 DIR/labels.txt                           class names, a line each
 DIR/tokenizer.model, ...                 the tokenizer's file, see tpudata.format.tokenizer_file

@@ -12,7 +12,7 @@
     labels           the number of classes, or null; their names are in labels.txt
     labels_crc32c    CRC-32C of labels.txt, or null
     rejected         {reason: count}
-    rejects          names of files in rejects/ beside those of the shards: rejected inputs that are of no shard
+    rejects          names of the files in rejects/ for rejected inputs that belong to no shard
     converted        {reason: count} of inputs that are stored in another encoding than they came in
     appends          int, how many times something was added
     counts           {what: count} of a conversion of text: documents, tokens, padding, dropped and unknown tokens, duplicates;
@@ -49,7 +49,7 @@ __all__ = ["FORMAT_VERSION", "MANIFEST_NAME", "Manifest", "Shard", "Source", "Sp
 
 FORMAT_VERSION = 1
 MANIFEST_NAME = "manifest.json"
-# A line of its own, with the indentation of the outermost object: JSON has no line breaks inside strings.
+# A separate line, with the indentation of the outermost object: JSON has no line breaks inside strings.
 _CHECKSUM = re.compile(rb'(?<=\n "checksum": ")[0-9a-f]{8}(?=",\n)')
 _NO_CHECKSUM = "00000000"
 # Layouts whose records are made of several inputs, or of parts of them.
@@ -113,7 +113,7 @@ class Manifest:
 
     @property
     def real_token_share(self) -> float | None:
-        """Of the places for tokens in sequences of one length, the share that is no padding; None where there are none."""
+        """Share of tokens that are not padding in sequences of one length; None without such sequences."""
         if "padding" not in self.counts:
             return None
         tokens = self.counts.get("tokens", 0)
@@ -121,7 +121,7 @@ class Manifest:
 
     @property
     def is_one_to_one(self) -> bool:
-        """Whether each input that was not rejected has a record of its own."""
+        """Whether each input that was not rejected has its own record."""
         return self.layout not in _MIXED_LAYOUTS
 
     def shard_names(self) -> set[str]:

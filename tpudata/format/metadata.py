@@ -1,4 +1,4 @@
-"""Writing what stands beside the shards. The manifest comes last: with it the dataset is complete."""
+"""Writing of the files next to the shards. The manifest comes last: it completes the dataset."""
 
 from __future__ import annotations
 

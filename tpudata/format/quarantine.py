@@ -1,4 +1,4 @@
-"""Records that readers leave out because they are damaged: DIR/index/quarantine.json, which `tpudata verify --quarantine` writes.
+"""Records that readers skip because they are damaged: DIR/index/quarantine.json, which `tpudata verify --quarantine` writes.
 
 A JSON object:
 
@@ -7,9 +7,9 @@ A JSON object:
     shards      by name, an object of each shard that has damage:
         crc32c    of the shard as it was written; the entry is no other shard's
         bytes     size of its file as it was found, 0 if it is missing
-        records   what is left out, ascending: a list [first, last, reason] for records first, ..., last - 1 of the shard
+        records   the skipped records, ascending: a list [first, last, reason] for records first, ..., last - 1 of the shard
 
-No file means that nothing is left out.
+No file means that nothing is skipped.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _FIX = "Delete it, and run `tpudata verify --quarantine` again."
 
 
 class LeftOut(NamedTuple):
-    """Neighbouring records of a shard that are left out.
+    """Neighbouring records of a shard that are skipped.
 
     Attributes:
         first: number of the first one in the shard.
@@ -51,12 +51,12 @@ class LeftOut(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ShardQuarantine:
-    """What is left out of a shard.
+    """Skipped records of a shard.
 
     Attributes:
         crc32c: of the shard's file as it was written.
         bytes: size of the file as it was found, 0 if it is missing.
-        records: what is left out, ascending.
+        records: the skipped records, ascending.
     """
 
     crc32c: int
@@ -65,7 +65,7 @@ class ShardQuarantine:
 
     @property
     def count(self) -> int:
-        """Number of records that are left out."""
+        """Number of records that are skipped."""
         return sum(last - first for first, last, _ in self.records)
 
     def kept(self, records: int) -> npt.NDArray[np.int64]:
@@ -80,7 +80,7 @@ class ShardQuarantine:
 
 @dataclasses.dataclass(frozen=True)
 class Quarantine:
-    """What is left out of a dataset.
+    """Skipped records of a dataset.
 
     Attributes:
         shards: by name, those that have damage.
@@ -89,7 +89,7 @@ class Quarantine:
     shards: Mapping[str, ShardQuarantine] = dataclasses.field(default_factory=dict)
 
     def of(self, shard: Shard) -> ShardQuarantine:
-        """Return what is left out of a shard, perhaps nothing."""
+        """Return the skipped records of a shard, possibly none."""
         found = self.shards.get(shard.name)
         # The damage of another conversion's shard says nothing about this one.
         if found is None or found.crc32c != shard.crc32c:

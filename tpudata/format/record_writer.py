@@ -21,7 +21,7 @@ from tpudata.format.tfrecord import FOOTER_BYTES, FRAME_BYTES, MASK_DELTA, maske
 
 _LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
-# From this length on, a copy costs more than a part of its own.
+# From this length on, a copy costs more than a separate part.
 _LARGE = 1 << 14
 # What is held back and then written at once. More saves no time, less does not let small records share a call.
 _HELD_BYTES = 1 << 19

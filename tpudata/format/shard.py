@@ -55,7 +55,7 @@ def write_shard_files(
     """Write a shard and its index into a dataset's folder, and return the shard and both files.
 
     The shard appears under its name only when all records are written, and its index after it: a shard with a valid index is
-    complete. Memory holds one record, half a MB of what is written beside what the storage gathers (4 MiB for a disk, 8 MiB for
+    complete. Memory holds one record, half a MB of output and what the storage buffers (4 MiB for a disk, 8 MiB for
     an object store), and at the end some 45 bytes per record.
 
     Args:

@@ -49,7 +49,7 @@ class Walk:
     Args:
         path: the shard's file, for messages.
         shard: what the manifest says of it.
-        index: of the shard, where there is one to rely on.
+        index: of the shard, if there is a reliable one.
 
     Attributes:
         offset: byte of the records reached.

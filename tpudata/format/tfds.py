@@ -9,7 +9,7 @@ have names such as `background`.
 (core/proto/{dataset_info,feature}.proto) in proto3 JSON, where 64-bit integers are strings. Features keep their flat names, such
 as `image/encoded`.
 
-A split of TFDS is one run of numbered files, so what an append has added to a split is a split of its own there, called like its
+A split of TFDS is one run of numbered files, so what an append has added to a split is a separate split there, called like its
 files: `train` and `train-a001`. `split="train+train-a001"` reads both, and `split="all"` everything.
 
 A shard that was planned and is not there, since all its inputs were rejected, has the length 0, and TFDS passes over it

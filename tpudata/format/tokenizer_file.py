@@ -1,6 +1,6 @@
 """The tokenizer's file in the folder of a dataset of tokens, so that a reader and a trained model can be sure to use the same.
 
-The manifest's option `tokenizer` says its name and its SHA-256, beside the kind of tokenizer, the number of ids and special ids:
+The manifest's option `tokenizer` holds its name and its SHA-256, next to the kind of tokenizer, the number of ids and special ids:
 
     {"name": "sentencepiece", "vocab_size": 32000, "eos_id": 2, "pad_id": 0, "file": "tokenizer.model", "sha256": "..."}
 """

@@ -44,7 +44,7 @@ def verify(
     workers: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[Defect]:
-    """Re-reads a dataset and yields every defect in it: first what stands beside the shards, then shard by shard.
+    """Reads a dataset again and yields every defect in it: first the files next to the shards, then each shard.
 
     What is found: any changed bit in a shard, an index, the manifest, labels.txt or the TFDS metadata; a shard or index that is
     cut, missing, too much, or another one's; counts and checksums that differ from the manifest; records that are no Example, or

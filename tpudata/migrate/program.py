@@ -296,7 +296,7 @@ class _Program:
                 )
 
     def _look_for_own_names(self) -> None:
-        """Note names of TensorFlow's that the program also gives to values of its own."""
+        """Note names of TensorFlow that the program also gives to its values."""
         for node in ast.walk(self._tree):
             stored = node.id if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load) else None
             name = node.arg if isinstance(node, ast.arg) else stored
@@ -344,7 +344,7 @@ class _Program:
         return text
 
     def _operand(self, node: ast.AST) -> str:
-        """Return an expression's text with the names of today, ready to stand beside an operator."""
+        """Return an expression's text with current names, ready to be an operand."""
         text = self._rewritten(node)
         return (
             text

@@ -87,7 +87,7 @@ class Storage(Protocol):
         """
 
     def expect(self, path: str, offset: int, length: int) -> None:
-        """Says that `read_range` will soon be called so. A disk begins to read; what goes wrong is told by `read_range`."""
+        """Hint that this range will be read soon. May start readahead; never raises."""
 
     def open(self, path: str) -> BinaryIO:
         """Return a file opened for reading from start to end, buffered."""

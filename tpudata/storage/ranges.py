@@ -67,7 +67,7 @@ def files_below(files: Range, skip: Callable[[str], bool]) -> Iterator[tuple[Ent
 
     Args:
         files: one of `folder_ranges`, with `deep`.
-        skip: of the name of a folder, whether it is passed over: then the folder comes itself, once.
+        skip: returns whether a folder of this name is skipped; a skipped folder is itself listed, once.
     """
     storage = storage_for(files.folder)
     if not storage.lists_deep:

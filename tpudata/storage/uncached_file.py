@@ -35,7 +35,7 @@ class UncachedFile(io.RawIOBase):
     """A new file, opened for writing.
 
     Args:
-        path: the file; FileExistsError where there is one.
+        path: the file; FileExistsError if it exists.
         buffer: of `new_buffer`; another file may have it when this one is closed.
     """
 

@@ -46,7 +46,7 @@ def run(argv: Sequence[str], prog: str = "tpudata train") -> int:
     except TpudataError:
         raise
     except Exception as error:
-        # A damaged record is met by TensorFlow's reader, which wraps the message in pages of its own text.
+        # A damaged record is met by TensorFlow's reader, which wraps the message in pages of text.
         known = reader_error(error)
         if known is None:
             raise

@@ -19,7 +19,7 @@ _MAGIC_BYTES = 16
 
 
 def file_size(path: str) -> int:
-    """Size of a file; SourceError where there is none."""
+    """Return the size of a file; raise SourceError if it is missing."""
     found = storage_for(path).stat(path)
     if found is None or found.is_folder:
         raise SourceError(f"{path} is not a file that is there.")

@@ -176,7 +176,7 @@ def _read(file: BinaryIO, path: str, offset: int, size: int, end: int | None, wh
 
 
 def _check_rest(file: BinaryIO, path: str, offset: int, end: int | None) -> None:
-    """Behind the end mark are zeros alone; anything else is a second tar, which other readers would leave out silently."""
+    """Check that only zeros follow the end mark; anything else is a second tar, which other readers skip in silence."""
     file.seek(offset)
     while data := file.read(_CHUNK if end is None else max(0, min(_CHUNK, end - offset))):
         if data.strip(b"\0"):

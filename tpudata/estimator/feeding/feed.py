@@ -4,7 +4,7 @@ Each replica takes one element per step. The datasets of all calls of input_fn a
 those put in turn: element i of a step is replica i's. All steps are whole: training ends before one that would not be; evaluation
 and prediction fill it up with rows of zeros, whose features["weights"] are 0 and which no prediction is made of.
 
-A TPU's host makes and reads the data of its own replicas: input_fn is called for it, and its dataset made, on its CPU. Hosts know
+A TPU's host makes and reads the data of its replicas: input_fn is called for it, and its dataset made, on its CPU. Hosts know
 nothing of each other's data, so each marks where its own ends.
 """
 

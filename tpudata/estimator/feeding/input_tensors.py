@@ -18,7 +18,7 @@ def are_tensors(element: Any) -> bool:
 def dataset_of_tensors(call: Callable[[], Any], seed: int | None) -> Any:
     """Return the batches of an input_fn that returns tensors, as a dataset.
 
-    It is called in a graph of its own, which a session on this host runs for each batch until it is out of range: iterators, their
+    It is called in a separate graph, which a session on this host runs for each batch until it is out of range: iterators, their
     initializers in the collection TABLE_INITIALIZERS, and queues work as they did. That costs a copy of each batch through Python,
     which a dataset does without.
 

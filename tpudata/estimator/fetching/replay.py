@@ -26,7 +26,7 @@ class Replay:
         wanted: nested structure of its tensors, which are computed.
         updates: operations of it that are run.
         cuts: tensors of it that are given at the call, rather than computed.
-        waits_for: tells of an operation whether those that were told to wait for it do so, and it is run for them; None: always.
+        waits_for: returns whether operations with a control dependency on one wait for it, so that it runs; None: always.
         rewrite: returns the `GraphDef` to compute in place of the one that is copied; it may take further cuts. None: as it is.
     """
 
@@ -103,7 +103,7 @@ def _subgraph(blueprint: Blueprint, names: set[str]) -> Any:
     del graph_def.node[:]
     graph_def.node.extend(nodes)
     for node in graph_def.node:
-        # What is left out can be neither waited for nor lain beside.
+        # Skipped operations can be neither waited for nor colocated with.
         inputs = [name for name in node.input if not name.startswith("^") or name[1:] in names]
         del node.input[:]
         node.input.extend(inputs)

@@ -1,10 +1,10 @@
-"""Keras' state of the process, set aside while a model_fn is called.
+"""Isolation of Keras' process-wide state while a model_fn is called.
 
 A model_fn is called again for every trace and must make the same variables each time. Keras 3 works against that twice. It
 numbers layers without a name for the whole process ("dense", "dense_1", ...), so that a second call names them anew; and its
 initializers draw their seeds from Python's `random`, so that the run's seed does not decide. (tf_keras numbers layers per
-graph, and a trace has a graph of its own; its initializers draw in the same way, or from a generator of their own once
-`tf_keras.utils.set_random_seed` was called.)
+graph, and each trace has a new graph; its initializers draw in the same way, or from a separate generator after
+`tf_keras.utils.set_random_seed`.)
 """
 
 import contextlib

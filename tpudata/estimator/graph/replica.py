@@ -1,10 +1,9 @@
-"""What each replica's trace of a model_fn has to itself, where several are traced into one graph.
+"""Private graph collections for each replica's trace, if several are traced into one graph.
 
-A MirroredStrategy traces the model once for each of its replicas, in threads that take turns: one runs until it calls
-`merge_call`, as optimizers do to sum gradients; then the next one does; and when all wait there, the merging function runs once
-for all, in the thread that started them. Graph collections belong to the graph, and thus to all of them: a replica would find the
-losses and update operations of the others in its own. So each trace has collections of its own, which lie in the graph while it
-is its turn.
+A MirroredStrategy traces the model once for each replica, in threads that take turns. Each runs until it calls `merge_call`,
+as optimizers do to sum gradients; when all wait there, the merging function runs once for all, in the thread that started
+them. Graph collections belong to the graph: without isolation, a replica would find the losses and update operations of the
+others. So each trace has separate collections, which are installed in the graph during its turn.
 """
 
 import contextlib

@@ -12,7 +12,7 @@ from tpudata.estimator.state.checkpoints import Checkpoint
 from tpudata.estimator.state.variables import Blueprint, VariableInfo
 from tpudata.estimator.state.warm_start import WarmStartSettings, warm_values
 
-# Between the seeds of two replicas; a prime, unlike what programs choose to put between seeds of their own.
+# Between the seeds of two replicas; a prime, unlike the distances that programs choose for their seeds.
 _SEED_STEP = 999983
 
 
@@ -98,7 +98,7 @@ class VariableStore:
     def restore(
         self, blueprint: Blueprint, infos: Sequence[VariableInfo], source: object, restore: Callable[[], None]
     ) -> None:
-        """Bring the variables of `infos` to what `restore` assigns, those that it leaves out to their first values.
+        """Set the variables of `infos` to what `restore` assigns, and the others to their initial values.
 
         Args:
             blueprint: gives the first values.

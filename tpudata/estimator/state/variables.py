@@ -111,7 +111,7 @@ class Blueprint:
         del graph_def.node[:]
         graph_def.node.extend(kept)
         for node in graph_def.node:
-            # What is left out cannot be lain beside.
+            # Skipped operations cannot be colocated with.
             node.attr.pop("_class", None)
 
         def compute() -> Any:

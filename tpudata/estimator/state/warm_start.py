@@ -21,7 +21,7 @@ _SAVED_MODEL_VARIABLES = ("variables", "variables")
 
 @dataclasses.dataclass(frozen=True)
 class WarmStartSettings(NamedTupleMethods):
-    """Which variables start from the values of a checkpoint, where model_dir holds none of its own.
+    """Choice of the variables that start from a checkpoint, if model_dir has no checkpoint yet.
 
     Attributes:
         ckpt_to_initialize_from: a checkpoint, as tf.train.latest_checkpoint returns it; a folder, for the newest in it; or the

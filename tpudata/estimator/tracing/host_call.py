@@ -14,7 +14,7 @@ from tpudata.estimator.tracing.replica_values import ReplicaValues, joined_shape
 from tpudata.estimator.tracing.traced_model import TracedModel
 
 _CREATE = "CreateSummaryFileWriter"
-# Those that others ask for, and no work of their own; files are flushed when checkpoints are written.
+# Operations that only serve others; files are flushed when checkpoints are written.
 _SOURCES = (
     "SummaryWriter",
     _CREATE,

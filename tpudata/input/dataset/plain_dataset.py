@@ -26,7 +26,7 @@ _SCANNERS = 32
 class PlainDataset(Dataset):
     """Files of records as a dataset of one split, `SPLIT`; `open_files` makes it.
 
-    Its shards have names of their own in the manifest; `shard_path` leads to the files. The index of a shard has no checksums.
+    Its shards have made-up names in the manifest; `shard_path` returns the files. The index of a shard has no checksums.
 
     Attributes:
         files: the files as their user describes them.

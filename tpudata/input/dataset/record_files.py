@@ -35,7 +35,7 @@ class TFRecordFiles:
         files: a path, a pattern such as "data/train-*", or a sequence of these. The records' order is that of the sequence, and
             for a pattern that of the names.
         features: what is read of each record, as `tpudata.format.Feature`s; none where a parse function is given.
-        label: name of the feature that is yielded as labels, by default "label" or "image/class/label" where there is one.
+        label: name of the feature that is yielded as labels, by default "label" or "image/class/label" if there is one.
 
     Raises:
         UsageError: an argument is of another type.
@@ -66,7 +66,7 @@ class FixedLengthRecordFiles:
             3,072 of an image, ">i4" a big-endian integer.
         header_bytes: what stands before the first record of each file, such as 16 in MNIST's images.
         footer_bytes: bytes after the last record.
-        label: name of the part that is yielded as labels, by default "label" where there is one; a single integer.
+        label: name of the part that is yielded as labels, by default "label" if there is one; a single integer.
 
     Raises:
         UsageError: an argument is of another type or out of range.

@@ -38,14 +38,14 @@ def find_rows(batch_size: int, params: Mapping[str, Any], input_context: Any) ->
 
     Args:
         batch_size: rows of one element of the dataset.
-        params: `params["context"]`, where there is one, is the original estimator's TPUContext: its
+        params: `params["context"]`, if present, is the original estimator's TPUContext: its
             `current_input_fn_deployment()` is (device, number of this call, number of calls, replicas fed); or only has
             `num_hosts`. Each call feeds one batch per step, and with PER_HOST_V2 one for each of these replicas.
         input_context: a `tf.distribute.InputContext`, or None: a step takes a batch for each of `num_replicas_in_sync`, shared out
             among `num_input_pipelines`. It goes before `params["context"]`.
 
     Raises:
-        UsageError: the numbers do not fit each other, or several hosts without a number of their own.
+        UsageError: the numbers do not fit each other, or several hosts without a host number.
     """
     per_step = 1
     if input_context is not None:

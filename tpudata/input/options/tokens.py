@@ -29,7 +29,7 @@ class Tokens:
         truncate: cut records that are longer, instead of an error.
         pad_id: stands for a token in padding; None takes the tokenizer's from the manifest, or else 0.
         targets: labels are the token after each one of `input_ids`, int32 [B, L], and `features["token_weights"]`, float32
-            [B, L], is 1 where there is one; 0 at the end of a row, a packed document or the text, in padding, and in
+            [B, L], is 1 if there is one; 0 at the end of a row, a packed document or the text, in padding, and in
             evaluation's padded rows. None: for the layouts sequences and packed, unless one feature is asked for.
         names: "maxtext" or "t5x" yields one dict without labels, under the names and conventions of that project's trainer,
             such as `inputs`, `inputs_segmentation` and `targets`: docs/feed/text.md has them all.

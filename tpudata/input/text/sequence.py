@@ -94,7 +94,7 @@ def split_token_weights(element: Any) -> Any:
     """(features, labels, weights of tokens), as Keras takes them.
 
     Raises:
-        FeatureError: transform left them out.
+        FeatureError: transform dropped them.
     """
     features = element[0] if isinstance(element, tuple) else element
     if not isinstance(features, dict) or TOKEN_WEIGHTS not in features:
