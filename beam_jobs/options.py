@@ -123,7 +123,7 @@ class Budget:
         return cls(share=value / 100) if percent else cls(count=int(value))
 
     def allows(self, rejected: int, records: int) -> bool:
-        """Whether that many rejected records out of all records are tolerated."""
+        """Return whether this many rejected records out of all are tolerated."""
         return rejected <= (self.count if self.count is not None else (self.share or 0) * records)
 
     def __str__(self) -> str:
@@ -131,7 +131,7 @@ class Budget:
 
 
 def parse_size(text: str) -> int:
-    """Bytes of a size such as `100MB` (10^6), `64MiB` (2^20) or `5000000`.
+    """Parse a size in bytes such as `100MB` (10^6), `64MiB` (2^20) or `5000000`.
 
     Raises:
         UsageError: not a size, or less than one byte.

@@ -120,7 +120,7 @@ def text_conversion(options: ConvertOptions, text: TextOptions) -> Conversion:
 
 
 def _with_known_vocabulary(options: ConvertOptions, text: TextOptions) -> TextOptions:
-    """Where a dataset is there that collected its characters, its vocabulary stands for those to be collected."""
+    """Use the vocabulary of a present dataset instead of collecting its characters again."""
     storage, spec = storage_for(options.output), text.tokenizer
     if spec is None or not spec.collects_characters or not (options.append or options.resume):
         return text
@@ -129,7 +129,7 @@ def _with_known_vocabulary(options: ConvertOptions, text: TextOptions) -> TextOp
     tokenizer = open_dataset(options.output).manifest.options.get("tokenizer")
     if not isinstance(tokenizer, dict) or tokenizer.get("file") != _VOCABULARY:
         return text
-    # An error where it is gone or changed.
+    # Raises if the file is missing or changed.
     dataset_tokenizer(options.output)
     path = storage.join(options.output, _VOCABULARY)
     return dataclasses.replace(text, tokenizer=TokenizerSpec(spec.kind, path, spec.eos))

@@ -55,7 +55,7 @@ def own_error(error: BaseException) -> TpudataError | None:
 
 
 def reader_error(error: BaseException, *, may_be_plain: bool = False) -> TpudataError | None:
-    """As `own_error`; and where a record is not what TensorFlow takes apart or decodes, an error that says what finds it.
+    """Do what `own_error` does; for a record that TensorFlow cannot parse or decode, return an error that names how to find it.
 
     Args:
         error: what was raised.

@@ -65,7 +65,7 @@ class NewInputs:
         return self.source.extra
 
     def parts(self) -> Iterable[Any]:
-        """As the source."""
+        """Do what the source does."""
         return self.source.parts()
 
     def units(self, part: Any, ignored: list[str]) -> Iterator[Any]:

@@ -81,7 +81,7 @@ def _classes(labels: int | None) -> str:
 
 
 def _counts(output: str, rejected: Mapping[str, int], ignored: int, converted: Mapping[str, int]) -> list[str]:
-    """Lines for what was not just taken over; none where there is nothing of the kind."""
+    """Return the lines for rejected, ignored and re-encoded inputs, without those that count none."""
     lines = []
     if rejected:
         lines.append(f"rejected    {_by_reason(rejected)}; listed in {output}/{REJECTS_FOLDER}/")

@@ -53,7 +53,7 @@ class SpoolExamples(beam.DoFn):  # type: ignore[misc]
         self._summary = ExampleSummary()
 
     def start_bundle(self) -> None:
-        """Begins a bundle; what one that failed has left is discarded."""
+        """Begin a bundle; discard the leftovers of a failed one."""
         self.teardown()
         self._held = []
         self._summary = ExampleSummary()
@@ -89,7 +89,7 @@ class SpoolExamples(beam.DoFn):  # type: ignore[misc]
         yield TaggedOutput(SCHEMA, windowed(self._summary))
 
     def teardown(self) -> None:
-        """Discards the spool file of a bundle that did not end."""
+        """Discard the spool file of a bundle that did not end."""
         if self._spool is not None:
             self._spool.discard()
             self._spool = None

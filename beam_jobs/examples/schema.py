@@ -69,7 +69,7 @@ class ExampleSummary:
             self._merge(other.features)
 
     def to_json(self) -> dict[str, Any]:
-        """As a JSON object."""
+        """Return a JSON object."""
         features = [{"feature": feature.to_json(), "key": key} for feature, key in self.features.values()]
         return {"decoded_bytes": self.decoded_bytes, "features": features}
 

@@ -95,7 +95,7 @@ def describe(feature: Feature) -> str:
 
 
 def decoded_size(feature: Feature) -> int | None:
-    """Bytes that a record's feature takes as a tensor, or None where its schema does not say."""
+    """Return the bytes of a record's feature as a tensor, or None if its schema leaves them open."""
     if feature.dtype == "string" or not feature.is_static:
         return None
     # The reader turns int64 into int32.

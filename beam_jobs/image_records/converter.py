@@ -80,7 +80,7 @@ class ImageConverter(InputConverter):
         return ImageSummary.from_json(value)
 
     def content_size(self, reference: Reference, data: bytes) -> int:
-        """Bytes of the image in its record; BadRecordError if it is rejected."""
+        """Return the bytes of the image in its record; raise BadRecordError if it is rejected."""
         try:
             return self._layout.content_size(data, reference.form, self.options)
         except ValueError as error:

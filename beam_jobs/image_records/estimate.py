@@ -13,7 +13,7 @@ Read = Callable[[Iterable[Reference]], Iterator[tuple[Reference, bytes | BadReco
 
 
 def estimate_ratio(converter: ImageConverter, references: Iterable[Reference], read: Read = read_references) -> float:
-    """Estimates bytes of stored images over bytes of input.
+    """Estimate bytes of stored images over bytes of input.
 
     Rejected images are skipped here; whoever writes the shards reports them.
 

@@ -154,7 +154,7 @@ def read_header(data: bytes, name: str) -> ImageHeader:
 
 
 def check_size(name: str, width: int, height: int) -> None:
-    """ValueError where an image of format `name` has no pixels, or more than `MAX_PIXELS`."""
+    """Raise ValueError if an image of format `name` has no pixels, or more than `MAX_PIXELS`."""
     if height == 0 or width == 0:
         raise ValueError(f"a {name} without pixels: of {width} x {height} pixels")
     if height * width > MAX_PIXELS:
@@ -265,7 +265,7 @@ def _read_jpeg(data: bytes) -> ImageHeader:
 
 
 def _read_frame(data: bytes, position: int) -> tuple[int, int, int]:
-    """Height, width and components."""
+    """Return height, width and components."""
     if position + 2 + _SOF.size > len(data):
         raise ValueError(f"JPEG cut inside its header ({len(data)} bytes)")
     _, precision, height, width, components = _SOF.unpack_from(data, position + 2)

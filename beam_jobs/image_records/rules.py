@@ -93,7 +93,7 @@ def image_pixels(data: bytes, form: str, options: ImageOptions) -> tuple[bytes, 
 
 
 def _why(header: ImageHeader, options: ImageOptions) -> str:
-    """Why a JPEG or PNG is re-encoded; empty where it is stored as it is."""
+    """Return why a JPEG or PNG is re-encoded; empty if it is stored unchanged."""
     if header.components == 4:
         return "CMYK"
     if header.bits == 16:

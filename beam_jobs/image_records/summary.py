@@ -62,7 +62,7 @@ class ImageSummary:
             self._add_example(shape, source)
 
     def to_json(self) -> dict[str, Any]:
-        """As a JSON object."""
+        """Return a JSON object."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.init}
 
     @classmethod

@@ -98,7 +98,7 @@ class Rejects:
 
 
 def rejects_name(shard: str) -> str:
-    """Path of a shard's rejects below the dataset's folder, such as `rejects/train-00000-of-00012.jsonl`."""
+    """Return the path of a shard's rejects below the dataset's folder, such as `rejects/train-00000-of-00012.jsonl`."""
     return f"{REJECTS_FOLDER}/{shard_stem(shard)}.jsonl"
 
 
@@ -111,7 +111,7 @@ def reject_line(error: BadRecordError) -> bytes:
 
 
 def listing_rejects(output: str) -> tuple[str, ...]:
-    """Names of the files in rejects/ that list what is of no shard, sorted."""
+    """Return the sorted names of the files in rejects/ that list inputs of no shard."""
     storage = storage_for(output)
     folder = storage.join(output, REJECTS_FOLDER)
     if storage.stat(folder) is None:

@@ -99,7 +99,7 @@ class SumTallies(beam.CombineFn):  # type: ignore[misc]
     """Combines TallyParts into one Tally."""
 
     def create_accumulator(self) -> Tally:
-        """Nothing counted."""
+        """Return an empty count."""
         return Tally()
 
     def add_input(self, tally: Tally, part: TallyPart) -> Tally:
@@ -126,7 +126,7 @@ def make_plan(
     overhead: int,
     left_out: Mapping[str, tuple[int, int]] | None = None,
 ) -> Plan:
-    """Cuts the shards.
+    """Cut the shards.
 
     Args:
         tally: of all references.
@@ -215,7 +215,7 @@ def _check_count(split: str, records: int, count: int, options: ConvertOptions) 
 
 
 def cut(sizes: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.intp]:
-    """Cuts buckets into runs of about equal bytes, none of them empty.
+    """Cut buckets into runs of about equal bytes, none of them empty.
 
     Args:
         sizes: int64 [buckets], bytes of each, more than 0.

@@ -43,7 +43,7 @@ class MergeSamples(beam.CombineFn):  # type: ignore[misc]
     """Combines packs of sampled references into one Sample."""
 
     def create_accumulator(self) -> Sample:
-        """Nothing sampled."""
+        """Return an empty sample."""
         return Sample()
 
     def add_input(self, sample: Sample, data: bytes) -> Sample:

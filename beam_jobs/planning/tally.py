@@ -49,7 +49,7 @@ class Buckets:
     texts: npt.NDArray[np.int64]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the columns in as few bytes as they fit: workers pass on a bucket for almost every record."""
+        """Pickle the columns in as few bytes as possible: workers pass on a bucket for almost every record."""
         equal_parts = bool(len(self.starts)) and not (self.starts & _INSIDE_BUCKET).any()
         starts = narrow(self.starts >> _BUCKET_SHIFT) if equal_parts else self.starts
         columns = (self.bytes, self.records, self.texts)

@@ -90,7 +90,7 @@ class CollectLabels(beam.CombineFn):  # type: ignore[misc]
         self._are_all = are_all
 
     def create_accumulator(self) -> set[str]:
-        """No names."""
+        """Return no names."""
         return set()
 
     def add_input(self, names: set[str], more: Iterable[str]) -> set[str]:
@@ -99,7 +99,7 @@ class CollectLabels(beam.CombineFn):  # type: ignore[misc]
         return names
 
     def merge_accumulators(self, parts: Iterable[set[str]]) -> set[str]:
-        """All names."""
+        """Return all names."""
         return set().union(*parts)
 
     def extract_output(self, names: set[str]) -> Labels:

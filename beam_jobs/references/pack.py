@@ -66,7 +66,7 @@ class Pack:
 
     @classmethod
     def of(cls, references: Sequence[Reference], positions: Positions) -> Pack:
-        """Packs references and their positions."""
+        """Pack references and their positions."""
         keys, splits, labels, paths, offsets, sizes, forms, extras, _, spools = map(list, zip(*references, strict=True))
         root = _root(paths, keys)
         columns = tuple(map(shortest, ([""] if root else paths, splits, labels, forms, extras, spools)))

@@ -38,7 +38,7 @@ class PackedKeys:
 
     @classmethod
     def of(cls, keys: Sequence[str]) -> PackedKeys:
-        """Packs keys, one at least."""
+        """Pack keys, one at least."""
         tails = [key.rpartition(":")[2] for key in keys]
         try:
             numbers = list(map(int, tails))

@@ -164,7 +164,7 @@ def _cache() -> Path:
 
 
 def _is_for_beam(location: str | None) -> bool:
-    """Whether a location is one that Beam downloads or unpacks."""
+    """Return whether a location is one that Beam downloads or unpacks."""
     return bool(location) and ("://" in str(location) or zipfile.is_zipfile(str(location)))
 
 

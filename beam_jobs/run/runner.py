@@ -26,7 +26,7 @@ _IN_PROCESS = (
 
 
 def pipeline_options(beam_flags: Sequence[str], workers: int) -> tuple[PipelineOptions, list[str]]:
-    """Options of a pipeline.
+    """Return a pipeline's options.
 
     Args:
         beam_flags: flags for Beam, such as `--runner=DataflowRunner`.
@@ -97,7 +97,7 @@ def _unusable(name: str, error: Exception) -> str:
 
 
 def is_local(options: PipelineOptions) -> bool:
-    """Whether the pipeline runs in this process and its children."""
+    """Return whether the pipeline runs in this process and its children."""
     return str(options.view_as(StandardOptions).runner) == LOCAL_RUNNER
 
 
@@ -107,7 +107,7 @@ def is_in_process(runner: str) -> bool:
 
 
 def beam_flag_names() -> list[str]:
-    """Every flag that Beam knows, such as `--runner`."""
+    """Return every flag that Beam knows, such as `--runner`."""
     return [name for action in _beam_parser()._actions for name in action.option_strings]
 
 

@@ -88,7 +88,7 @@ class IdxPairs:
 
     @classmethod
     def find(cls, options: ConvertOptions, source_options: SourceOptions, paths: Iterable[str]) -> IdxPairs:
-        """Pairs files up and reads their headers.
+        """Pair up the files and read their headers.
 
         Args:
             options: of the conversion.
@@ -162,7 +162,7 @@ class IdxPairs:
 
 
 def _partners(path: str) -> tuple[str, str, str, str]:
-    """Paths of images and labels, the name in keys, and the split, of a pair by one of its files."""
+    """Return the paths of images and labels, the name in keys, and the split of a pair, given one of its files."""
     folder, slash, name = path.rpartition("/")
     match = _NAME.fullmatch(name)
     if match is None:

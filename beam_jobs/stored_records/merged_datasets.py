@@ -196,7 +196,7 @@ def _merged_labels(
 
 
 def _are_numbers(named: Sequence[Sequence[str]]) -> bool:
-    """Whether the class names of some datasets, not of all, are whole numbers that are the labels themselves."""
+    """Return whether some datasets, but not all, have class names that are integers equal to the labels."""
     plain = [list(names) == [str(number) for number in range(len(names))] for names in named]
     return any(plain) and not all(plain)
 

@@ -52,7 +52,7 @@ class StoredFile(NamedTuple):
 
     @property
     def origin(self) -> str:
-        """What converters know its records by: the dataset and the split, or nothing."""
+        """Name of the records' origin for converters: the dataset and the split, or nothing."""
         return "" if self.dataset is None else f"{self.dataset}/{self.split}"
 
 

@@ -89,7 +89,7 @@ def cells(row: str, delimiter: str) -> list[str]:
 
 
 def _closing(row: str, position: int) -> int:
-    """Where the quote is that closes a cell whose content begins at a position."""
+    """Return the position of the quote that closes a cell whose content begins at a position."""
     while True:
         end = row.find('"', position)
         if end < 0:
@@ -100,7 +100,7 @@ def _closing(row: str, position: int) -> int:
 
 
 def _ends_open(line: bytes, delimiter: bytes, is_open: bool) -> bool:
-    """Whether a line ends inside quotes, given that it begins there or not."""
+    """Return whether a line ends inside quotes, given whether it begins inside."""
     if b'"' not in line:
         return is_open
     position = 0

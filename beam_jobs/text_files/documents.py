@@ -116,7 +116,7 @@ Reject = Callable[[BadRecordError], None]
 
 
 def text_parts(files: Iterable[TextFile], options: TextOptions, range_bytes: int = RANGE_BYTES) -> Iterator[TextPart]:
-    """Cuts files into parts. Files larger than a part are looked at, no others.
+    """Cut files into parts; read only files larger than a part.
 
     Args:
         files: of the input.

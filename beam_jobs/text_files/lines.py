@@ -131,7 +131,7 @@ def paragraphs_in_range(path: str, start: int, stop: int, limit: int) -> Iterato
 
 
 def _is_blank_before(path: str, position: int) -> bool:
-    """Whether there is nothing but whitespace between a position and the begin of its line."""
+    """Return whether there is only whitespace between a position and the begin of its line."""
     storage = storage_for(path)
     while position > 0:
         start = position - _BACK_BYTES
@@ -150,7 +150,7 @@ def _is_blank_before(path: str, position: int) -> bool:
 
 
 def has_mark(path: str) -> bool:
-    """Whether a file begins with a byte order mark."""
+    """Return whether a file begins with a byte order mark."""
     return storage_for(path).read_range(path, 0, len(BOM)) == BOM
 
 

@@ -81,7 +81,7 @@ class TextConverter(Converter):
         return {} if tokenizer is None else {"tokenizer": tokenizer.identity.to_json()}
 
     def counts(self, summary: TextSummary) -> dict[str, int]:
-        """Documents, and tokens if there are any."""
+        """Return the counts of documents, and of tokens if there are any."""
         counts = {"documents": summary.documents}
         if self.options.tokenizer is not None:
             counts["tokens"] = summary.tokens
@@ -156,12 +156,12 @@ class TextConverter(Converter):
 
 
 def text_bytes(pack: Pack) -> npt.NDArray[np.int64]:
-    """Of a pack: no document takes more than its text or tokens."""
+    """Return no extra bytes: a document takes no more than its text or tokens."""
     return np.zeros(len(pack.keys), np.int64)
 
 
 def _record_bytes(options: TextOptions) -> int:
-    """Bytes of a record whose texts have nothing in them."""
+    """Return the bytes of a record whose texts are empty."""
     empty = {feature.name: b"" if feature.kind == "bytes" else 0 for feature in text_features(options)}
     return len(encode_example(empty))
 

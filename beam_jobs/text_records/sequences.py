@@ -39,7 +39,7 @@ class Documents(NamedTuple):
 
     @classmethod
     def of(cls, documents: Sequence[Ids]) -> Documents:
-        """From the tokens of each, int32 [tokens]."""
+        """Build from the tokens of each document, int32 [tokens]."""
         tokens = np.concatenate(documents) if documents else np.zeros(0, np.int32)
         return cls(tokens, np.fromiter(map(len, documents), np.int64, len(documents)))
 
@@ -74,7 +74,7 @@ class Rows(NamedTuple):
 
 
 def stream_rows(windows: Iterable[Documents], length: int, pad_id: int) -> Iterator[Rows]:
-    """Cuts a stream of documents into rows.
+    """Cut a stream of documents into rows.
 
     Args:
         windows: documents, some at a time.
@@ -95,7 +95,7 @@ def stream_rows(windows: Iterable[Documents], length: int, pad_id: int) -> Itera
 
 
 def packed_rows(windows: Iterable[Documents], length: int, pad_id: int, long_documents: str = SPLIT) -> Iterator[Rows]:
-    """Packs documents into rows, those of each window together.
+    """Pack documents into rows, those of each window together.
 
     Args:
         windows: documents, some at a time. An empty one takes no place.
@@ -113,7 +113,7 @@ def packed_rows(windows: Iterable[Documents], length: int, pad_id: int, long_doc
 def windows(
     batches: Iterable[Documents], most_documents: int = WINDOW_DOCUMENTS, most_tokens: int = WINDOW_TOKENS
 ) -> Iterator[Documents]:
-    """Documents in order, in windows that are full with so many documents or tokens; the last document may exceed the tokens.
+    """Yield documents in order, in windows limited by documents or tokens; the last document may exceed the token limit.
 
     How the documents are dealt out to batches does not matter.
     """
@@ -140,7 +140,7 @@ def windows(
 def _pieces(
     sizes: npt.NDArray[np.int64], length: int, long_documents: str
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Where the pieces of at most `length` tokens begin in the tokens of all documents, and how long they are."""
+    """Return the begins and lengths of the pieces of at most `length` tokens in the tokens of all documents."""
     begins = np.cumsum(sizes) - sizes
     if long_documents == CUT:
         starts, pieces = begins, np.minimum(sizes, length)

@@ -38,7 +38,7 @@ class TextSummary:
         return self.tokens / places if places else 1.0
 
     def to_json(self) -> dict[str, Any]:
-        """As a JSON object."""
+        """Return a JSON object."""
         return dataclasses.asdict(self)
 
     @classmethod

@@ -37,7 +37,7 @@ class TokenizerIdentity:
     sha256: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """As a JSON object, for the manifest."""
+        """Return a JSON object, for the manifest."""
         return dataclasses.asdict(self)
 
     @classmethod
@@ -109,7 +109,7 @@ def check_ids(ids: npt.NDArray[np.integer], identity: TokenizerIdentity) -> None
 
 
 def content_ids(ids: Iterable[int], identity: TokenizerIdentity, *, has_pad: bool = True) -> Ids:
-    """Ids as an array, without those that end a document or fill up a sequence.
+    """Return ids as an array, without end-of-document and padding ids.
 
     Args:
         ids: of the tokenizer.

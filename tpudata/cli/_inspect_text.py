@@ -85,7 +85,7 @@ def _reasons_text(what: str, counts: dict[str, int]) -> str:
 
 
 def _counts_text(counts: dict[str, int], real_token_share: float | None) -> str:
-    """Documents and tokens, and how many of the places for tokens are real ones."""
+    """Format the counts of documents and tokens, and the share of tokens that are not padding."""
     rows = [[name, count_text(count), ""] for name, count in counts.items()]
     if real_token_share is not None:
         rows.append(["real tokens", f"{real_token_share:.2%}", ""])

@@ -73,7 +73,7 @@ def bench_flags(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
-    """Measures a dataset, as the JSON object that `--json` prints.
+    """Measure a dataset, as the JSON object that `--json` prints.
 
     Args:
         dataset: which one.
@@ -194,7 +194,7 @@ def _does(stages: Sequence[Stage], dataset: Dataset, flags: argparse.Namespace) 
 
 
 def _shares(stages: Sequence[Stage], *, is_busy: bool) -> dict[str, float]:
-    """By stage, what it adds to those before it: of the CPU time for a record where cores are busy, or else of the time."""
+    """Return by stage its share of a record's CPU time if the cores are busy, otherwise of the elapsed time."""
     added, most = {}, 0.0
     for stage in stages:
         cost = stage.cpu_per_record if is_busy else 1 / stage.rate

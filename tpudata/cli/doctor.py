@@ -254,7 +254,7 @@ def _answer(limit: int, otherwise: str, *words: str) -> tuple[str, str]:
 
 
 def _brief(state: str, text: str) -> tuple[str, str]:
-    """Shorten TensorFlow's words for a machine without a TPU, which is nothing unusual."""
+    """Shorten TensorFlow's message for a machine without a TPU, which is common."""
     if state == _NONE and "TPUs not found" in text:
         return state, "none on this machine, and none is named by --tpu-name or TPU_NAME"
     return state, text

@@ -92,7 +92,7 @@ class FlagParser(argparse.ArgumentParser):
         self.error(f"unknown flag {name}{suggestion(name.replace('_', '-'), [*self.flag_names(), *also_known])}")
 
     def flag_names(self) -> list[str]:
-        """Every flag of this parser, such as `--shard-size`."""
+        """Return every flag of this parser, such as `--shard-size`."""
         return [name for name in self._option_string_actions if name.startswith("--")]
 
     def _spelt(self, word: str, others: Collection[str]) -> str:

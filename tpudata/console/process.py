@@ -230,7 +230,7 @@ class _Interrupts:
 
 
 def _stdout_fails() -> bool:
-    """Whether it was stdout that an OSError came from. Tried with a line, as an unbuffered stream keeps nothing to try again."""
+    """Return whether an OSError came from stdout. Write a line to find out: an unbuffered stream keeps nothing to flush."""
     try:
         print(flush=True)
     except OSError:
@@ -239,5 +239,5 @@ def _stdout_fails() -> bool:
 
 
 def _drop_stdout() -> None:
-    """Lets go of what stdout still holds, which the interpreter's exit would try to write once more."""
+    """Discard stdout's buffer, which the interpreter would otherwise try to write again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

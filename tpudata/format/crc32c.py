@@ -96,7 +96,7 @@ def crc32c_extended(crcs: npt.NDArray[np.uint32], data: npt.NDArray[np.uint8]) -
 
 @functools.cache
 def _digit_tables(digit: int) -> npt.NDArray[np.uint32]:
-    """Multiplication by x^(8 * d * 16^digit) for each d below 16, one after the other: uint32 [16 * 4 * 256]."""
+    """Return the tables that multiply by x^(8 * d * 16^digit) for each d below 16, concatenated: uint32 [16 * 4 * 256]."""
     power, tables = 1 << 31, []
     for _ in range(_DIGITS):
         tables.append(_tables(power))
@@ -106,7 +106,7 @@ def _digit_tables(digit: int) -> npt.NDArray[np.uint32]:
 
 @functools.cache
 def _tables(factor: int) -> npt.NDArray[np.uint32]:
-    """Multiplication by a polynomial, for each byte of a checksum from the lowest: uint32 [4, 256]."""
+    """Return the tables that multiply by a polynomial, for each byte of a checksum from the lowest: uint32 [4, 256]."""
     tables = np.zeros((4, 256), np.uint32)
     for bit in range(32):
         # A product is the sum of those of the bits.

@@ -53,7 +53,7 @@ class Dataset:
         return self.quarantine.of(shard).kept(shard.records)
 
     def shard_path(self, shard: Shard) -> str:
-        """Full path of a shard."""
+        """Return the full path of a shard."""
         return storage_for(self.path).join(self.path, shard.name)
 
     def index(self, shard: Shard) -> ShardIndex:
@@ -75,7 +75,7 @@ class Dataset:
         return index
 
     def labels(self) -> tuple[str, ...] | None:
-        """Class names in the order of their labels, or None where the dataset has no classes.
+        """Return the class names in the order of their labels, or None without classes.
 
         An append that was killed at its very end has added names that the manifest does not count yet; they are skipped.
 
@@ -103,7 +103,7 @@ class Dataset:
         return names
 
     def _begins_with_labels(self, data: bytes) -> bool:
-        """Whether the first lines of labels.txt are those that the manifest was written with."""
+        """Return whether the first lines of labels.txt are those that the manifest was written with."""
         lines = data.splitlines(keepends=True)[: self.manifest.labels]
         return bool(google_crc32c.value(b"".join(lines)) == self.manifest.labels_crc32c)
 

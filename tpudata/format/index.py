@@ -92,12 +92,12 @@ class ShardIndex:
         return None if self.block_offsets is None else GZIP
 
     def block_range(self, block: int) -> tuple[int, int]:
-        """Where a block of records, counted from 0, begins and ends: byte offsets before compression."""
+        """Return the begin and end of a block of records, counted from 0: byte offsets before compression."""
         start = block * self.block_records
         return int(self.offsets[start]), int(self.offsets[min(start + self.block_records, self.records)])
 
     def file_range(self, block: int) -> tuple[int, int]:
-        """Where a block begins and ends in the shard's file; with gzip, `unpack_blocks` unpacks what is there."""
+        """Return a block's begin and end in the shard's file; with gzip, `unpack_blocks` decompresses this range."""
         if self.block_offsets is None:
             return self.block_range(block)
         return int(self.block_offsets[block]), int(self.block_offsets[block + 1])

@@ -59,7 +59,7 @@ class ShardKeys:
 
     @property
     def records(self) -> int:
-        """How many of the inputs have a record."""
+        """Number of inputs that have a record."""
         return int(np.count_nonzero(self.entries.view(np.uint8)[ENTRY_BYTES - 1 :: ENTRY_BYTES] == RECORD[0]))
 
     def to_bytes(self) -> bytes:

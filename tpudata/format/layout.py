@@ -83,29 +83,29 @@ def place_of(shard: str) -> tuple[int, int]:
 
 
 def append_of(shard: str) -> int:
-    """Which append wrote a shard, by its name; 0 for the first conversion."""
+    """Return the number of the append that wrote a shard, by its name; 0 for the first conversion."""
     found = _APPEND.search(prefix_of(shard))
     return int(found[1]) if found else 0
 
 
 def is_split_name(name: str) -> bool:
-    """Whether a split may be called so: letters, digits and `_.-`, the first one neither a dot nor a dash."""
+    """Return whether a split's name is valid: letters, digits and `_.-`, the first one neither a dot nor a dash."""
     return re.fullmatch(_SPLIT, name) is not None
 
 
 def is_shard_name(name: str) -> bool:
-    """Whether a name has the form of `shard_name`; one that has names a file in the dataset's own folder."""
+    """Return whether a name has the form of `shard_name`; such a name is a file directly in the dataset's folder."""
     found = _SHARD.fullmatch(name)
     return found is not None and int(found[1]) < int(found[2])
 
 
 def is_listing_rejects(name: str) -> bool:
-    """Whether a file in rejects/ lists what is of no shard: `listing-HEXDIGITS.jsonl`."""
+    """Return whether a file in rejects/ lists inputs that belong to no shard: `listing-HEXDIGITS.jsonl`."""
     return _LISTING_REJECTS.fullmatch(name) is not None
 
 
 def index_name(shard: str) -> str:
-    """Path of a shard's index below the dataset's folder, such as `index/train-00000-of-00012.index`."""
+    """Return the path of a shard's index below the dataset's folder, such as `index/train-00000-of-00012.index`."""
     return f"{INDEX_FOLDER}/{shard_stem(shard)}.index"
 
 
@@ -115,5 +115,5 @@ def dali_index_name(shard: str) -> str:
 
 
 def keys_name(shard: str) -> str:
-    """Path of a shard's keys below the dataset's folder, such as `index/train-00000-of-00012.keys`."""
+    """Return the path of a shard's keys below the dataset's folder, such as `index/train-00000-of-00012.keys`."""
     return f"{INDEX_FOLDER}/{shard_stem(shard)}.keys"

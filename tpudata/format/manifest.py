@@ -220,7 +220,7 @@ class Manifest:
 
 
 def checksum_fits(data: bytes) -> bool | None:
-    """Whether the bytes of a manifest are those that `Manifest.to_bytes` wrote; None where they have no checksum to tell by."""
+    """Return whether a manifest's bytes are those that `Manifest.to_bytes` wrote; None if they have no checksum."""
     found = _CHECKSUM.search(data)
     if found is None:
         return None

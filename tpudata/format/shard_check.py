@@ -161,7 +161,7 @@ class ShardCheck:
 
 
 def _is_in_order(index: ShardIndex) -> bool:
-    """Whether records, and the blocks of a compressed file, stand one after the other and fill it."""
+    """Return whether records, and the blocks of a compressed file, are contiguous and fill it."""
     steps = np.diff(index.offsets.astype(np.int64))
     if index.offsets[0] != 0 or (steps < FRAME_BYTES).any():
         return False

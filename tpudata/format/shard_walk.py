@@ -102,7 +102,7 @@ class Walk:
         self._file_crc = google_crc32c.extend(self._file_crc, file.read())
 
     def _enter(self, index: ShardIndex, block: int, offset: int) -> None:
-        """Goes on at the beginning of a block, whatever was met in those before it."""
+        """Continue at the beginning of a block, regardless of errors in earlier blocks."""
         self._index, self._broken_off, self._damaged_block = index, False, False
         self._number = min(block * index.block_records, index.records)
         self.offset = self._block_start = offset

@@ -44,7 +44,7 @@ def verify(
     workers: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[Defect]:
-    """Reads a dataset again and yields every defect in it: first the files next to the shards, then each shard.
+    """Read a dataset again and yield every defect in it: first in the files next to the shards, then in each shard.
 
     What is found: any changed bit in a shard, an index, the manifest, labels.txt or the TFDS metadata; a shard or index that is
     cut, missing, too much, or another one's; counts and checksums that differ from the manifest; records that are no Example, or
@@ -164,7 +164,7 @@ def _first_difference(one: bytes, other: bytes) -> int:
 
 
 def _too_much(folder: str, manifest: Manifest, shards: list[Shard]) -> Iterator[Defect]:
-    """Files that readers would take for a part of the dataset, and the manifest does not list."""
+    """Yield files that readers would take for a part of the dataset although the manifest does not list them."""
     storage = storage_for(folder)
     known = {shard.name for shard in shards}
     prefixes = tuple(f"{split}-" for split in manifest.splits)

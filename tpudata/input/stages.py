@@ -51,12 +51,12 @@ class Stage:
 
     @property
     def cores(self) -> float:
-        """How many cores were busy with it."""
+        """Number of cores that were busy with it."""
         return self.cpu_seconds / self.seconds
 
     @property
     def other_cores(self) -> float:
-        """How many cores were busy with other processes."""
+        """Number of cores that were busy with other processes."""
         return self.other_cpu_seconds / self.seconds
 
     @property

@@ -279,7 +279,7 @@ class _Program:
 
     @staticmethod
     def _is_replaced(binding: Binding) -> bool:
-        """Whether an import is rewritten: TensorFlow's own, and those whose uses are rewritten or noted."""
+        """Return whether an import is rewritten: TensorFlow's, and those whose uses are rewritten or noted."""
         path = binding.path
         return not path or path[0] in ("contrib", "estimator") or ".".join(path) in RENAMED
 

@@ -104,7 +104,7 @@ def train_op(loss: tf.Tensor, params: TrainingParams) -> Any:
 
 
 def decays(variable: Any) -> bool:
-    """Whether weight decay holds for a variable: for matrices and kernels, not for biases and normalization."""
+    """Return whether weight decay holds for a variable: for matrices and kernels, not for biases and normalization."""
     return len(variable.shape) > 1
 
 

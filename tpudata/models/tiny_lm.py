@@ -130,7 +130,7 @@ def tiny_lm(
 
 
 def _initializer(parts: int) -> Any:
-    """Small normal values; where `parts` layers add to one sum, that much smaller (Radford et al., 2019)."""
+    """Draw small normal values, scaled down if `parts` layers add to one sum (Radford et al., 2019)."""
     return _v1.random_normal_initializer(stddev=0.02 * parts**-0.5)
 
 

@@ -20,7 +20,7 @@ _ANY_FOLDERS = "**"
 
 
 def is_pattern(path: str) -> bool:
-    """Whether a path has wildcards."""
+    """Return whether a path has wildcards."""
     return _WILDCARD.search(path) is not None
 
 

@@ -105,7 +105,7 @@ class LocalStorage:
             raise storage_error("read", path, error) from error
 
     def expect(self, path: str, offset: int, length: int) -> None:
-        """Lets the system read a range into its memory, without waiting for it."""
+        """Ask the system to read a range into its page cache; return at once."""
         # Not on every system.
         if not hasattr(os, "posix_fadvise"):
             return
@@ -232,7 +232,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _is_in_memory(descriptor: int, offset: int) -> bool:
-    """Whether the system has a byte of an open file in its memory; False where it does not say, or begins to read it now."""
+    """Return whether the page cache holds a byte of an open file; False if unknown, or if the read has to start now."""
     if not hasattr(os, "RWF_NOWAIT"):
         return False
     try:

@@ -56,7 +56,7 @@ class UncachedFile(io.RawIOBase):
         return self._descriptor
 
     def writable(self) -> bool:
-        """Yes."""
+        """Return True."""
         return True
 
     def tell(self) -> int:

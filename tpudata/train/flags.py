@@ -62,7 +62,7 @@ def _over_file(parser: FlagParser, argv: Sequence[str], given: dict[str, Any]) -
 
 
 def _settle_rate(flags: dict[str, Any], given: dict[str, Any], params: dict[str, Any], asked: dict[str, Any]) -> None:
-    """Lets a learning rate among the flags win over the file's, whichever of its two names either has."""
+    """Let a learning rate among the flags override the file's, under either of its two names."""
     rate_is_flag = flags[_RATE] is not None and flags[_RATE] != given.get(_RATE)
     if rate_is_flag and _RATE not in asked:
         params.pop(_RATE, None)

@@ -94,7 +94,7 @@ def _check_sizes(
 
 
 def _reject_textless(options: TrainOptions, dataset: Dataset) -> None:
-    """Says why a model of tokens does not know how many there are."""
+    """Raise the error of a token model whose vocabulary size is unknown."""
     names = [feature.name for feature in dataset.manifest.features]
     if "input_ids" in names:
         raise UsageError(
@@ -224,7 +224,7 @@ def label_of(options: TrainOptions, dataset: Dataset) -> Feature | None:
 
 
 def _targets(dataset: Dataset) -> bool | None:
-    """Whether labels are the next tokens: also where records of tokens have none, as there is nothing else to learn from."""
+    """Return whether labels are the next tokens; also if token records have no label, as there is no other target."""
     names = [feature.name for feature in dataset.manifest.features]
     has_label = bool({"label", "image/class/label"} & {*names})
     return True if dataset.manifest.layout == "tokens" and "input_ids" in names and not has_label else None

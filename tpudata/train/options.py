@@ -235,7 +235,7 @@ class TrainOptions:
         return self.mode in ("eval", "train_and_eval")
 
     def to_json(self) -> dict[str, Any]:
-        """All options as a JSON object."""
+        """Return all options as a JSON object."""
         return dataclasses.asdict(self)
 
 

@@ -47,7 +47,7 @@ def first_bytes(path: str, length: int = BLOCK) -> bytes:
 
 
 def is_tar(path: str) -> bool:
-    """Whether a file is a tar, compressed or not, by its first bytes."""
+    """Return whether a file is a tar, compressed or not, by its first bytes."""
     return is_tar_header(first_bytes(path))
 
 

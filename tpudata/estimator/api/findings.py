@@ -32,4 +32,4 @@ class Find(Protocol):
     """Adds a finding of the mode that is looked at."""
 
     def __call__(self, where: str, what: str, fix: str = "", *, is_rejected: bool = True) -> None:
-        """Arguments as in Finding."""
+        """Report a finding; arguments as in Finding."""

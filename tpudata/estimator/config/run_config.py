@@ -254,5 +254,5 @@ class RunConfig:
 
     @property
     def service(self) -> Mapping[str, Any] | None:
-        """What TF_CONFIG has under "service"."""
+        """Value of TF_CONFIG's "service"."""
         return self._task.service

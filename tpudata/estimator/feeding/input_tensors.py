@@ -10,7 +10,7 @@ _v1 = tf.compat.v1
 
 
 def are_tensors(element: Any) -> bool:
-    """Whether an input_fn returned the tensors (or arrays) of a batch."""
+    """Return whether an input_fn returned the tensors (or arrays) of a batch."""
     found = [item for item in tf.nest.flatten(element) if item is not None]
     return bool(found) and all(isinstance(item, tf.Tensor | np.ndarray) for item in found)
 

@@ -86,7 +86,7 @@ class Iteration:
 
     @property
     def tensors(self) -> tuple[Any, ...]:
-        """What the iterator consists of. A tf.function that is given an iterator looks into its type at each call."""
+        """Tensors of the iterator. A tf.function that is passed the iterator itself inspects its type at each call."""
         tensors: tuple[Any, ...] = self._parts[1]
         return tensors
 

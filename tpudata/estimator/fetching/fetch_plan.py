@@ -44,7 +44,7 @@ class Timing:
         self._found: dict[str, When] = {}
 
     def is_models(self, operation: Any) -> bool:
-        """Whether model_fn made it, rather than a hook."""
+        """Return whether model_fn made it, rather than a hook."""
         return operation.name in self._model
 
     def of(self, operation: Any) -> When:

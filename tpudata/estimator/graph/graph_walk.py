@@ -64,7 +64,7 @@ def needed_operations(
 
 
 def is_effect(operation: Any) -> bool:
-    """Whether an operation may change something other than its outputs."""
+    """Return whether an operation may change something other than its outputs."""
     if operation.type in _READS or not _is_stateful(operation.type):
         return False
     return operation.type in _EFFECTS_WITHOUT_RESOURCE or any(item.dtype == tf.resource for item in operation.inputs)

@@ -14,7 +14,7 @@ _Scaffold = tf.compat.v1.train.Scaffold
 
 
 def has_scaffold(spec: Any) -> bool:
-    """Whether the spec brings a scaffold."""
+    """Return whether the spec brings a scaffold."""
     return getattr(spec, "scaffold_fn", None) is not None or getattr(spec, "scaffold", None) is not None
 
 

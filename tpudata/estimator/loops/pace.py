@@ -62,7 +62,7 @@ class Cadence:
         self._next = None if self._steps is None else step + self._steps
 
     def due(self, step: int) -> bool:
-        """Whether the interval has passed."""
+        """Return whether the interval has passed."""
         if self._next is not None:
             return step >= self._next
         return self._seconds is not None and time.monotonic() - self._time >= self._seconds

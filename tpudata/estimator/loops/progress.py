@@ -43,7 +43,7 @@ class Progress:
         self._logged_step: int | None = None
 
     def summarises(self, step: int) -> bool:
-        """Whether summaries are due at `step`."""
+        """Return whether summaries are due at `step`."""
         return self._summarising.due(step)
 
     def ends(self, step: int) -> tuple[int | None, ...]:

@@ -75,7 +75,7 @@ class Runtime:
 
     @functools.cached_property
     def topology(self) -> Topology:
-        """What the steps run on."""
+        """Devices that the steps run on."""
         return self._find_topology()
 
     @functools.cached_property

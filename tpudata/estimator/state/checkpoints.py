@@ -202,7 +202,7 @@ class Retention:
         return paths[: max(0, len(paths) + 1 - self.keep_max)] if self.keep_max else ()
 
     def is_kept(self, model_dir: str, path: str) -> bool:
-        """Whether a surplus checkpoint stays because it is the one of its hours; it counts from now on."""
+        """Return whether a surplus checkpoint stays because it is the one of its hours; it counts from now on."""
         if math.isinf(self._next_time):
             return False
         try:

@@ -126,7 +126,7 @@ class VariableStore:
         self._holds[name] = holds
 
     def holds(self, names: Sequence[str], source: object) -> bool:
-        """Whether the variables hold what `mark` noted last as `source`."""
+        """Return whether the variables hold what `mark` noted last as `source`."""
         return all(self._holds.get(name) is source for name in names)
 
     def mark(self, names: Sequence[str], holds: object) -> None:
@@ -136,7 +136,7 @@ class VariableStore:
 
 
 def _is_keras_seed(name: str, dtype: Any) -> bool:
-    """Whether a variable is the state of Keras 3's random operations: the same everywhere, it would give all replicas the same."""
+    """Return whether a variable is a random state of Keras 3: if it were equal everywhere, all replicas would draw the same."""
     return name.rpartition("/")[2].startswith("seed_generator_state") and dtype.is_integer
 
 

@@ -31,7 +31,7 @@ _FIX = "write it with other operations, or do it in input_fn"
 
 
 def compile_step(graph: Graph, lacking: set[Any], find: Find) -> None:
-    """Compile a step, again and again: what XLA rejects is found, cut out and left aside at the next try.
+    """Compile a step repeatedly: find what XLA rejects, and cut it out for the next try.
 
     Args:
         graph: the step's; its arguments have static shapes.
@@ -76,7 +76,7 @@ def compile_step(graph: Graph, lacking: set[Any], find: Find) -> None:
 
 
 def _compile(graph: Graph, cut: set[Any], variables: dict[str, Any]) -> str | None:
-    """Compile the step without the operations of `cut`; returns XLA's complaint."""
+    """Compile the step without the operations of `cut`; return XLA's error."""
     cuts, gone = _boundary(cut)
     absent = {tensor.name for item in gone for tensor in item.outputs} - {tensor.name for tensor in cuts}
     wanted = [item for item in graph.tensors if item.dtype != tf.string and item.name not in absent]

@@ -203,7 +203,7 @@ def _dynamic_shape(operation: Any) -> str | None:
 
 
 def is_known(tensor: Any) -> bool:
-    """Whether a tensor has a static shape, or none that counts."""
+    """Return whether a tensor has a static shape, or none that counts."""
     return tensor.dtype in (tf.resource, tf.variant) or tensor.shape.is_fully_defined()
 
 

@@ -103,7 +103,7 @@ class _Spans:
 
     @contextlib.contextmanager
     def closed(self) -> Iterator[None]:
-        """Omit what is made meanwhile."""
+        """Omit what is made inside the context."""
         self._spans.append((self._begin, self._count()))
         try:
             yield

@@ -88,7 +88,7 @@ class Fields:
         return tuple(f for f in self.inputs if f.feature.dtype == "uint8" and len(f.feature.shape) == 3)
 
     def record_bytes(self, split: Split) -> int:
-        """About what one decoded record of a split takes in memory, in bytes."""
+        """Estimate the memory of one decoded record of a split, in bytes."""
         # A string's decoded size is not known; it cannot be larger than the record that holds it.
         string = math.ceil(split.bytes / split.records)
         sizes = [field.bytes for field in self.all]
@@ -108,7 +108,7 @@ def select_fields(
     buckets: Sequence[int] | None = None,
     hint: str = CONVERT_AGAIN,
 ) -> Fields:
-    """Chooses what is read of each record.
+    """Choose what is read of each record.
 
     Args:
         manifest: the dataset's.

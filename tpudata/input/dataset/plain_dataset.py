@@ -39,16 +39,16 @@ class PlainDataset(Dataset):
     indexes: dict[str, ShardIndex]
 
     def shard_path(self, shard: Shard) -> str:
-        """Full path of a shard."""
+        """Return the full path of a shard."""
         return self.paths[shard.name]
 
     def index(self, shard: Shard) -> ShardIndex:
-        """Where the records of a shard begin, as they were found."""
+        """Return the index of a shard, from the scan."""
         return self.indexes[shard.name]
 
     @property
     def hint(self) -> str:
-        """What to do where a record is not as its features say; only those of `TFRecordFiles` can be otherwise."""
+        """Fix for a record that does not match its features; only those of `TFRecordFiles` can differ."""
         return "Correct features= of TFRecordFiles, or pass parse= to make_input_fn."
 
 

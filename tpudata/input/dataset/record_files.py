@@ -108,12 +108,12 @@ class FixedLengthRecordFiles:
 
     @property
     def label_name(self) -> str | None:
-        """Which part is the label."""
+        """Name of the label's part."""
         return _LABEL if self.label is None and _LABEL in (self.dtype.names or ()) else self.label
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        """What each part is once it is decoded."""
+        """Features of the parts, as decoded."""
         return tuple(
             Feature(name, "int64", "int64")
             if name == self.label_name

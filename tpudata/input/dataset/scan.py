@@ -17,7 +17,7 @@ _READ_BYTES = 4 << 20
 
 
 def line_offsets(file: Entry, skip_lines: int) -> Offsets:
-    """Where the lines of a text file begin, without the first ones, and the end of the last one: int64 [lines + 1].
+    """Return the begins of a text file's lines after the skipped ones, and the end of the last one: int64 [lines + 1].
 
     Raises:
         CorruptionError: the file is compressed, or shorter than it was when it was listed.
@@ -39,7 +39,7 @@ def line_offsets(file: Entry, skip_lines: int) -> Offsets:
 
 
 def fixed_offsets(file: Entry, record_bytes: int, header_bytes: int, footer_bytes: int) -> Offsets:
-    """Where the records of one length begin in a file, and the end of the last one: int64 [records + 1].
+    """Return the begins of a file's records of one length, and the end of the last one: int64 [records + 1].
 
     Raises:
         CorruptionError: what is between header and footer is not a number of whole records.

@@ -61,7 +61,7 @@ class Records:
         self._check_window()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Omit what is kept in memory: another process reads it anew."""
+        """Omit what is kept in memory: another process reads it again."""
         return {**self.__dict__, "_kept": {}}
 
     def part(self, ids: Integers, fields: Fields, options: Options, cache: CachePlan | None) -> Records:
@@ -90,7 +90,7 @@ class Records:
 
     @property
     def fields(self) -> Fields:
-        """What is read of each record."""
+        """Fields that are read of each record."""
         return self._fields
 
     @property
@@ -194,7 +194,7 @@ class Records:
 
     @property
     def _window(self) -> int:
-        """How many records are mixed."""
+        """Number of records that are shuffled together."""
         return self._plan.window(self._options.shuffle_buffer, self._kept_bytes)
 
     @property

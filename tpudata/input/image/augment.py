@@ -98,7 +98,7 @@ OPERATIONS: Mapping[str, Operation] = {
 
 
 def rand_augment(image: tf.Tensor, options: RandAugment, seed: tf.Tensor) -> tf.Tensor:
-    """Augments one image.
+    """Augment one image.
 
     Args:
         image: uint8 [height, width, 3], of static shape.

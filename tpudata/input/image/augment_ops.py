@@ -17,7 +17,7 @@ Scalar = Any
 
 
 def invert(image: tf.Tensor) -> tf.Tensor:
-    """255 minus each value."""
+    """Return 255 minus each value."""
     return 255 - image
 
 
@@ -27,7 +27,7 @@ def posterize(image: tf.Tensor, bits: int) -> tf.Tensor:
 
 
 def solarize(image: tf.Tensor, threshold: int) -> tf.Tensor:
-    """Inverts the values at or above `threshold`, 0 to 256."""
+    """Invert the values at or above `threshold`, 0 to 256."""
     if threshold > 255:
         return image
     # A product, as tf.where takes five times as long; 255 - v has the bits of v turned over.
@@ -41,7 +41,7 @@ def solarize_add(image: tf.Tensor, addition: int) -> tf.Tensor:
 
 
 def autocontrast(image: tf.Tensor) -> tf.Tensor:
-    """Stretches each channel's values to 0 to 255; a channel of one value stays."""
+    """Stretch each channel's values to 0 to 255; a channel of one value stays."""
     present = _counts(image) > 0
     values = tf.range(256, dtype=tf.float64)
     low = tf.reduce_min(tf.where(present, values, 255.0), axis=1, keepdims=True)
@@ -52,7 +52,7 @@ def autocontrast(image: tf.Tensor) -> tf.Tensor:
 
 
 def equalize(image: tf.Tensor) -> tf.Tensor:
-    """Spreads each channel's values so that all are about as frequent; a channel of one value stays."""
+    """Spread each channel's values so that all are about as frequent; a channel of one value stays."""
     counts = _counts(image)
     pixels = image.shape[0] * image.shape[1]
     below = tf.cumsum(counts, axis=1, exclusive=True)
@@ -64,12 +64,12 @@ def equalize(image: tf.Tensor) -> tf.Tensor:
 
 
 def color(image: tf.Tensor, factor: Scalar) -> tf.Tensor:
-    """Blends with its grey: 0 is grey, 1 the image, 2 twice as colourful."""
+    """Blend with its grey: 0 is grey, 1 the image, 2 twice as colourful."""
     return _blend(_grey(image), image, factor)
 
 
 def contrast(image: tf.Tensor, factor: Scalar) -> tf.Tensor:
-    """Blends with its mean grey: 0 is flat, 1 the image, 2 twice the contrast."""
+    """Blend with its mean grey: 0 is flat, 1 the image, 2 twice the contrast."""
     values = image.shape[0] * image.shape[1] * 3
     total = tf.reduce_sum(tf.cast(_grey(image), tf.int64))
     mean = (2 * total + values) // (2 * values)  # Rounded, half up.
@@ -77,12 +77,12 @@ def contrast(image: tf.Tensor, factor: Scalar) -> tf.Tensor:
 
 
 def brightness(image: tf.Tensor, factor: Scalar) -> tf.Tensor:
-    """Blends with black: 0 is black, 1 the image, 2 twice as bright."""
+    """Blend with black: 0 is black, 1 the image, 2 twice as bright."""
     return _blend(tf.constant(0.0), image, factor)
 
 
 def sharpness(image: tf.Tensor, factor: Scalar) -> tf.Tensor:
-    """Blends with a smoothed image: 0 is smooth, 1 the image, 2 sharper. The outermost pixels stay."""
+    """Blend with a smoothed image: 0 is smooth, 1 the image, 2 sharper. The outermost pixels stay."""
     height, width = image.shape[:2]
     if height < 3 or width < 3:
         return image
@@ -143,14 +143,14 @@ def cutout(image: tf.Tensor, side: int, centre: tf.Tensor) -> tf.Tensor:
 
 
 def _blend(other: tf.Tensor, image: tf.Tensor, factor: Scalar) -> tf.Tensor:
-    """other + factor * (image - other), cut to uint8."""
+    """Return other + factor * (image - other), cut to uint8."""
     values = tf.cast(image, tf.float32)
     mixed = other + tf.cast(factor, tf.float32) * (values - other)
     return tf.cast(tf.clip_by_value(mixed, 0.0, 255.0), tf.uint8)
 
 
 def _grey(image: tf.Tensor) -> tf.Tensor:
-    """float32 [height, width, 3]: ITU-R 601 luma in 16 bits, as Pillow's mode L, three times.
+    """Return float32 [height, width, 3]: ITU-R 601 luma in 16 bits, as Pillow's mode L, three times.
 
     Weights and sums are whole numbers below 2**24, which float32 holds exactly.
     """
@@ -160,13 +160,13 @@ def _grey(image: tf.Tensor) -> tf.Tensor:
 
 
 def _counts(image: tf.Tensor) -> tf.Tensor:
-    """int32 [3, 256]: how often each channel has each value."""
+    """Return int32 [3, 256]: how often each channel has each value."""
     counts = tf.math.bincount(_channel_values(image), minlength=3 * 256, maxlength=3 * 256, dtype=tf.int32)
     return tf.reshape(counts, (3, 256))
 
 
 def _channel_values(image: tf.Tensor) -> tf.Tensor:
-    """int32 [height, width * 3]: each value plus 256 times the number of its channel."""
+    """Return int32 [height, width * 3]: each value plus 256 times the number of its channel."""
     height, width = image.shape[:2]
     # A row of pixels at a time: TensorFlow is slow where the innermost dimension is 3.
     rows = tf.cast(tf.reshape(image, (height, width * 3)), tf.int32)
@@ -180,7 +180,7 @@ def _look_up(image: tf.Tensor, table: tf.Tensor) -> tf.Tensor:
 
 
 def _transform(image: tf.Tensor, x_of: tuple[Scalar, ...], y_of: tuple[Scalar, ...]) -> tf.Tensor:
-    """Each pixel (x, y) from x_of[0] * x + x_of[1] * y + x_of[2], and y likewise, at pixels' centres."""
+    """Take each pixel (x, y) from x_of[0] * x + x_of[1] * y + x_of[2], and y likewise, at pixels' centres."""
     height, width = image.shape[:2]
     x, y = _source(x_of, height, width), _source(y_of, height, width)
     inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
@@ -190,7 +190,7 @@ def _transform(image: tf.Tensor, x_of: tuple[Scalar, ...], y_of: tuple[Scalar, .
 
 
 def _source(of: tuple[Scalar, ...], height: int, width: int) -> tf.Tensor:
-    """int32 [height, width]: the coordinate that each pixel comes from."""
+    """Return int32 [height, width]: the coordinate that each pixel comes from."""
     a, b, c = (tf.cast(value, tf.float64) for value in of)
     start, per_x, per_y = (
         tf.cast(tf.floor(value * 65536.0 + 0.5), tf.int32) for value in (c + 0.5 * a + 0.5 * b, a, b)

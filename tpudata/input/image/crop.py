@@ -92,7 +92,7 @@ class CentreCrop:
 
 
 def crop_window(shape: tf.Tensor, options: TrainCrop | CentreCrop, seed: tf.Tensor | None = None) -> tf.Tensor:
-    """Where the crop of an image lies.
+    """Return the position of an image's crop.
 
     Args:
         shape: int32 [3], the image's height, width and channels.
@@ -124,7 +124,7 @@ def crop_window(shape: tf.Tensor, options: TrainCrop | CentreCrop, seed: tf.Tens
 
 
 def crop_flips(options: TrainCrop | CentreCrop, seed: tf.Tensor | None) -> tf.Tensor:
-    """Whether the crop is mirrored: bool, scalar; arguments as of `crop_window`."""
+    """Return whether the crop is mirrored: bool, scalar; arguments as of `crop_window`."""
     if isinstance(options, CentreCrop) or not options.flip:
         return tf.constant(False)
     _, seed = _seeds(seed)
@@ -139,7 +139,7 @@ def _centre(shape: tf.Tensor, fraction: float) -> tf.Tensor:
 
 
 def _seeds(seed: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
-    """Two seeds of one, for the window and for the flip."""
+    """Derive two seeds from one, for the window and for the flip."""
     if seed is None:
         raise UsageError("TrainCrop draws its windows from a seed. Pass one: int32 [2].")
     # Not seed + 1: the caller's next record may have that one.

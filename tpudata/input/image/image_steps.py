@@ -13,7 +13,7 @@ from tpudata.input.order.seeds import AUGMENT_SEED, CROP_SEED
 
 
 def prepare_image(image: tf.Tensor, channels: int, options: Images, seed: tf.Tensor | None) -> tf.Tensor:
-    """Crops, augments and scales one image.
+    """Crop, augment and scale one image.
 
     Args:
         image: uint8 [height, width, channels], or a string where it is encoded.
@@ -39,7 +39,7 @@ def prepare_image(image: tf.Tensor, channels: int, options: Images, seed: tf.Ten
 
 
 def scale_images(images: tf.Tensor, options: Images) -> tf.Tensor:
-    """Images [..., width, channels] of values 0 to 255 in `options.dtype_name`: normalised, from 0 to 1, or uint8 as they are."""
+    """Convert images [..., width, channels], 0 to 255, to `options.dtype_name`: normalised, from 0 to 1, or unchanged uint8."""
     if options.normalize is not None:
         return normalize(images, options.normalize, tf.as_dtype(options.dtype_name))
     return images if options.dtype_name == "uint8" else cast_image(images, tf.as_dtype(options.dtype_name))

@@ -60,7 +60,7 @@ class CutMix:
 def mix(
     images: tf.Tensor, labels: tf.Tensor, classes: int, options: MixUp | CutMix, seed: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Mixes a batch.
+    """Mix a batch.
 
     Args:
         images: [B, height, width, channels], static but for B. uint8, or floats, normalised or not.
@@ -85,7 +85,7 @@ def mix(
 
 
 def beta(count: tf.Tensor, alpha: float, seed: tf.Tensor) -> tf.Tensor:
-    """float32 [count]: numbers drawn from Beta(alpha, alpha)."""
+    """Draw numbers from Beta(alpha, alpha): float32 [count]."""
     one, other = tf.unstack(tf.random.stateless_gamma([2, count], seed, alpha, dtype=tf.float64))
     total = one + other
     # With a tiny alpha both may be too small for a float: then the share is all or, as likely, nothing; all is as good.
@@ -113,7 +113,7 @@ def _paste(images: tf.Tensor, shares: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Te
 
 
 def _span(size: int, shares: tf.Tensor, place: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Which of `size` pixels lie in each row's rectangle: bool [B, size], and how many they are: int32 [B]."""
+    """Return which of `size` pixels lie in each row's rectangle: bool [B, size], and their number: int32 [B]."""
     length = tf.cast(size * tf.sqrt(1.0 - shares), tf.int32)
     begin = tf.cast(size * place, tf.int32) - length // 2
     position = tf.range(size)[tf.newaxis] - begin[:, tf.newaxis]

@@ -48,7 +48,7 @@ class Normalize:
 
 
 def normalize(images: tf.Tensor, options: Normalize, dtype: tf.DType) -> tf.Tensor:
-    """Normalises an image, or a batch of them.
+    """Normalise an image, or a batch of them.
 
     It is computed in float32, and rounded once to `dtype`.
 

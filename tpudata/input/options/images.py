@@ -137,7 +137,7 @@ def _check_size(size: Any) -> None:
 
 
 def label_classes(label: Field) -> int:
-    """How many different labels there are as stored: with an offset of 1, one more than classes."""
+    """Return the number of different stored labels: with an offset of 1, one more than classes."""
     assert label.feature.num_classes is not None
     return label.feature.num_classes + label.feature.label_offset
 

@@ -87,7 +87,7 @@ class Options:
 
     @property
     def shuffle_buffer(self) -> int | None:
-        """How many records are mixed; None for the default."""
+        """Number of records that are shuffled together; None for the default."""
         if self.shuffle is None or isinstance(self.shuffle, bool | np.bool_):
             return None
         return operator.index(self.shuffle)
@@ -145,7 +145,7 @@ def check_arguments(
 
 
 def _is_integer(value: Any, least: int, most: int | None = None) -> bool:
-    """Whether a value is a whole number, Python's or numpy's, of a range."""
+    """Return whether a value is an integer, Python's or numpy's, within a range."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         return False
     number = operator.index(value)

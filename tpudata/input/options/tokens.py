@@ -73,7 +73,7 @@ class Tokens:
 
     @property
     def length(self) -> int | None:
-        """What records are padded to, at most; None where they are not."""
+        """Longest length that records are padded to; None without padding."""
         longest = self.sequence_length if self.buckets is None else self.buckets[-1]
         return None if longest is None else operator.index(longest)
 
@@ -138,5 +138,5 @@ class Tokens:
 
 
 def _is_integer(value: Any, least: int) -> bool:
-    """Whether a value is a whole number, Python's or numpy's, of int32 and not below the least."""
+    """Return whether a value is an integer, Python's or numpy's, that fits int32 and is at least the minimum."""
     return not isinstance(value, bool) and hasattr(value, "__index__") and least <= operator.index(value) < 2**31

@@ -33,7 +33,7 @@ class Sequences:
     targets: Literal["mask", "segments", "pad", "eos"] | None = None
 
     def fed(self, features: dict[str, tf.Tensor], fields: Fields) -> dict[str, tf.Tensor]:
-        """Features of a record or of a batch of them, with `pad_id` for padding, and masks that say where that is."""
+        """Return the features of a record or a batch, padded with `pad_id`, and the masks that mark padding."""
         out, names = {}, {field.name for field in fields.inputs}
         for field in fields.inputs:
             value = features[field.name]
@@ -70,7 +70,7 @@ class Sequences:
 
 
 def _is_token(name: str) -> bool:
-    """Whether a feature's integers are tokens, and nothing that is said about those of another feature."""
+    """Return whether a feature's integers are tokens, rather than a property of another feature's tokens."""
     return name not in _BESIDE_TOKENS and not name.endswith("_mask")
 
 
@@ -80,7 +80,7 @@ def mask_name(name: str) -> str:
 
 
 def with_row_weights(element: Any, weights: tf.Tensor) -> Any:
-    """(features, labels) with the weights of tokens set to 0 in rows of weight 0; without such weights as it is."""
+    """Return (features, labels) with token weights set to 0 in rows of weight 0; unchanged without such weights."""
     features = element[0] if isinstance(element, tuple) else element
     if not isinstance(features, dict) or TOKEN_WEIGHTS not in features:
         return element
@@ -91,7 +91,7 @@ def with_row_weights(element: Any, weights: tf.Tensor) -> Any:
 
 
 def split_token_weights(element: Any) -> Any:
-    """(features, labels, weights of tokens), as Keras takes them.
+    """Return (features, labels, token weights), as Keras takes them.
 
     Raises:
         FeatureError: transform dropped them.

@@ -34,7 +34,7 @@ def birth_of(pid: int) -> str | None:
 
 
 def birth_by_ps(pid: int) -> str | None:
-    """As `birth_of`, for systems that have no /proc."""
+    """Do what `birth_of` does, on systems without /proc."""
     command = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
     # The same words from whoever asks.
     environment = {**os.environ, "LC_ALL": "C", "TZ": "UTC"}

@@ -178,7 +178,7 @@ def check_part(response: requests.Response, data: bytes, offset: int, length: in
 
 
 def is_encoded(response: requests.Response) -> bool:
-    """Whether an answer's body is the encoding of other bytes."""
+    """Return whether a response body is content-encoded."""
     return response.headers.get("Content-Encoding") not in _PLAIN
 
 

@@ -65,7 +65,7 @@ def named(done: str, path: str) -> Iterator[None]:
 
 
 def _is_of_the_object(error: BaseException) -> bool:
-    """Whether the store has answered about this one object, so that asking again would not help."""
+    """Return whether the store has answered about this one object, so that a retry would not help."""
     return not isinstance(error, api.RetryError) and getattr(error, "code", None) in (_ABSENT, _CHANGED)
 
 

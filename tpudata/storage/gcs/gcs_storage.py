@@ -97,7 +97,7 @@ class GcsStorage:
         return read_part(self._session, path, offset, length, is_checked=is_checked)
 
     def expect(self, path: str, offset: int, length: int) -> None:
-        """Nothing is begun: what is read in advance is asked for, by many threads."""
+        """Ignore the hint: many threads request read-ahead themselves."""
 
     def open(self, path: str) -> BinaryIO:
         """Open an object for reading, 8 MiB a request; all of it is of one generation, whoever replaces it meanwhile."""

@@ -259,7 +259,7 @@ class _Adapter(HTTPAdapter):
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether the same request may succeed later."""
+    """Return whether the same request may succeed later."""
     if isinstance(error, api.GoogleAPICallError):
         return error.code in _TRANSIENT_CODES
     if isinstance(error, GoogleAuthError):
@@ -271,7 +271,7 @@ def is_transient(error: BaseException) -> bool:
 
 
 def is_switched_on(variable: str) -> bool:
-    """Whether an environment variable says yes, as gcloud reads it."""
+    """Return whether an environment variable is true, as gcloud reads it."""
     return os.environ.get(variable, "").strip().lower() in ("1", "true", "yes", "on")
 
 

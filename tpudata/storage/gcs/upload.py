@@ -56,7 +56,7 @@ class ObjectWriter(io.RawIOBase):
         self._too_late: api.PreconditionFailed | None = None
 
     def writable(self) -> bool:
-        """Yes."""
+        """Return True."""
         return True
 
     def tell(self) -> int:
@@ -218,6 +218,6 @@ class ObjectWriter(io.RawIOBase):
         return None
 
     def _stands_there(self) -> bool:
-        """Whether the object has the bytes that were written."""
+        """Return whether the object has the bytes that were written."""
         found = stat_object(self._session, self._bucket, self._name)
         return found is not None and self._is_of_these_bytes(found)
