@@ -26,7 +26,7 @@ Reject: TypeAlias = Callable[[Reference, BadRecordError], None]
 
 @dataclasses.dataclass(frozen=True)
 class ShardContext:
-    """What is known of all inputs before the first shard is written.
+    """Facts about all inputs, known before the first shard is written.
 
     Attributes:
         labels: the classes.
@@ -38,7 +38,7 @@ class ShardContext:
 
 
 class Summary(Protocol):
-    """What a converter counts of the records of a shard, or of a dataset."""
+    """Counts of a converter for the records of a shard, or of a dataset."""
 
     decoded_bytes: int
 
@@ -50,7 +50,7 @@ class Summary(Protocol):
 
 
 class Converter(abc.ABC):
-    """Turns the inputs of a shard into records. Subclasses are frozen dataclasses: their fields decide what they write."""
+    """Converter of a shard's inputs to records. Subclasses are frozen dataclasses: their fields decide what they write."""
 
     @abc.abstractmethod
     def new_summary(self) -> Any:

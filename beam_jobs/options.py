@@ -1,4 +1,4 @@
-"""What a conversion is asked to do, checked once at the door."""
+"""Options of a conversion, checked once."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SPLIT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 @dataclasses.dataclass(frozen=True)
 class SplitShares:
-    """How records are dealt out to splits.
+    """Assignment of records to splits.
 
     Attributes:
         shares: fraction of the records by split name; together 1.
@@ -100,7 +100,7 @@ class SplitShares:
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
-    """How many bad records are tolerated.
+    """Number of bad records that is tolerated.
 
     Attributes:
         count: at most this many, or None.
@@ -151,7 +151,7 @@ DEFAULT_BUDGET = Budget(share=Fraction(1, 100))
 
 @dataclasses.dataclass(frozen=True)
 class ConvertOptions:
-    """What every conversion takes, whatever it reads.
+    """Options of every conversion.
 
     Attributes:
         input: what is converted, local or gs://.

@@ -1,4 +1,4 @@
-"""Writes stored records into another dataset: `python -m beam_jobs.reshard`, the same as `tpudata reshard`.
+"""Conversion of stored records to another dataset: `python -m beam_jobs.reshard`, the same as `tpudata reshard`.
 
 What the inputs are is in beam_jobs.stored_records, the steps in beam_jobs.pipeline.
 """

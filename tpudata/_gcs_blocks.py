@@ -1,4 +1,4 @@
-"""How much TensorFlow's client for gs:// reads at a time.
+"""Read size of TensorFlow's client for gs://.
 
 It asks for GCS_READ_CACHE_BLOCK_SIZE_MB of an object, by default 64 MB, wherever reading begins, and drops what is not taken. A
 part of a shard is 0.5 to 1 MB. TensorFlow looks at the variable once, when it is loaded.

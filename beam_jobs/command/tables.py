@@ -1,4 +1,4 @@
-"""What a conversion prints: its plan, and what it wrote."""
+"""Text output of a conversion: its plan, and its results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From examples to packs of references: each example is encoded once and written aside, so that its bytes travel no further.
+"""Spooling of examples: each is encoded once and written aside, so that only references to it travel further.
 
 A bundle of examples becomes one temporary file of the output folder, its records one after the other. References to them are
 grouped and cut into shards like those of any source; the last step removes the files.
@@ -37,7 +37,7 @@ _SHOWN = 80
 
 
 class SpoolExamples(beam.DoFn):  # type: ignore[misc]
-    """Writes examples aside, and yields packs of references to them and the outputs named above.
+    """DoFn that writes examples aside, and yields packs of references to them and the outputs named above.
 
     Args:
         options: of the conversion.

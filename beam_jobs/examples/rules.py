@@ -1,4 +1,4 @@
-"""From a user's example to its record."""
+"""Rules for turning a user's example into its record."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tpudata.format import Feature, encode_example
 
 @dataclasses.dataclass(frozen=True)
 class ExampleRules:
-    """How examples become records.
+    """Rules for turning examples into records.
 
     Attributes:
         key: from an example to its key; None where examples come as (key, example) pairs, or have no key.

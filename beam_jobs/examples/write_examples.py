@@ -49,7 +49,7 @@ _INPUT = "beam://PCollection"
 
 
 class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
-    """Writes a bounded PCollection of examples as a dataset: shards, index, schema, TFDS metadata and manifest.
+    """Transform that writes a bounded PCollection of examples as a dataset: shards, index, schema, TFDS metadata and manifest.
 
     An example is a dict of values by feature name, or a pair of its key and such a dict. Its key decides its split and its place
     in the shuffled order, so that the same examples give the same bytes in every shard, in whatever order they come and

@@ -1,4 +1,4 @@
-"""From an image to a record, in the layout of the options."""
+"""Conversion of an image to a record, in the layout of the options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many bytes images will take once they are stored, learned from some of them, for the plan."""
+"""Estimate of the stored size of images, from a sample of them, for the plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an image's bytes say of themselves: its format, and for JPEG and PNG the rest of the header, without decoding a pixel.
+"""Image headers: the format of any image, and the rest of the header of JPEG and PNG, without decoding a pixel.
 
 Sources: JPEG, ITU-T T.81 annex B (markers); PNG, W3C "Portable Network Graphics Specification" (chunks); the Exif orientation
 tag, JEITA CP-3451 section 4.6.4; the other formats' signatures, their own specifications.
@@ -72,7 +72,7 @@ _ORIENTATION_TAG = 0x0112
 
 
 class ImageHeader(NamedTuple):
-    """What the header of a JPEG or PNG says.
+    """Header of a JPEG or PNG.
 
     Attributes:
         format: `"JPEG"` or `"PNG"`.

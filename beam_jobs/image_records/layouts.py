@@ -34,7 +34,7 @@ Label: TypeAlias = int | tuple[int, ...] | None
 
 
 class ImageLayout(abc.ABC):
-    """Which features a record of an image has.
+    """Features of an image's record.
 
     Attributes:
         names: of its features.

@@ -1,4 +1,4 @@
-"""What a conversion of images is asked to do with each image, checked once at the door."""
+"""Options of a conversion for each image, checked once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEFAULT_QUALITY = 95
 
 @dataclasses.dataclass(frozen=True)
 class ImageOptions:
-    """How images are checked and stored; docs/convert/image_rules.md says what happens to each kind.
+    """Rules for checking and storing images; docs/convert/image_rules.md lists each kind of image.
 
     Attributes:
         layout: `"imagenet"` stores encoded images and what their headers say, `"raw"` uint8 pixels of one size.

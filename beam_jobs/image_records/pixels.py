@@ -1,4 +1,4 @@
-"""From encoded bytes to pixels and back, with Pillow: 8 bits a sample, grey or RGB, upright, on white where transparent."""
+"""Decoding to pixels and encoding, with Pillow: 8 bits a sample, grey or RGB, upright, on white if transparent."""
 
 from __future__ import annotations
 

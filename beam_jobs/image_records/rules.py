@@ -1,4 +1,4 @@
-"""What becomes of an image, by its content: stored as it is, re-encoded, or rejected. docs/convert/image_rules.md has the table."""
+"""Decision about an image by its content: stored unchanged, re-encoded, or rejected. docs/convert/image_rules.md has the table."""
 
 from __future__ import annotations
 

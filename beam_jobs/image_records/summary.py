@@ -1,4 +1,4 @@
-"""What the images of a shard, or of a dataset, have in common."""
+"""Summary of the images of a shard, or of a dataset."""
 
 from __future__ import annotations
 

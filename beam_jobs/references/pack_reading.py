@@ -1,4 +1,4 @@
-"""From the references of a shard to their bytes, many with one read.
+"""Reading of the bytes of a shard's references, many with one read.
 
 A shard of text may have a million inputs of a hundred bytes each. They stand in a few files, and those of one file in the order of
 the shard, run behind run (see beam_jobs.sources.text). Neighbours are read together, a piece of the file at a time, and a piece is
@@ -31,7 +31,7 @@ _BLOCK_BYTES = 1 << 23
 
 
 class _Piece(NamedTuple):
-    """What is read at once.
+    """Range that is read at once.
 
     Attributes:
         path: the file.

@@ -1,4 +1,4 @@
-"""From references to their bytes, in order: one after the other from a disk, many at once from an object store."""
+"""Reading of references' bytes, in order: sequentially from a disk, concurrently from an object store."""
 
 from __future__ import annotations
 

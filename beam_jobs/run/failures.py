@@ -1,4 +1,4 @@
-"""What a runner raises, in one line."""
+"""Errors of a runner, in one line."""
 
 from __future__ import annotations
 

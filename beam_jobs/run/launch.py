@@ -29,7 +29,7 @@ def _say_nothing(line: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Launch:
-    """How a job is started.
+    """Start of a job.
 
     Attributes:
         report: gets lines on a job that outlives this process: its name, what it has done, and what becomes of it.

@@ -1,4 +1,4 @@
-"""How long a job lives: no longer than the process that started it, or until its engine is done with it."""
+"""Lifetime of a job: it ends with the process that started it, or when its engine is done."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ _lifelines: list[_Lifeline] = []
 
 @Environment.register_urn(_URN, bytes)
 class _WorkerEnvironment(Environment):  # type: ignore[misc]
-    """Where steps run: in a worker process that holds a lifeline, given by its descriptor."""
+    """Environment of steps: a worker process that holds a lifeline, given by its descriptor."""
 
     def __init__(self, lifeline: int, capabilities: Iterable[str] = (), artifacts: Iterable[Any] = ()) -> None:
         super().__init__(capabilities, artifacts)

@@ -1,4 +1,4 @@
-"""Where the workers of a runner find the paths of a conversion."""
+"""Access of a runner's workers to the paths of a conversion."""
 
 from __future__ import annotations
 

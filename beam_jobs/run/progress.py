@@ -35,7 +35,7 @@ _BAR_SECONDS, _LINE_SECONDS = 2.0, 60.0
 
 
 class ProgressReport:
-    """Where workers report; pickled to them.
+    """Address for workers' reports; pickled to them.
 
     Args:
         folder: of the reports, or None where nobody looks.

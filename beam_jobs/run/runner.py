@@ -112,7 +112,7 @@ def beam_flag_names() -> list[str]:
 
 
 class _BeamParser(argparse.ArgumentParser):
-    """Raises a UsageError where argparse would print all of Beam's flags and exit."""
+    """Parser that raises a UsageError instead of printing all of Beam's flags and exiting."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}. It is a flag of Apache Beam: see {MANUAL}.")

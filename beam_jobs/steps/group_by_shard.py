@@ -1,4 +1,4 @@
-"""From packs of references in any order to the ordered references of each shard.
+"""Grouping of reference packs, in any order, to the ordered references of each shard.
 
 Grouping by shard at once would make an element of every reference, since a pack of a few thousand holds one or two of each
 shard. So references are grouped by runs of neighbouring shards first, and a run, some 64,000 references, is sorted and cut into

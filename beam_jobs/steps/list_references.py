@@ -145,7 +145,7 @@ class _Spool:
 
 
 class _Listing(NamedTuple):
-    """Where the listing of a unit puts what is not a reference.
+    """Sink for the outputs of a unit's listing that are not references.
 
     Attributes:
         ignored: paths of ignored files.

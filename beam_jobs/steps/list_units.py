@@ -22,7 +22,7 @@ _EQUAL_ELEMENTS, _MOST_UNITS = 128, 64
 
 
 class ListUnits(beam.PTransform):  # type: ignore[misc]
-    """Turns the beginning of a pipeline into Units; aside come InputCounts of what is skipped by its name.
+    """Transform from the beginning of a pipeline to Units, with a side output of InputCounts for skipped names.
 
     Parts are found by one worker, and taken apart by many. With --no-shuffle one worker does both, since it numbers the units.
 
@@ -63,7 +63,7 @@ def _parts(begin: None, source: Source, options: ConvertOptions) -> Iterator[lis
 
 
 class _TakeApart(beam.DoFn):  # type: ignore[misc]
-    """Yields the Units of some parts, or of all."""
+    """DoFn that yields the Units of some parts, or of all."""
 
     def __init__(self, source: Source, options: ConvertOptions) -> None:
         super().__init__()

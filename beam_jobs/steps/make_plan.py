@@ -1,4 +1,4 @@
-"""From what was counted to a plan: on a worker in the middle of a run, or in this process, without writing anything."""
+"""Planning from the counts: on a worker in the middle of a run, or in this process, without writing anything."""
 
 from __future__ import annotations
 

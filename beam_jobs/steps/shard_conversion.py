@@ -14,7 +14,7 @@ from tpudata.errors import BadRecordError
 
 
 class ShardConversion:
-    """Reads the inputs of a shard and converts them; its counts are complete once the records have ended.
+    """Reading and conversion of a shard's inputs; its counts are complete once the records have ended.
 
     Args:
         name: the shard's file name.

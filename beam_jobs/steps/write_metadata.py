@@ -30,7 +30,7 @@ from tpudata.storage.claims.claim import PROCESS, check_claim, drop_claim, has_c
 
 
 class WriteMetadata(beam.DoFn):  # type: ignore[misc]
-    """Writes what stands next to the shards, the manifest last, from the list of all ShardResults.
+    """Step that writes the files next to the shards, the manifest last, from the list of all ShardResults.
 
     Runs inside the pipeline, so that a dataset is completed even if the process that started the job is gone.
 

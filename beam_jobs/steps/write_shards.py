@@ -78,7 +78,7 @@ class _Inputs(NamedTuple):
 
 
 class WriteShards(beam.DoFn):  # type: ignore[misc]
-    """Writes the shard of each ((split, shard number), packs of references) and yields its ShardResult, as a tuple.
+    """DoFn that writes the shard of each ((split, shard number), packs of references) and yields its ShardResult, as a tuple.
 
     A shard is never empty: if all its inputs are rejected it is not written, and they are listed without one. A shard appears under
     its name whole or not at all, and a second attempt writes the same bytes, so a runner may retry or duplicate the work.

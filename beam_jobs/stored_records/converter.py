@@ -1,4 +1,4 @@
-"""From frames to records: the bytes of a record pass through as they are, once their checksums fit."""
+"""Conversion of frames to records: their bytes pass through unchanged after their checksums are verified."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tpudata.storage import storage_for
 
 @dataclasses.dataclass
 class StoredSummary:
-    """How many records a shard has of each origin.
+    """Number of a shard's records by origin.
 
     Attributes:
         decoded_bytes: of all records as tensors: the mean of their split for each.

@@ -1,4 +1,4 @@
-"""Which datasets and which TFRecord files the inputs of `tpudata reshard` are."""
+"""Search for the datasets and TFRecord files among the inputs of `tpudata reshard`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FIX = "Name the folder of a dataset, TFRecord files, a folder of such files, or
 
 
 class Inputs(NamedTuple):
-    """What was found.
+    """Inputs that were found.
 
     Attributes:
         files: of all inputs, in order.

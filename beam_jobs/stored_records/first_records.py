@@ -1,4 +1,4 @@
-"""What the first records of foreign files show: which features hold images, and what the layout is called."""
+"""Facts from the first records of foreign files: which features hold images, and the name of the layout."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _EXAMPLES = "examples"
 
 
 class FirstRecords(NamedTuple):
-    """What was found.
+    """Facts from first records.
 
     Attributes:
         path: of the first file with records.

@@ -31,7 +31,7 @@ _KINDS = {bytes: BYTES, int: "int64", float: "float"}
 
 @dataclasses.dataclass
 class Seen:
-    """What the values of one feature were.
+    """Statistics of one feature's values.
 
     Attributes:
         kind: IMAGE, TEXT, BYTES, "int64", "float", or "" before there was a value.
@@ -97,7 +97,7 @@ class Seen:
 
 @dataclasses.dataclass
 class InferredSummary:
-    """What was seen of the features of some records; that of two shards can be merged in any order.
+    """Statistics of some records' features; those of two shards can be merged in any order.
 
     Attributes:
         decoded_bytes: of all records as tensors: pixels of images, 4 bytes a number, and the bytes of other values.

@@ -1,4 +1,4 @@
-"""What several datasets are together: one schema, one list of classes, one tokenizer, or an error that says what differs."""
+"""Merged metadata of several datasets: one schema, one list of classes, one tokenizer, or an error with the difference."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ACTION = "Convert them alike, or reshard them one by one."
 
 @dataclasses.dataclass(frozen=True)
 class MergedDatasets:
-    """What several datasets have in common.
+    """Common metadata of several datasets.
 
     Attributes:
         datasets: in order.

@@ -1,4 +1,4 @@
-"""What `tpudata reshard` is asked to do with records, beyond what every conversion is asked."""
+"""Options of `tpudata reshard` for records, in addition to those of every conversion."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class RawFeature:
 
 @dataclasses.dataclass(frozen=True)
 class ReshardOptions:
-    """What becomes of stored records.
+    """Options for stored records.
 
     Attributes:
         key: what a record is known by when splits are made: RECORD, CONTENT, the name of a feature, or None: the file name in

@@ -1,4 +1,4 @@
-"""Which split a stored record goes to."""
+"""Assignment of stored records to splits."""
 
 from __future__ import annotations
 

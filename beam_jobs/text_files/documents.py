@@ -1,4 +1,4 @@
-"""From files to documents: the parts that are listed on their own, and the documents in a part.
+"""Listing of documents: the parts of files that are listed separately, and the documents in a part.
 
 A document is known by its file's path below the input and where it begins: `books/a.txt:1234`, or the number of its row in a
 Parquet file, or by the path alone where the file is the document. Where a file is compressed, its key is that of the file inside.
@@ -44,7 +44,7 @@ class TextFile(NamedTuple):
 
 
 class TextPart(NamedTuple):
-    """What is listed on its own: a file, or some of it.
+    """Unit of listing: a file, or a part of it.
 
     Attributes:
         file: the file.

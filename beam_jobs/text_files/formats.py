@@ -23,7 +23,7 @@ FindInStream: TypeAlias = Callable[[Iterable[bytes], str, int, str], Iterator[Sp
 
 
 class TextFormat(NamedTuple):
-    """What a document is in a file.
+    """Form of a document in a file.
 
     Attributes:
         row: how the bytes of a document are read, see `RowForm.kind`.

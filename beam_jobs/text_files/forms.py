@@ -1,4 +1,4 @@
-"""What a file of text is: how it is compressed, and what a document in it is.
+"""Form of a text file: its compression, and what a document in it is.
 
 Compression and Parquet are found by content. Rows of JSONL, CSV and TSV are found by the file's name (`.jsonl`, `.ndjson`,
 `.json`, `.csv`, `.tsv`, with or without `.gz`, `.bz2`, `.zst` or `.xz` after it), because a text may begin like any of them;
@@ -37,7 +37,7 @@ _OTHER_MARKS = {
 
 
 class TextForm(NamedTuple):
-    """What a file is.
+    """Form of a file.
 
     Attributes:
         kind: `"lines"`, `"paragraphs"`, `"files"`, `"jsonl"`, `"json array"`, `"csv"`, `"tsv"` or `"parquet"`.

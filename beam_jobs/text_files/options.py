@@ -1,4 +1,4 @@
-"""What a conversion of text is asked to do, checked once at the door."""
+"""Options of a conversion of text, checked once."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class TextField:
 
 @dataclasses.dataclass(frozen=True)
 class TextOptions:
-    """How text is read and what becomes of it.
+    """Options for reading text and for its records.
 
     Attributes:
         form: what a document is: `"lines"`, `"paragraphs"` (between blank lines), `"files"`, a row of `"jsonl"`, `"csv"`, `"tsv"`

@@ -108,7 +108,7 @@ def _unpacker(packed: str) -> Any:
 
 
 class UnpackedFile(io.RawIOBase):
-    """What a compressed file holds, as a file that is read from start to end and seeks forward.
+    """Decompressed content of a file, read from start to end; it seeks forward only.
 
     Args:
         path: the file.

@@ -1,4 +1,4 @@
-"""From the bytes of a document to the values of its fields."""
+"""Parsing of a document's bytes to the values of its fields."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class DocumentError(ValueError):
 
 
 class RowForm(NamedTuple):
-    """How the bytes of a document are read: what `Reference.form` says.
+    """Rules for reading a document's bytes, from `Reference.form`.
 
     Attributes:
         kind: `"plain"` for text as it stands, `"file"` for a whole file, `"json"` for an object, `"csv"` and `"tsv"` for cells.

@@ -32,7 +32,7 @@ _FREE = 0.005
 
 @dataclasses.dataclass(frozen=True)
 class TextConverter(Converter):
-    """Turns the documents of a shard into its records; its fields decide what it writes.
+    """Converter of a shard's documents to its records; its fields decide what it writes.
 
     Attributes:
         options: fields and layout.

@@ -1,4 +1,4 @@
-"""From documents to records, in one of four layouts.
+"""Conversion of documents to records, in one of four layouts.
 
     text        the fields under their own names: text and str as strings, int as int64, float as float32
     tokens      input_ids [tokens] of the text field, or NAME_ids of each where there are several; other fields as above

@@ -1,4 +1,4 @@
-"""What records of text are: which of the four layouts, and the features of each (beam_jobs.text_records.records)."""
+"""Schema of text records: the four layouts, and the features of each (beam_jobs.text_records.records)."""
 
 from __future__ import annotations
 

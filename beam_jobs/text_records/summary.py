@@ -1,4 +1,4 @@
-"""What is counted of a shard's text, and of a dataset's."""
+"""Counts of a shard's text, and of a dataset's."""
 
 from __future__ import annotations
 

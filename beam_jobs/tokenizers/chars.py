@@ -102,7 +102,7 @@ class CharTokenizer:
 
 
 class CharacterSet:
-    """Collects the characters of a dataset, in any order and in any number of parts."""
+    """Collector of a dataset's characters, in any order and in any number of parts."""
 
     def __init__(self) -> None:
         self._seen = np.zeros(_CODE_POINTS, np.bool_)

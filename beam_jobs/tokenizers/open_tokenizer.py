@@ -1,4 +1,4 @@
-"""Which tokenizer a person means, and opening it."""
+"""Selection and opening of a tokenizer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tpudata.storage import storage_for
 
 
 class FileUse(enum.Enum):
-    """Whether a tokenizer has a file."""
+    """Whether a kind of tokenizer has a file."""
 
     NONE = enum.auto()
     OPTIONAL = enum.auto()

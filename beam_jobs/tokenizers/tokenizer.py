@@ -1,4 +1,4 @@
-"""What a tokenizer is, and how a dataset remembers which one made it."""
+"""Interface of a tokenizer, and its identity in a dataset."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EOS = "<eos>"
 
 @dataclasses.dataclass(frozen=True)
 class TokenizerIdentity:
-    """Which tokenizer made a dataset: two with equal identities give the same ids for the same text.
+    """Identity of the tokenizer that made a dataset: equal identities give the same ids for the same text.
 
     Attributes:
         name: `"bytes"`, `"chars"`, `"sentencepiece"` or `"hf"`.

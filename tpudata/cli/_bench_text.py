@@ -1,4 +1,4 @@
-"""What `tpudata bench` measured, for people."""
+"""Text output of `tpudata bench`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `tpudata doctor` checks of a dataset and a model folder before a run: rights, files, shapes and labels. No TensorFlow."""
+"""Checks by `tpudata doctor` of a dataset and a model folder: access, files, shapes and labels. No TensorFlow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `tpudata doctor` asks in a separate process, which can be ended if no answer comes.
+"""Probes of `tpudata doctor` that run in a separate process, which is ended if no answer comes.
 
     python -m tpudata.cli._doctor_probe LIFELINE KIND [WORD ...]
 

@@ -1,4 +1,4 @@
-"""What `tpudata inspect` prints for a person."""
+"""Text output of `tpudata inspect`."""
 
 from __future__ import annotations
 

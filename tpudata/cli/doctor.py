@@ -81,7 +81,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 class _Lines:
-    """What was printed.
+    """Findings that were printed.
 
     Attributes:
         states: by the name of a line.

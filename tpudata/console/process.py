@@ -1,4 +1,4 @@
-"""How a command ends: its exit code, and its errors in words instead of tracebacks."""
+"""The end of a command: its exit code, and one-line errors instead of tracebacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all estimators do: train, evaluate, predict and export."""
+"""Common base of all estimators: train, evaluate, predict and export."""
 
 import contextlib
 import copy

@@ -1,4 +1,4 @@
-"""Whether a TPU would take a program, found out without one."""
+"""Check of a program's compatibility with TPUs, on a machine without one."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

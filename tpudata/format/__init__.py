@@ -1,4 +1,4 @@
-"""What a dataset on disk is: Example codec, TFRecord framing, index, manifest, features. Never imports TensorFlow."""
+"""The dataset format on disk: Example codec, TFRecord framing, index, manifest, features. Never imports TensorFlow."""
 
 from tpudata.format.dataset import Dataset, open_dataset
 from tpudata.format.example import (

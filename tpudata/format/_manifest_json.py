@@ -1,4 +1,4 @@
-"""Whether the JSON of a manifest has the keys and types that `tpudata.format.manifest` describes.
+"""Check of a manifest's JSON for the keys and types that `tpudata.format.manifest` describes.
 
 A manifest may come from anywhere and may have been edited; what is checked here is not met again as a TypeError by a reader.
 Further keys of the outermost object are let pass.

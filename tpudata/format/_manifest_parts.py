@@ -1,4 +1,4 @@
-"""What a manifest is made of: shards, splits, and what the dataset was made from."""
+"""Parts of a manifest: shards, splits, and the origin of the dataset."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Split:
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """What a dataset was made from.
+    """Origin of a dataset.
 
     Attributes:
         input: the input as it was given.

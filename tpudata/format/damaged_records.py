@@ -1,4 +1,4 @@
-"""Which records of a damaged shard cannot be read, or are not what the manifest says."""
+"""Search for the records of a damaged shard that cannot be read or do not match the manifest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the values of a serialized `tf.train.Example` stand in it.
+"""Positions of the values in a serialized `tf.train.Example`.
 
 The wire format is that of protobuf: a tag (field number * 8 + wire type) as a varint, then of wire type 2 a length and as many
 bytes, of 0 a varint, of 5 four bytes. In an Example:
@@ -20,7 +20,7 @@ _KINDS = {1: "bytes", 2: "float", 3: "int64"}
 
 
 class Place(NamedTuple):
-    """Where the value, or the packed values, of a feature stand.
+    """Position of a feature's value or packed values.
 
     Attributes:
         kind: "bytes", "float" or "int64".

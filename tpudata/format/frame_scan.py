@@ -1,4 +1,4 @@
-"""Where the records of a TFRecord file begin that has no index: one pass over what must be read for it, and no more.
+"""Scan for the record offsets of a TFRecord file without an index: one pass that reads no more than it needs.
 
 That is the headers, whose checksums are compared; small records are read whole. The result is 8 bytes per record.
 """

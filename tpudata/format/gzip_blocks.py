@@ -35,7 +35,7 @@ _TRAILER = struct.Struct("<II")
 
 
 class GzipBlockWriter:
-    """Writes such a file.
+    """Writer of such a file.
 
     Args:
         file: opened for writing, at its start.

@@ -1,4 +1,4 @@
-"""Where things stand in a dataset's folder, and what its files are called.
+"""Names and places of the files in a dataset's folder.
 
 DIR/train-00000-of-00012.tfrecord ...    the shards; compressed ones end in .tfrecord.gz
 DIR/train-a001-00000-of-00003.tfrecord   those that the first append added, and so on

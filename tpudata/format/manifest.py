@@ -58,7 +58,7 @@ _MIXED_LAYOUTS = ("sequences", "packed")
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
-    """What is in a dataset; the module's docstring says how it stands on disk.
+    """Contents of a dataset; the module's docstring describes the file.
 
     Raises:
         DatasetError: the parts do not fit each other.

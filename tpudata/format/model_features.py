@@ -1,4 +1,4 @@
-"""Which features of a dataset a model is fed, and under which names.
+"""Features of a dataset that a model is fed, and their names.
 
 The readers share this: the tf.data reader (`tpudata.input`) and random access without TensorFlow (`tpudata.source`).
 """

@@ -1,4 +1,4 @@
-"""Which file and record an error of TensorFlow's readers is about.
+"""File and record that an error of TensorFlow's readers is about.
 
 TensorFlow says at which byte a record is damaged, and not in which file. But it says the name of the dataset that failed, so the
 reader gives its datasets names that lead to the files: "tpudata_", and the JSON array [folder, split], or [file, ..., ""] of files

@@ -1,4 +1,4 @@
-"""Whether a record is what the manifest says: every feature there, of its kind, shape, size and range, and no other.
+"""Check of a record against the manifest: exactly its features, each of its kind, shape, size and range.
 
 Some writers omit a list without values, so a feature of shape (None,) may be absent.
 """
@@ -50,7 +50,7 @@ class RecordCheck:
 
 @dataclasses.dataclass(frozen=True)
 class _FeatureCheck:
-    """What the values of one feature must be.
+    """Rule for the values of one feature.
 
     Attributes:
         feature: as the manifest has it.

@@ -31,7 +31,7 @@ _STEP_RECORDS = 1 << 16
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Written:
-    """What a RecordWriter has written.
+    """Result of a RecordWriter.
 
     Attributes:
         offsets: uint64 [records + 1]: byte offset of every record's header, and last the size of all, before compression.
@@ -53,7 +53,7 @@ class Written:
 
 
 class RecordWriter:
-    """Writes records to an open file and remembers what its index needs: offsets and checksums.
+    """Writer of records to an open file; it remembers the offsets and checksums for the index.
 
     Memory holds half a MB of what is written, or one record that is larger, and 12 bytes per record; `finish` takes some 25 more
     per record.

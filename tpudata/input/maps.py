@@ -1,4 +1,4 @@
-"""How the functions of a dataset run, and how its elements are taken in any mode of TensorFlow."""
+"""Maps over datasets, and iteration over their elements in any mode of TensorFlow."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class Stage:
 
 
 class Stages:
-    """Measures the stages of feeding a split, each with all that comes before it.
+    """Measurement of the stages of feeding a split, each with all earlier ones.
 
     - read: records' bytes from the storage, their checksums compared, and unpacked if they are compressed.
     - parse: and taken apart, in the order in which they are fed; images stay encoded.

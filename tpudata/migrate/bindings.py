@@ -1,4 +1,4 @@
-"""Which names of a program mean TensorFlow, or a part of it."""
+"""Names of a program that are bound to TensorFlow, or to a part of it."""
 
 from __future__ import annotations
 

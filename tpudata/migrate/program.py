@@ -31,7 +31,7 @@ class Note:
 
 @dataclasses.dataclass(frozen=True)
 class Migration:
-    """What became of a program.
+    """Result of migrating a program.
 
     Attributes:
         text: the program with the names of today.

@@ -1,4 +1,4 @@
-"""What replicas of a model do otherwise than one alone: who draws what, and sums over all of them."""
+"""Behaviour of a model on several replicas: separate random draws, and sums over all of them."""
 
 from typing import Any
 

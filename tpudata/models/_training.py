@@ -1,4 +1,4 @@
-"""How the bundled models are trained: what `params` say of it, and the operation that does a step."""
+"""Training of the bundled models: its `params`, and the operation of a step."""
 
 import dataclasses
 from typing import Any

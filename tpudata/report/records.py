@@ -1,4 +1,4 @@
-"""From one record to what a report counts of it, by the features of the manifest."""
+"""Counts of a report from one record, by the features of the manifest."""
 
 from __future__ import annotations
 

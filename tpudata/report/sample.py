@@ -1,4 +1,4 @@
-"""What a report shows of some records of each split, which a fixed seed picks and which are read through the index."""
+"""Sample of each split for a report: a fixed seed picks the records, which are read through the index."""
 
 from __future__ import annotations
 

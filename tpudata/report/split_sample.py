@@ -1,4 +1,4 @@
-"""What a report knows of a split."""
+"""Report data of a split."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import Counter
 
 @dataclasses.dataclass
 class SplitSample:
-    """What was found in some records of a split.
+    """Statistics from some records of a split.
 
     Attributes:
         total: records of the split.

@@ -1,4 +1,4 @@
-"""From a serialized tf.train.Example to numpy arrays, by the features that the manifest describes."""
+"""Decoding of a serialized tf.train.Example to numpy arrays, by the features that the manifest describes."""
 
 from __future__ import annotations
 

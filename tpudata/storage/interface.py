@@ -1,4 +1,4 @@
-"""What a storage can do."""
+"""Interface of a storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How this process asks object stores: how much at the same time, and for how long again.
+"""Limits of this process for object stores: concurrent requests and the duration of retries.
 
 Every worker of a conversion sets it, from options that travel with its steps. It belongs to the process, as the connections do.
 """

@@ -1,4 +1,4 @@
-"""What the operating system raises, as errors that say which file, why, and what to do."""
+"""Errors of the operating system, with the file, the reason and the fix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which storage serves a path: by its scheme, from the table below or from a package that registers one."""
+"""Selection of a path's storage by its scheme, from the table below or from a package that registers one."""
 
 from __future__ import annotations
 

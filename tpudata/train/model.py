@@ -1,4 +1,4 @@
-"""From the options of a run to its estimator: what the dataset knows of the model, and what feeds it."""
+"""Construction of a run's estimator: the dataset's part of the model's params, and its input."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ EXPORT_NAME = "export"
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What came of a job.
+    """Result of a job.
 
     Attributes:
         rows: of the closing table.

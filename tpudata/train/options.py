@@ -1,4 +1,4 @@
-"""What a training run is asked to do, checked once at the door."""
+"""Options of a training run, checked once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a run reads and writes: splits and folders, checked before anything is done, and the checkpoint that it uses."""
+"""Splits, folders and the checkpoint of a run, checked before anything is done."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class _Column:
 
 
 class ColumnKinds:
-    """Learns the kinds of the further columns from the rows of a list.
+    """Inference of the further columns' kinds from the rows of a list.
 
     Args:
         declared: kinds by column, which their values must fit.

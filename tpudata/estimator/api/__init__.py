@@ -1,1 +1,1 @@
-"""What a model_fn is called with and returns: modes, specs and export outputs, and the errors of the estimator."""
+"""Arguments and results of a model_fn: modes, specs and export outputs; and the errors of the estimator."""

@@ -1,4 +1,4 @@
-"""What an exported model gives: the entries of a spec's export_outputs."""
+"""Outputs of an exported model: the entries of a spec's export_outputs."""
 
 import abc
 from collections.abc import Mapping

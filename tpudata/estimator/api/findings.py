@@ -1,4 +1,4 @@
-"""What a rehearsal finds."""
+"""Findings of a rehearsal."""
 
 import dataclasses
 from typing import Protocol
@@ -29,7 +29,7 @@ class Finding:
 
 
 class Find(Protocol):
-    """Adds a finding of the mode that is looked at."""
+    """Callback that adds a finding to the current mode."""
 
     def __call__(self, where: str, what: str, fix: str = "", *, is_rejected: bool = True) -> None:
         """Report a finding; arguments as in Finding."""

@@ -1,4 +1,4 @@
-"""What a model_fn returns."""
+"""Specs: the results of a model_fn."""
 
 import dataclasses
 import inspect
@@ -49,7 +49,7 @@ def _check_common(spec: "TPUEstimatorSpec | EstimatorSpec") -> None:
 
 @dataclasses.dataclass(frozen=True)
 class TPUEstimatorSpec(NamedTupleMethods):
-    """What a model_fn returns, on every device.
+    """Result of a model_fn, for every device.
 
     Attributes:
         mode: a value of ModeKeys.
@@ -125,7 +125,7 @@ class TPUEstimatorSpec(NamedTupleMethods):
 
 @dataclasses.dataclass(frozen=True)
 class EstimatorSpec(NamedTupleMethods):
-    """What a model_fn of the plain Estimator returns; accepted where `use_tpu=False`.
+    """Result of a model_fn for the plain Estimator; accepted with `use_tpu=False`.
 
     Attributes:
         mode: a value of ModeKeys.

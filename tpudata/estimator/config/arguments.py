@@ -1,4 +1,4 @@
-"""What the constructor of an estimator is given, checked once."""
+"""Arguments of an estimator's constructor, checked once."""
 
 import copy
 import logging

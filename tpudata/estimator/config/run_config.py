@@ -31,7 +31,7 @@ DEFAULT = _Default.DEFAULT
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig:
-    """Where a run keeps its state and how often it writes it.
+    """Settings of a run: the place of its state, and how often it is written.
 
     Attributes:
         tpu_config: a TPUConfig.

@@ -14,7 +14,7 @@ _SECONDS_PER_UNIT = {"s": 1, "m": 60, "h": 3600}
 
 
 class InputPipelineConfig(enum.IntEnum):
-    """How input_fn is called where several replicas are fed: of R replicas on H hosts, and a global batch of B rows.
+    """Modes of calling input_fn to feed several replicas: R replicas on H hosts, and a global batch of B rows.
 
     One device calls it once in every mode, for B rows.
 
@@ -35,7 +35,7 @@ class InputPipelineConfig(enum.IntEnum):
 
 @dataclasses.dataclass(frozen=True)
 class TPUConfig(NamedTupleMethods):
-    """How steps are run on the device.
+    """Settings for running steps on the device.
 
     Attributes:
         iterations_per_loop: training steps in one call of the compiled loop, or a time such as "30s", "5m" or "1h":

@@ -1,4 +1,4 @@
-"""What a run computes on: replicas of the model, and the hosts that feed them."""
+"""Devices of a run: replicas of the model, and the hosts that feed them."""
 
 import dataclasses
 import logging

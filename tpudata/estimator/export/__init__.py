@@ -1,4 +1,4 @@
-"""What an exported model takes and gives, as the original's `estimator.export` names it."""
+"""Inputs and outputs of an exported model, under the original's names in `estimator.export`."""
 
 from tpudata.estimator.api.export_outputs import ClassificationOutput, ExportOutput, PredictOutput, RegressionOutput
 from tpudata.estimator.export.serving_input import (

@@ -22,7 +22,7 @@ ReceiverFn = Callable[[], ServingInputReceiver]
 
 
 class Exporter(abc.ABC):
-    """Exports a model that was just evaluated, or decides not to."""
+    """Interface of an exporter, which exports a model after its evaluation or decides not to."""
 
     @property
     @abc.abstractmethod
@@ -53,7 +53,7 @@ class Exporter(abc.ABC):
 
 
 class _SavedModelExporter(Exporter):
-    """What the three exporters have in common."""
+    """Common base of the three exporters."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ def _loss_smaller(best_eval_result: Mapping[str, Any], current_eval_result: Mapp
 
 
 class BestExporter(_SavedModelExporter):
-    """Exports a model that is better than all that were exported before, in earlier runs of the program, too.
+    """Exporter of each model that is better than all exported before, including earlier runs of the program.
 
     Args:
         name: of the exporter, and of its folder under `model_dir/export`.

@@ -1,4 +1,4 @@
-"""What an exported model takes: the results of a serving_input_receiver_fn, and functions that make one."""
+"""Inputs of an exported model: the results of a serving_input_receiver_fn, and functions that make one."""
 
 import dataclasses
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""How often input_fn is called, for which replicas, and which batch size it sees."""
+"""Calls of input_fn: their number, their replicas, and the batch size that each sees."""
 
 import dataclasses
 from typing import Any
@@ -40,7 +40,7 @@ class Call:
 
 
 class TPUContext:
-    """What `params["context"]` tells input_fn and model_fn, where batches are split over replicas.
+    """Context of input_fn and model_fn in `params["context"]`, if batches are split over replicas.
 
     Args:
         topology: the replicas and hosts.
@@ -127,7 +127,7 @@ def _pipeline(mode: str, config: TPUConfig) -> InputPipelineConfig:
 
 @dataclasses.dataclass(frozen=True)
 class Deployment:
-    """How one mode is fed.
+    """Feeding of one mode.
 
     Attributes:
         mode: a value of ModeKeys.

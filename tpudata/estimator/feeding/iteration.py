@@ -33,7 +33,7 @@ ENDS_WITHIN_STEP = (
 
 
 class End(enum.Enum):
-    """How the end of the data is found.
+    """Way to find the end of the data.
 
     Attributes:
         ASKED: the iterator says whether there is an element. On several devices TensorFlow gathers a whole element on one of them

@@ -1,4 +1,4 @@
-"""What input_fn and model_fn take, and what input_fn gives."""
+"""Signatures of input_fn and model_fn, and the results of input_fn."""
 
 import inspect
 from collections.abc import Callable, Mapping

@@ -15,7 +15,7 @@ from tpudata.estimator.feeding.signature import call_input_fn, call_model_fn
 
 @dataclasses.dataclass(frozen=True)
 class UserModel:
-    """What an estimator was made of.
+    """The user's functions and parameters in an estimator.
 
     Attributes:
         model_fn: describes the model.

@@ -23,7 +23,7 @@ _HANDLES = (tf.resource, tf.variant)
 
 
 class When(enum.Enum):
-    """When an operation's results are computed, seen from the step."""
+    """Time at which an operation's results are computed, relative to the step."""
 
     BEFORE = "on the host, ahead of the step"
     STEP = "in the step"
@@ -76,7 +76,7 @@ class Timing:
 
 @dataclasses.dataclass(frozen=True)
 class FetchPlan:
-    """What must be computed for some tensors and operations, and when.
+    """Plan of the operations that must be computed for a fetch, and when.
 
     Attributes:
         before: tensors computed ahead of the step.
@@ -133,7 +133,7 @@ def plan(elements: Iterable[Any], timing: Timing, fed: frozenset[str] = frozense
 
 
 class Counterparts:
-    """Finds tensors and operations of the scratch graph in a later trace of the same function.
+    """Lookup of the scratch graph's tensors and operations in a later trace of the same function.
 
     Names do not tell for certain: a graph numbers equal ones, and another trace may find some taken. What stays is the name without
     its numbers, the kind of operation, and how many such were made before it.

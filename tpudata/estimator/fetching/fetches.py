@@ -1,4 +1,4 @@
-"""What hooks fetch: nested structures of tensors and operations, and of the values that they get for them."""
+"""Fetches of hooks: nested structures of tensors and operations, and of their values."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -20,7 +20,7 @@ _WRITES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter", 
 
 
 class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is untyped
-    """Answers what hooks, listeners and scaffolds ask of a `tf.compat.v1.Session`.
+    """Session that hooks, listeners and scaffolds use like a `tf.compat.v1.Session`.
 
     The variables of the model are the real ones, those of the first replica; what is assigned to one, every replica gets. Variables
     that hooks make in `begin()` live as long as the run and are in no checkpoint.

@@ -9,7 +9,7 @@ from tpudata.errors import StorageError
 
 
 class EventWriter:
-    """Writes summaries into an event file of a folder; the file appears with the first of them.
+    """Writer of summaries to an event file; the first summary creates the file.
 
     Scalars are plain `simple_value` summaries, as v1 programs wrote them. `tf.summary.scalar` would need the
     tensorboard package.

@@ -1,4 +1,4 @@
-"""What model_fn gives to tf.compat.v1.summary: made on the host of the values that a step gave."""
+"""Summaries of tf.compat.v1.summary in a model_fn: written on the host from the values of a step."""
 
 from collections.abc import Mapping
 from typing import Any

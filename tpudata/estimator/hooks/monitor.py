@@ -14,7 +14,7 @@ _train = tf.compat.v1.train
 
 
 class Request:
-    """What is asked of one step, in addition to the step itself.
+    """Additional requests to one step.
 
     Args:
         session: of the run.

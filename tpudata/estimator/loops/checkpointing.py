@@ -1,4 +1,4 @@
-"""When a training saves, and what follows from a checkpoint."""
+"""Checkpoints of a training: when they are saved, and their consequences."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""How many steps a loop of the device takes, and what is due between two loops."""
+"""Number of steps in a loop of the device, and the work that is due between two loops."""
 
 import time
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ _MAX_LOOP = 2**31 - 1
 
 
 class LoopSize:
-    """How many steps the next loop should take.
+    """Number of steps in the next loop.
 
     Args:
         config: its `iterations_per_loop` is a number of steps, or a time to which the number is fitted.

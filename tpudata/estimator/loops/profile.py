@@ -8,7 +8,7 @@ _log = logging.getLogger("tpudata")
 
 
 class Profiler:
-    """Traces the steps from `first` to `last` once.
+    """Profiler of the steps from `first` to `last`, once.
 
     Args:
         folder: the trace goes into its plugins/profile.

@@ -1,4 +1,4 @@
-"""What train, evaluate and predict of one estimator share, and who uses it."""
+"""Runtime that train, evaluate and predict of one estimator share, and its users."""
 
 import contextlib
 import functools

@@ -17,7 +17,7 @@ _KILLED = 128 + signal.SIGTERM
 
 
 class Termination:
-    """Whether training was asked to end.
+    """Flag that training was asked to end.
 
     Attributes:
         requested: whether it was.

@@ -1,4 +1,4 @@
-"""What takes part in one training: hooks, scaffold, summaries, checkpoints and events."""
+"""Parts of one training: hooks, scaffold, summaries, checkpoints and events."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from tpudata.estimator.steps.train_step import TrainStep
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What a call of train asks for, besides steps.
+    """Arguments of a call of train, besides steps.
 
     Attributes:
         start: the checkpoint to begin with, or None.
@@ -40,7 +40,7 @@ class Request:
 
 @dataclasses.dataclass(frozen=True)
 class TrainingParts:
-    """What takes part in one training.
+    """Parts of one training.
 
     Attributes:
         has_hooks: whether there are hooks in any process.

@@ -185,7 +185,7 @@ def known(model_dir: str) -> list[str]:
 
 
 class Retention:
-    """Which checkpoints of a training are kept, as v1's Saver keeps them.
+    """Choice of the checkpoints to keep, as v1's Saver makes it.
 
     Args:
         keep_max: how many; None or 0: all.

@@ -76,7 +76,7 @@ class VariableInfo:
 
 @dataclasses.dataclass(frozen=True)
 class Blueprint:
-    """What the scratch trace of a function found.
+    """Result of the scratch trace of a function.
 
     Attributes:
         variables: in the order of creation.

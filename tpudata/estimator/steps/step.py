@@ -1,4 +1,4 @@
-"""What the steps of all modes have in common: the variables, the session of hooks, and what hooks ask for."""
+"""Common base of the steps of all modes: variables, the session of hooks, and their requests."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What hooks and summaries ask of a step, besides what it does for itself."""
+"""Fetches by hooks and summaries from a step."""
 
 from collections.abc import Callable, Iterable
 from typing import Any

@@ -33,7 +33,7 @@ class LoopResult(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TrainLoop:
-    """Builds the function that runs steps, which stops before the end of the data and after a loss that is not finite.
+    """Builder of the function that runs steps; it stops before the end of the data and after a loss that is not finite.
 
     The data's end is asked for, not run into: an error in the middle of the loop would leave the last step half done.
 

@@ -1,4 +1,4 @@
-"""Of a rehearsal: XLA compiles a step on this machine."""
+"""Rehearsal by XLA: it compiles a step on this machine."""
 
 import logging
 import os

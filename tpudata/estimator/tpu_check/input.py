@@ -1,4 +1,4 @@
-"""Of a rehearsal: whether the cores of a TPU can be fed with what input_fn gives."""
+"""Rehearsal of the input: whether input_fn can feed the cores of a TPU."""
 
 import itertools
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Of a rehearsal: whether a step fits into the memory of a TPU's core, estimated from the sizes of its tensors."""
+"""Rehearsal of the memory: whether a step fits a TPU core, estimated from the sizes of its tensors."""
 
 import logging
 from typing import Any

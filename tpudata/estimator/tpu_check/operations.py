@@ -1,4 +1,4 @@
-"""Of a rehearsal: the operations of a step, and which of them a TPU does not have."""
+"""Rehearsal of the operations: those of a step, and which of them a TPU lacks."""
 
 import dataclasses
 import functools
@@ -30,7 +30,7 @@ _LISTS = ("TensorListStack", "TensorListConcatV2", "TensorListConcat")
 
 @dataclasses.dataclass(frozen=True)
 class Roots:
-    """What a step computes.
+    """Operations of a step.
 
     Attributes:
         tensors: of the scratch graph.

@@ -1,4 +1,4 @@
-"""What a rehearsal found out, and what becomes of a call that was rehearsed."""
+"""Result of a rehearsal, and the end of a rehearsed call."""
 
 import dataclasses
 import logging
@@ -15,7 +15,7 @@ _log = logging.getLogger("tpudata")
 
 @dataclasses.dataclass(frozen=True)
 class Rehearsal:
-    """What a rehearsal found out.
+    """Result of a rehearsal.
 
     Attributes:
         findings: what a TPU would reject, or be slow at.

@@ -1,4 +1,4 @@
-"""Of a rehearsal: whether the variables of a model can be made before its first step."""
+"""Rehearsal of the variables: whether they can be created before the first step."""
 
 from typing import Any
 

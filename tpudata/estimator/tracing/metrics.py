@@ -51,7 +51,7 @@ class HostMetrics:
 
 
 class MetricReader:
-    """Reads the values of metrics without adding a batch to them.
+    """Reader of metric values that adds no batch to them.
 
     Attributes:
         names: of the metrics.

@@ -1,1 +1,1 @@
-"""What is fed: a dataset or files without a manifest, opened, and the fields that are read."""
+"""Data to feed: a dataset or files without a manifest, opened, and the fields that are read."""

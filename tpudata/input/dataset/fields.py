@@ -1,4 +1,4 @@
-"""Which features of a record are read, what they are called for a model, and what static shape they have.
+"""Fields of a record: the features that are read, their names for a model, and their static shapes.
 
 A layout names the features that a model is fed; the label is set apart; everything else is read only when asked for.
 """
@@ -62,7 +62,7 @@ class Field:
 
 @dataclasses.dataclass(frozen=True)
 class Fields:
-    """What is read of each record.
+    """Fields that are read of each record.
 
     Attributes:
         inputs: what a model is fed, by name.

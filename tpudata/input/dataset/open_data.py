@@ -1,4 +1,4 @@
-"""What is fed: a split of a dataset, or files without a manifest, opened; and what is read of its records."""
+"""Data to feed, opened: a split of a dataset, or files without a manifest; and the fields of its records."""
 
 from __future__ import annotations
 

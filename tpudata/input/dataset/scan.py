@@ -1,4 +1,4 @@
-"""Where lines and records of one length begin in files that have no index.
+"""Scan of files without an index for the offsets of lines or of records of one length.
 
 Of lines, every byte is read. The result is 8 bytes per record. `tpudata.format.frame_scan` does the same for TFRecord files.
 """

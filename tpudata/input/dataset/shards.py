@@ -1,4 +1,4 @@
-"""Whether the shards of a split are there."""
+"""Check that the shards of a split exist."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""From serialised records to tensors."""
+"""Decoding of serialised records to tensors."""

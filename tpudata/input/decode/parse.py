@@ -1,4 +1,4 @@
-"""From serialised Examples to tensors, a whole batch at a time: one op for the batch, not one per record."""
+"""Parsing of serialised Examples to tensors, a whole batch at a time: one op for the batch, not one per record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether decoded records are kept, and where: in memory, in files, or not at all."""
+"""Cache of decoded records: in memory, in files, or none."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 @dataclasses.dataclass(frozen=True)
 class CachePlan:
-    """Where decoded records are kept.
+    """Place of decoded records.
 
     In a folder they are a dataset, `folder/name`: the records of the split in as many shards, each an Example of raw bytes.
 

@@ -1,4 +1,4 @@
-"""From parsed rows to what a model is fed: images prepared, the user's transform called, batches finished."""
+"""Elements from parsed rows: images prepared, the user's transform called, batches finished."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tpudata.input.text.sequence import split_token_weights, with_row_weights
 
 
 class Elements:
-    """What is done with parsed rows on their way to the model.
+    """Steps from parsed rows to the model's features and labels.
 
     Args:
         fields: what is read of each record.

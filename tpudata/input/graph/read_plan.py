@@ -1,4 +1,4 @@
-"""How many records are read at once, and how many are mixed."""
+"""Plan of reading: how many records are read at once, and how many are shuffled together."""
 
 from __future__ import annotations
 

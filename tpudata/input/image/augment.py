@@ -51,7 +51,7 @@ class RandAugment:
 
 
 class Draw(NamedTuple):
-    """What an operation needs of chance.
+    """Randomness that an operation needs.
 
     Attributes:
         sign: float32 scalar, 1 or -1: which way to turn, to move, or to blend.

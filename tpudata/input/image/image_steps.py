@@ -1,4 +1,4 @@
-"""What `Images` ask for, done: to single images, and to whole batches of them."""
+"""Steps of `Images`, for single images and for whole batches."""
 
 from __future__ import annotations
 

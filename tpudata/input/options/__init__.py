@@ -1,1 +1,1 @@
-"""How records are fed: what `make_input_fn` is asked for."""
+"""Options of feeding: the arguments of `make_input_fn`."""

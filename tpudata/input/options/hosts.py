@@ -1,4 +1,4 @@
-"""Which rows of the global batch this process feeds."""
+"""Rows of the global batch that this process feeds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How records are fed: what `make_input_fn` is asked for, checked at the door."""
+"""Options of feeding: the arguments of `make_input_fn`, checked at the call."""
 
 from __future__ import annotations
 

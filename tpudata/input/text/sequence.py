@@ -1,4 +1,4 @@
-"""What is done with sequences of tokens: padded to one length, or to those of buckets, and next tokens as targets."""
+"""Sequences of tokens: padded to one length or to bucket lengths, and next tokens as targets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOKEN_ROWS = ("sequences", "packed")
 
 @dataclasses.dataclass(frozen=True)
 class Sequences:
-    """What is done with the sequences of a dataset.
+    """Treatment of a dataset's sequences.
 
     Attributes:
         pad_id: token that fills up a row after its last token.

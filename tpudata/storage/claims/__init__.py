@@ -1,1 +1,1 @@
-"""Which run may write into a folder."""
+"""Claims: exclusive rights of runs to write into folders."""

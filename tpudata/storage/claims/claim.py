@@ -1,4 +1,4 @@
-"""Which run may write into a folder, such as that of a dataset or of a model: the one that holds its claim.
+"""Claim on a folder, such as a dataset's or a model's: only the run that holds it may write there.
 
 A claim is a small file of the folder, `DIR/.tpudata-claim`: a JSON object that names the run, its process and when it began. It is
 made, taken over and removed in single steps of the storage (`Storage.swap`), so that of several runs one gets it. A run removes its

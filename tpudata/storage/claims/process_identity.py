@@ -1,4 +1,4 @@
-"""Whether a process that another one names is still there: its id alone does not say, since ids are used again."""
+"""Identity of a process on this machine: its id and its start time, since ids are reused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Google's client raises, as errors that say which object, why, and what to do."""
+"""Errors of Google's client, with the object, the reason and the fix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many requests are in flight: as many as there are threads, and fewer while the store asks for less.
+"""Limit of requests in flight: the number of threads, or fewer while the store asks for less.
 
 Additive increase, multiplicative decrease, as TCP does it: an answer 429, or 503 with Retry-After, halves the number, at most once
 for the requests that were in flight together; each answer that is no error raises it again, by one for a whole round of them.
@@ -17,7 +17,7 @@ LONGEST_PAUSE = 60.0
 
 
 class Pace:
-    """Limits the requests in flight; safe to share between threads.
+    """Limiter of requests in flight; safe to share between threads.
 
     Args:
         most: requests at the same time, at most.

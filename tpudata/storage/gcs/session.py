@@ -238,7 +238,7 @@ class Session:
 
 
 class _Client(NamedTuple):
-    """What requests are sent with.
+    """Transport settings of requests.
 
     Attributes:
         http: adds the credentials.
