@@ -28,11 +28,11 @@ _E = TypeVar("_E", bound="BaseEstimator")
 
 
 class BaseEstimator(ModelDir):
-    """A model that is trained, evaluated and applied.
+    """Base of estimators.
 
     Args:
-        runtimes: what trains, evaluates and predicts.
-        rehearses: whether calls look for what a TPU would reject, in place of running.
+        runtimes: the runtimes that train, evaluate and predict.
+        rehearses: whether calls check for what a TPU would reject instead of running.
     """
 
     def __init__(self, runtimes: Runtimes, *, rehearses: bool = False) -> None:

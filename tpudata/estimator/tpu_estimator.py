@@ -1,4 +1,4 @@
-"""TPUEstimator: the object that users hold."""
+"""TPUEstimator, the public class."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -30,13 +30,13 @@ from tpudata.estimator.tpu_compatibility import check_tpu_compatibility
 
 
 class TPUEstimator(BaseEstimator):
-    """Trains, evaluates and applies a model that a model_fn describes, on a CPU, on GPUs or on a TPU.
+    """Trainer of the model that a model_fn describes, on a CPU, on GPUs or on a TPU; also evaluates and predicts.
 
     model_fn takes `features` and any of `labels`, `mode`, `params`, `config` and returns a TPUEstimatorSpec (or an
     EstimatorSpec). It may use `tf.compat.v1` (get_variable, optimizers, metrics) and Keras layers made inside it. It is
-    traced, not called at every step, and must make the same variables at every trace. In training, every op of it that
-    changes state runs at each step, whether or not train_op depends on it; in the other modes only what the loss, the
-    metrics and the predictions need.
+    traced, not called at every step, and must create the same variables in every trace. In training, every op of it that
+    changes state runs at each step, whether or not train_op depends on it; in the other modes only those that the
+    loss, the metrics and the predictions need.
 
     input_fn takes `params` and any of `config`, `mode`, `input_context`, `start_step`, and returns a `tf.data.Dataset` of
     features or of (features, labels), batched, or their tensors, as v1 programs do. `params["batch_size"]` is the size given
@@ -46,36 +46,36 @@ class TPUEstimator(BaseEstimator):
     input mode says, with that mode's part of the batch size in `params["batch_size"]`; model_fn is called with one replica's
     rows, and their number there. Both get a `params["context"]` with `num_replicas` and `num_hosts`, and for input_fn
     `current_host` and `current_input_fn_deployment()`. Shapes must be static. With the optimizer in a CrossShardOptimizer, and a
-    loss that is a mean over rows, N replicas train as one does. What model_fn assigns to a variable becomes, where the variable
-    does not say otherwise, the mean of what the replicas assign (of integers, the first's). Batch normalization sees its own
-    replica's rows alone; of its moving averages, each replica keeps its own, and their mean is stored.
+    loss that is a mean over rows, N replicas train as one does. A value that model_fn assigns to a variable is averaged over the
+    replicas (integers take the first replica's), unless the variable has another aggregation. Batch normalization sees only its
+    replica's rows; each replica keeps its own moving averages, and their mean is stored.
 
     In a TF_CONFIG cluster, its chief and its workers train one model: each makes the estimator, which waits for the others, and
-    calls `train`, and its input_fn is called for its share of the rows. The chief alone writes into model_dir. Evaluation,
+    calls `train`, and its input_fn is called for its share of the rows. Only the chief writes into model_dir. Evaluation,
     prediction and export run in the process that calls them, on one device.
 
     Args:
         model_fn: as above.
-        model_dir: folder of checkpoints and event files, local or gs://; by default the RunConfig's, else a new
-            temporary one.
+        model_dir: folder of checkpoints and event files, local or gs://; by default the RunConfig's, otherwise a
+            new temporary one.
         config: a RunConfig.
-        params: a dict for model_fn and input_fn, who each get a copy.
-        use_tpu: whether to run on a TPU, which is connected to at the first call that needs it.
+        params: a dict for model_fn and input_fn; each gets a copy.
+        use_tpu: whether to run on a TPU; the first call that needs it connects to it.
         train_batch_size: rows per training step, of all replicas together.
         eval_batch_size: rows per evaluation step, of all replicas together.
         predict_batch_size: rows per prediction step, of all replicas together.
-        batch_axis: of each tensor of (features, labels), in the order of `tf.nest.flatten`, the axis along which its rows lie,
-            where that is not 0, as for images of shape [height, width, channels, rows]. For PER_HOST_V1 and SLICED.
+        batch_axis: for each tensor of (features, labels), in the order of `tf.nest.flatten`, the axis of its rows if that is not 0,
+            as for images of shape [height, width, channels, rows]. For PER_HOST_V1 and SLICED.
         eval_on_tpu: False evaluates on one device of this machine, as without a TPU.
         export_to_tpu: a bool. A SavedModel is for CPUs and GPUs in any case.
         export_to_cpu: True.
-        warm_start_from: where the first values of variables come from while model_dir holds no checkpoint: WarmStartSettings, or
-            a path for all trainable variables.
+        warm_start_from: source of initial values as long as model_dir holds no checkpoint: WarmStartSettings, or a path for all
+            trainable variables.
         embedding_config_spec: None.
         export_saved_model_api_version: 1 (V1).
-        rehearse: True looks for what a TPU would reject, in place of using one: `train`, `evaluate` and `predict` (and
-            train_and_evaluate) call `rehearse` and run nothing. If it finds nothing, they return as on empty data, with metrics
-            of NaN; model_dir is not written to.
+        rehearse: True checks for what a TPU would reject instead of using one: `train`, `evaluate` and `predict` (and
+            train_and_evaluate) call `rehearse` and run nothing. Without findings they return as on empty data, with metrics of
+            NaN; model_dir is not written to.
 
     Raises:
         TypeError: a value of another type.
@@ -133,7 +133,7 @@ class TPUEstimator(BaseEstimator):
         own_params = checked_params(params)
         folder = found_model_dir(model_dir, config)
         apply_session_config(config.session_config)
-        # Logical devices can be made now, but not after TensorFlow has started; a TPU is connected to when it is needed.
+        # Logical devices can be created now, but not after TensorFlow has started; a TPU is connected when it is needed.
         if use_tpu:
             local = None
         elif is_in_cluster(config) and not rehearse:
@@ -159,5 +159,5 @@ class TPUEstimator(BaseEstimator):
         super().__init__(runtimes, rehearses=rehearse)
 
     def rehearse(self, input_fns: Mapping[str, Callable[..., Any]]) -> tuple[Finding, ...]:
-        """Return what `check_tpu_compatibility` finds."""
+        """Return the findings of `check_tpu_compatibility`."""
         return tuple(check_tpu_compatibility(self, input_fns))

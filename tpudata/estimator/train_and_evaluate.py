@@ -1,4 +1,4 @@
-"""train_and_evaluate: training that is interrupted by evaluations."""
+"""train_and_evaluate: training with evaluations in between."""
 
 import dataclasses
 import logging
@@ -24,11 +24,11 @@ _POLL_SECONDS = 1.0
 
 @dataclasses.dataclass(frozen=True)
 class TrainSpec(NamedTupleMethods):
-    """The training of a train_and_evaluate.
+    """Training part of a train_and_evaluate.
 
     Attributes:
         input_fn: as in `TPUEstimator.train`.
-        max_steps: the global step to stop at; None: where the data ends.
+        max_steps: the global step to stop at; None: the end of the data.
         hooks, saving_listeners: as in `TPUEstimator.train`; tuples in the end.
 
     Raises:
@@ -51,7 +51,7 @@ class TrainSpec(NamedTupleMethods):
 
 @dataclasses.dataclass(frozen=True)
 class EvalSpec(NamedTupleMethods):
-    """The evaluations of a train_and_evaluate.
+    """Evaluation part of a train_and_evaluate.
 
     Attributes:
         input_fn: as in `TPUEstimator.evaluate`.
@@ -118,22 +118,22 @@ def _exporters(given: Any) -> tuple[Exporter, ...]:
 def train_and_evaluate(
     estimator: BaseEstimator, train_spec: TrainSpec, eval_spec: EvalSpec
 ) -> tuple[dict[str, Any] | None, list[Any] | None]:
-    """Train, and evaluate and export on the way.
+    """Train, evaluating and exporting checkpoints along the way.
 
-    Each checkpoint is evaluated, but the one that training starts from, and those that come too soon after an evaluation
-    (`throttle_secs`); the last one always is. How often there are checkpoints is the RunConfig's.
+    Each checkpoint is evaluated, except the one that training starts from and those too soon after an evaluation
+    (`throttle_secs`); the last one always is. The RunConfig sets the checkpoint interval.
 
     In a TF_CONFIG cluster, its chief and its workers train, and its evaluator evaluates each new checkpoint that it finds, until
-    one has reached max_steps. Without an evaluator in the cluster nobody evaluates, as in the original.
+    one has reached max_steps. A cluster without an evaluator does not evaluate, as in the original.
 
     Args:
-        estimator: what to train.
+        estimator: the estimator to train.
         train_spec: the training data, and where to stop.
         eval_spec: the evaluation data, and what to export.
 
     Returns:
-        What the last evaluation returned and the results of its exporters, in their order. (None, None) if there was nothing
-        to do, as max_steps had been reached, and in the chief and the workers of a cluster.
+        The result of the last evaluation and those of its exporters, in their order. (None, None) if max_steps had been reached
+        already, and in the chief and the workers of a cluster.
 
     Raises:
         TypeError: an argument of another type, and what train, evaluate and export_saved_model raise.
@@ -172,7 +172,7 @@ def train_and_evaluate(
 
 
 class _Evaluator:
-    """Evaluates and exports the newest checkpoint."""
+    """Evaluation and export of the newest checkpoint."""
 
     def __init__(self, estimator: BaseEstimator, spec: EvalSpec, max_steps: int | None) -> None:
         self.metrics: dict[str, Any] | None = None

@@ -1,6 +1,6 @@
-"""The reader library: datasets on disk become batches that a TPU takes. Needs TensorFlow.
+"""The reader library: turns datasets on disk into batches for a TPU. Needs TensorFlow.
 
-docs/concepts/architecture.md draws the way of a record: dataset/ finds files and features, options/ checks
+docs/concepts/architecture.md shows the path of a record: dataset/ finds files and features, options/ checks
 the options, order/ places each record in its row, decode/, image/ and text/ prepare records, and graph/ puts
 these together as a tf.data graph.
 """

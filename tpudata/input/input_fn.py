@@ -1,4 +1,4 @@
-"""`InputFn`: from what a trainer asks for, a batch size, hosts and a step, to a dataset."""
+"""`InputFn` turns a trainer's request (batch size, hosts and step) into a dataset."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MAX_POSITION = 2**53
 
 
 class Batches(Protocol):
-    """Way from records to batches."""
+    """Pipeline from records to batches."""
 
     def batches(self, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return the dataset of some rows of each global batch, from a step on."""
@@ -33,10 +33,10 @@ class InputFn:
 
     Args:
         pipeline: makes the batches.
-        training: whether the batches are for training, and not an evaluation with padding.
+        training: whether the batches are for training; evaluation pads its last batch.
         is_endless: whether the datasets have no end.
         mixes_rows: whether rows of a batch depend on each other.
-        names: whose names for tensors of tokens they get; None for ours.
+        names: the project whose names token tensors get; None for ours.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class InputFn:
 
     @property
     def training(self) -> bool:
-        """Whether it feeds training, and not an evaluation with padding."""
+        """Whether it feeds training; evaluation pads its last batch."""
         return self._training
 
     @property
@@ -89,7 +89,7 @@ class InputFn:
             host_count: number of hosts.
 
         Raises:
-            UsageError: no batch size or one that cannot be used, a start_step that is none, or hosts that do not fit each other.
+            UsageError: batch size, start_step or hosts are missing or invalid.
         """
         if host_index is None and host_count is None:
             rows = find_rows(_batch_size(params), params, _checked_context(input_context))
@@ -136,7 +136,7 @@ def _is_integer(value: Any) -> bool:
 
 
 def _without_traceback(error: TpudataError) -> TpudataError:
-    """Return the error in its one line: AutoGraph puts its own traceback before it."""
+    """Return the error reduced to its one line, without the traceback that AutoGraph adds."""
     message = str(error)
     if not message.startswith("in user code:"):
         return error

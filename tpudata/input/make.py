@@ -1,4 +1,4 @@
-"""`make_input_fn`: from a dataset on disk to the function that a trainer calls for its batches."""
+"""`make_input_fn` makes the function that a trainer calls for batches of a dataset on disk."""
 
 from __future__ import annotations
 
@@ -57,19 +57,19 @@ def make_input_fn(
       string [B] for text. int64 leaves as int32.
     - labels: int32 [B], as stored. A dataset without labels yields features alone.
 
-    With `training=True` the dataset never ends, unless `num_epochs` is given: every epoch takes the records in another order;
+    With `training=True` the dataset never ends, unless `num_epochs` is given: every epoch has a different order of the records;
     batches run across the ends of epochs, so that no record is dropped. With `training=False` it is one exact pass in the
     dataset's order; the last batch is padded with copies of its last record, and `features["weights"]`, float32 [B], is 1 for
     records and 0 for padding.
 
-    On several hosts each feeds its rows of a global batch, whatever the number of shards. With `host_index=` and `host_count=` B is
+    On several hosts, each feeds its rows of a global batch, for any number of shards. With `host_index=` and `host_count=` B is
     the global batch, of which each host gets an equal share. With a `tf.distribute.InputContext` the
     global batch has B rows for each of its `num_replicas_in_sync`; with the original estimator's context in `params["context"]`, B
-    rows for each call of input_fn. Which records a global batch has depends on the seed, its number and its size, and not on
-    the number of hosts. In evaluation all hosts have the same number of batches, if need be of padding alone.
+    rows for each call of input_fn. The records of a global batch depend on the seed, its number and its size, not on the
+    number of hosts. In evaluation all hosts have the same number of batches; some may be padding only.
 
-    With `start_step=k` the dataset begins where k global batches were taken, with the same bytes as if it had not stopped. That
-    costs a seek: no more is read than for the first batch of all.
+    With `start_step=k` the dataset begins after k global batches, with the same bytes as an uninterrupted one. This costs a
+    seek: no more is read than for the first batch.
 
     Args:
         data: the dataset's folder; or files without a manifest, as `TFRecordFiles`, `FixedLengthRecordFiles` or `TextLineFiles`.
@@ -80,27 +80,27 @@ def make_input_fn(
         extra_features: further features of the records to yield under their full names, such as "image/filename".
         images: `Images(...)`: how images are resized, cropped, augmented, scaled, mixed and laid out.
         tokens: `Tokens(...)`: how sequences of tokens are padded, bucketed and turned into inputs and targets.
-        parse: `parse(records)` takes records apart, of any kind: it gets a batch of them, string [n], and returns features, or
-            (features, labels), tensors [n, ...] of static shapes. No other argument then says what is read of a record.
+        parse: `parse(records)` parses records of any kind: it gets a batch of them, string [n], and returns features, or (features,
+            labels), tensors [n, ...] of static shapes. The other arguments that select features are then not allowed.
         filter: `filter(features)` returns whether a record is fed, one bool. It gets a dict of the record's features by their full
-            names, as they are stored: images encoded, int64 as int64, lists of any length as [n]. With `parse`, what that returns.
-            The first call of input_fn reads all records once; epochs, hosts and steps then count only those that are chosen.
+            names, as stored: images encoded, int64 as int64, lists of any length as [n]. With `parse`, it gets the result of
+            `parse`. The first call of input_fn reads all records once; epochs, hosts and steps then count only the selected ones.
         transform: `transform(features, labels)` (or `transform(features)` if there are no labels), called in
             `tf.data.Dataset.map` with single records, their images cropped and scaled, before they are batched; returns
             (features, labels), or features if there are no labels. If it has an argument named `seed`, it gets int32 [2]
-            for `tf.random.stateless_*` and `tf.image.stateless_*`: another one for each record and epoch, the same one after a
-            restart and on any host.
+            for `tf.random.stateless_*` and `tf.image.stateless_*`: different for each record and epoch, the same after a restart
+            and on any host.
         batch_transform: the same for whole batches, tensors [B, ...], mixed and transposed, before evaluation's weights are added;
-            its seed is another one for each batch. On several hosts a batch has the host's rows.
-        shuffle: None shuffles in training. False takes the records in the dataset's order, again and again. A number is how many
-            records are held to be mixed, over all hosts, 1 for no more than the chunks' order; by default as many as fit 96 MiB as
+            its seed differs for each batch. On several hosts a batch has the host's rows.
+        shuffle: None shuffles in training. False takes the records in the dataset's order, again and again. A number is the
+            records in the shuffle window over all hosts; 1 permutes chunks only; the default is as many as fit 96 MiB as
             stored, and at least 1,024. If all fit, an epoch is a true permutation. Otherwise chunks of 0.5 to 1 MB (of tokens 2 to
             4 MB, of gzip at least 64 records) are permuted, and the records in a window over 32 places of that order.
         num_epochs: training ends after so many epochs, with the last whole batch; None for no end.
         seed: the same seed gives the same batches, with and without a cache; None draws one here, and logs it.
-        cache: keeps decoded records, before `transform` and all that is drawn; with `crop`, images as they are stored. True in
-            memory, "auto" in memory if they take at most a quarter of what is free, or the path of a local folder. In memory, they
-            are decoded when the first batch is asked for; into a folder, by the first call of input_fn. All datasets of this
+        cache: keeps decoded records, before `transform` and all random steps; with `crop`, images stay encoded. True for memory,
+            "auto" for memory if they take at most a quarter of what is free, or the path of a local folder. In memory, they
+            are decoded at the first batch; into a folder, by the first call of input_fn. All datasets of this
             input_fn share them.
         weights: where evaluation puts the weights: "feature" in `features["weights"]`; "sample_weight" yields
             (features, labels, weights); with targets in training too, the tokens' weights. For Keras, see `as_keras`.
@@ -112,11 +112,11 @@ def make_input_fn(
 
     Raises:
         DatasetError: no complete dataset, no such split, a shard missing (or damaged: CorruptionError).
-        FeatureError: a feature is not there or has no static shape; of `TFRecordFiles`, the first record has another one.
+        FeatureError: a feature is missing or has no static shape; with `TFRecordFiles`, the first record differs from the features.
         UsageError: an argument is out of range or does not fit the dataset.
         MissingExtraError: TensorFlow is not installed.
 
-    A damaged record ends the iteration with a `tf.errors.DataLossError`, and one that is not as its features say with a
+    A damaged record ends the iteration with a `tf.errors.DataLossError`, and one that does not match its features with a
     `tf.errors.InvalidArgumentError`. `as_numpy` and the commands raise CorruptionError, which names file and offset, DatasetError
     and FeatureError in their places.
 
@@ -191,7 +191,7 @@ def make_input_fn(
 
 
 def _checked(name: str, value: Any, kind: Any) -> Any:
-    """Return an option object, or one without options for None."""
+    """Return the option object, or the default one for None."""
     if value is None:
         return kind()
     if not isinstance(value, kind):

@@ -1,4 +1,4 @@
-"""`Mixture`: several inputs in one, each with its share of every batch."""
+"""`Mixture` combines several inputs, each with its share of the batches."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tpudata.input.input_fn import InputFn
 class Mixture(InputFn):
     """Input_fn that mixes the records of several others by their weights.
 
-    It is called as they are and keeps what they promise: which record is in which row depends on the inputs' seeds, the step and
-    the size of the global batch alone, on any number of hosts, and `start_step=k` costs a seek.
+    It is called like its inputs and keeps their guarantees: the record in each row depends only on the inputs' seeds, the step
+    and the size of the global batch, for any number of hosts, and `start_step=k` costs a seek.
 
-    A global batch of B rows has up to 16 pieces, as many as divide B, and each piece is of one input. After any number of steps
-    each input has given its share of all pieces, to within as many as there are inputs: an input of small weight has none in
-    many steps, and over many steps its share is exact. Each input goes through its own epochs.
+    A global batch of B rows has up to 16 pieces, as many as divide B, and each piece comes from one input. After any number
+    of steps each input has given its share of all pieces, to within the number of inputs: an input of small weight is absent
+    from many steps, and over many steps its share is exact. Each input has its own epochs.
 
     Args:
         inputs: pairs of an input_fn of `make_input_fn(..., training=True)`, or a Mixture, and its weight, a number above 0. The
@@ -28,8 +28,8 @@ class Mixture(InputFn):
             `batch_transform`: map the mixture's dataset instead.
 
     Raises:
-        UsageError: no inputs, something else than pairs, an input for evaluation or of a number of epochs, or a weight that is no
-            number above 0; when called, inputs that are not alike.
+        UsageError: no inputs, items that are not pairs, an input for evaluation or with `num_epochs`, or a weight that is not a
+            number above 0; when called, inputs that differ in names, dtypes or shapes.
     """
 
     def __init__(self, inputs: Sequence[tuple[InputFn, float]]) -> None:

@@ -25,23 +25,23 @@ def as_numpy(
 ) -> Iterator[Any]:
     """Yield the batches of an input_fn as numpy arrays, in their structure: (features, labels), features, ...
 
-    Of several processes, each that trains with all others on one global batch, each gets its rows of it: as many as the others, and
-    in evaluation as many batches. The arrays are the caller's to change. bfloat16 is `ml_dtypes.bfloat16`, which JAX takes; strings
+    If several processes train on one global batch, each gets an equal share of its rows, and in evaluation the same number of
+    batches. The caller may modify the arrays. bfloat16 is `ml_dtypes.bfloat16`, which JAX takes; strings
     are `bytes` in arrays of objects.
 
-    Closing the iterator, or letting go of it, ends what is read ahead.
+    Closing or dropping the iterator ends the read-ahead.
 
     Args:
-        input_fn: what `make_input_fn` returned; or a `tf.data.Dataset`, which is taken as it is.
+        input_fn: the function that `make_input_fn` returned; or a `tf.data.Dataset`, which is used unchanged.
         batch_size: rows of the global batch, of which each process gets `batch_size / process_count`; none with a dataset.
         process_index: number of this process, such as `jax.process_index()` or `torch.distributed.get_rank()`.
         process_count: number of processes.
-        start_step: the batch to begin with, as the number of global batches before it.
+        start_step: number of global batches to skip.
 
     Raises:
         UsageError: an argument is out of range, or does not fit the others.
         CorruptionError: a record is damaged.
-        FeatureError: a record is not as the dataset says.
+        FeatureError: a record does not match the dataset.
         StorageError: a file cannot be read.
 
     The last three are raised while iterating; with a cache, by the call that fills it.
@@ -72,7 +72,7 @@ def as_numpy(
 
 def _arrays(dataset: tf.data.Dataset) -> Iterator[Any]:
     with _own_errors():
-        # A tensor's numpy() is a copy: those of as_numpy_iterator cannot be written to, which PyTorch warns of.
+        # A tensor's numpy() is a copy; arrays of as_numpy_iterator are read-only, and PyTorch warns about them.
         for batch in dataset:
             yield tf.nest.map_structure(lambda tensor: tensor.numpy(), batch)
 

@@ -56,7 +56,7 @@ def checked_params(params: Mapping[str, Any] | None) -> dict[str, Any]:
 
     Raises:
         TypeError: no dict.
-        ValueError: they hold what the estimator adds.
+        ValueError: they hold a key that the estimator adds.
     """
     copied = copied_params(params, "TPUEstimator")
     for key in _RESERVED_PARAMS:
@@ -117,11 +117,11 @@ def found_model_dir(model_dir: str | None, config: RunConfig, owner: str = "TPUE
 
 
 def check_export(to_tpu: Any, to_cpu: Any, api_version: Any) -> None:
-    """Check what an estimator is given of exports.
+    """Check an estimator's arguments about exports.
 
     Raises:
         TypeError: not bools.
-        ValueError: a SavedModel that is not written here.
+        ValueError: a kind of SavedModel that is not supported.
     """
     for name, value in (("export_to_tpu", to_tpu), ("export_to_cpu", to_cpu)):
         if not isinstance(value, bool):

@@ -15,10 +15,10 @@ class ClusterTask:
     """One task of a cluster.
 
     Attributes:
-        cluster: the addresses by the name of a job; empty without a cluster, and for an evaluator, which stands outside.
+        cluster: the addresses by the name of a job; empty without a cluster, and for an evaluator, which is outside.
         task_type: the job of this process: "chief", "worker", "evaluator", ...
         task_id: its number within the job.
-        service: what TF_CONFIG has under "service".
+        service: value of TF_CONFIG's "service".
     """
 
     cluster: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
@@ -31,7 +31,7 @@ class ClusterTask:
         """Read TF_CONFIG; without it, this is the only task.
 
         Raises:
-            ValueError: TF_CONFIG is not as TensorFlow has it.
+            ValueError: TF_CONFIG does not follow TensorFlow's format.
         """
         text = os.environ.get("TF_CONFIG", "")
         if not text.strip():
@@ -47,7 +47,7 @@ class ClusterTask:
         """Return the task that the content of TF_CONFIG describes.
 
         Raises:
-            ValueError: it is not as TensorFlow has it.
+            ValueError: it does not follow TensorFlow's format.
         """
         text = found
         if not isinstance(found, Mapping):
@@ -76,7 +76,7 @@ class ClusterTask:
 
     @property
     def is_chief(self) -> bool:
-        """Whether this task writes what the cluster writes once."""
+        """Whether this task does the writes of the whole cluster."""
         if self.task_type == "evaluator":
             return False
         chief = next((name for name in ("chief", "master") if name in self.cluster), "worker")
@@ -111,7 +111,7 @@ def _cluster(given: Any) -> dict[str, tuple[str, ...]]:
         raise ValueError(f"{_WHERE}: got the cluster {given!r} (expected an object from job to addresses).")
     found = {}
     for job, tasks in given.items():
-        if isinstance(tasks, Mapping):  # ClusterSpec's sparse form
+        if isinstance(tasks, Mapping):  # ClusterSpec's sparse form.
             tasks = [tasks[key] for key in sorted(tasks, key=int)]
         if not isinstance(tasks, list) or not all(isinstance(item, str) for item in tasks):
             raise ValueError(f"{_WHERE}: got {tasks!r} for the job {job!r} (expected a list of HOST:PORT).")

@@ -1,4 +1,4 @@
-"""RunConfig: where a run keeps its state, and how often it writes it. Frozen, and checked when it is made."""
+"""RunConfig: settings of a run's state and checkpoints. Frozen, and checked at construction."""
 
 import dataclasses
 import enum
@@ -18,7 +18,7 @@ _DEFAULT_CHECKPOINT_SECS = 600
 
 
 class _Default(enum.Enum):
-    """Marks an argument that was omitted, rather than given as None."""
+    """Marker of an omitted argument, as opposed to None."""
 
     DEFAULT = "default"
 
@@ -36,16 +36,16 @@ class RunConfig:
     Attributes:
         tpu_config: a TPUConfig.
         evaluation_master: "", or the same as `master`, which None means: one estimator has one TPU system.
-        master: address of the TPU, grpc://HOST:PORT, or its name; "" (or None) leaves it to what follows. Like what follows, it
-            is for `use_tpu=True`.
-        cluster: a `tf.distribute.cluster_resolver.TPUClusterResolver`, which goes before `master`.
+        master: address of the TPU, grpc://HOST:PORT, or its name; "" (or None) leaves it to `cluster` and `tpu_name`. All three
+            are for `use_tpu=True`.
+        cluster: a `tf.distribute.cluster_resolver.TPUClusterResolver`, which takes precedence over `master`.
         tpu_name: name of the TPU; None: the environment variable TPU_NAME, or else the TPU of this machine.
         zone, project: where the name is looked up; None: gcloud's settings.
         model_dir: folder (local or gs://) of checkpoints and event files.
         tf_random_seed: seed of initial values and random ops; None draws one at random.
         save_summary_steps: steps between TensorBoard summaries, or None for none.
         save_checkpoints_steps, save_checkpoints_secs: at most one of them; by default every 600 seconds. None in both
-            writes no checkpoint, as in the original: what is trained is gone when `train` returns.
+            writes no checkpoint, as in the original: the trained values are lost when `train` returns.
         session_config: a `tf.compat.v1.ConfigProto`; its fields with a counterpart in TensorFlow 2 are applied.
         keep_checkpoint_max: how many checkpoints to keep; None or 0 keeps all.
         keep_checkpoint_every_n_hours: one checkpoint in so many hours is kept in addition.
@@ -107,7 +107,7 @@ class RunConfig:
         task = ClusterTask.from_environment() if given is None else ClusterTask.from_config(given)
         object.__setattr__(self, "_task", task)
         tpu_config: object = self.tpu_config
-        if tpu_config is None:  # programs give it, meaning the default
+        if tpu_config is None:  # Programs pass it, meaning the default.
             object.__setattr__(self, "tpu_config", TPUConfig())
         elif not isinstance(tpu_config, TPUConfig):
             hint = " Pass the folder as model_dir=." if isinstance(tpu_config, str | os.PathLike) else ""
@@ -197,7 +197,7 @@ class RunConfig:
                 raise ValueError(f"RunConfig(save_checkpoints_secs=...) must be positive or None, got {seconds!r}.")
 
     def replace(self, **changes: Any) -> "RunConfig":
-        """Return a copy with `changes`; a new checkpoint interval takes the place of the other one.
+        """Return a copy with `changes`; a new checkpoint interval replaces the other one.
 
         Raises:
             TypeError: a value of another type.

@@ -13,7 +13,7 @@ _APPLIED = (
     "gpu_options (allow_growth, visible_device_list), graph_options (rewrite_options, optimizer_options.global_jit_level) and "
     "isolate_session_state"
 )
-# Fields of a RewriterConfig that are no toggles.
+# Fields of a RewriterConfig that are not toggles.
 _REWRITE_VALUES = {"disable_meta_optimizer": bool, "disable_model_pruning": bool, "min_graph_nodes": int}
 _TOGGLE_NAMES = frozenset(
     {
@@ -66,7 +66,7 @@ def apply_session_config(config: Any) -> None:
             _apply_gpu_options(value)
         elif field.name == "graph_options":
             _apply_graph_options(value)
-        elif field.name != "isolate_session_state":  # No session shares any.
+        elif field.name != "isolate_session_state":  # Without sessions, none is shared.
             raise _no_counterpart(field.name)
 
 

@@ -10,7 +10,7 @@ _FIRST_PORT = 12000
 _TASKS_OF_A_NODE = 64
 # Up to 32000, where Linux begins to give out ports.
 _RANGES = 20000 // _TASKS_OF_A_NODE
-# More steps of one job seldom run at a time.
+# One job seldom runs more steps at a time.
 _STEPS_OF_A_JOB = 8
 
 
@@ -18,7 +18,7 @@ def cluster_from_slurm(*, evaluator: bool = False, port: int | None = None) -> d
     """Return what TF_CONFIG would hold in this task of a Slurm job step: `RunConfig(tf_config=cluster_from_slurm())`.
 
     Each task that `srun` started is a process of the cluster: the first is the chief, the others are workers. Tasks must lie on the
-    nodes in blocks, as srun puts them by default. Nothing is changed in the environment; Slurm's `--gpus-per-task` gives each task
+    nodes in blocks, as srun puts them by default. The environment is not changed; Slurm's `--gpus-per-task` gives each task
     its GPUs.
 
     Args:

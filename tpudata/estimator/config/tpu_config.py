@@ -1,4 +1,4 @@
-"""TPUConfig: how steps run on the device. Frozen, and checked when it is made."""
+"""TPUConfig: settings for running steps on the device. Frozen, and checked at construction."""
 
 import dataclasses
 import enum
@@ -52,9 +52,9 @@ class TPUConfig(NamedTupleMethods):
         experimental_host_call_every_n_steps: 1: host_call runs at each step.
         experimental_allow_per_host_v2_parallel_get_next: a bool. Batches come in the dataset's order in any case.
         experimental_feed_hook: None.
-        num_replicas: with `use_tpu=False`, that many GPUs, or else logical CPU devices, stand for a TPU's cores, and batches
-            are split by its rules; None or 1 is one device. In a TF_CONFIG cluster, the GPUs of each process. The original has no
-            counterpart.
+        num_replicas: with `use_tpu=False`, that many GPUs, or else logical CPU devices, take the place of a TPU's cores, and
+            batches are split by its rules; None or 1 is one device. In a TF_CONFIG cluster, the GPUs of each process. The
+            original has no counterpart.
 
     Values that only a TPU would reject, such as 2 for num_cores_per_replica, are an error of a TPUEstimator with `use_tpu=True`.
 
@@ -124,7 +124,7 @@ class TPUConfig(NamedTupleMethods):
         object.__setattr__(self, "eval_training_input_configuration", mode)
 
     def check_for_tpu(self) -> None:
-        """Check what holds on a TPU alone.
+        """Check the restrictions that hold only on a TPU.
 
         Raises:
             ValueError: a value that has no counterpart there.
@@ -151,7 +151,7 @@ class TPUConfig(NamedTupleMethods):
 
     @property
     def loop_seconds(self) -> int | None:
-        """Seconds that a loop should take where iterations_per_loop is a time, else None."""
+        """Seconds that a loop should take if iterations_per_loop is a time, otherwise None."""
         return _parse_duration(self.iterations_per_loop) if isinstance(self.iterations_per_loop, str) else None
 
 

@@ -1,6 +1,6 @@
 """Fields of a record: the features that are read, their names for a model, and their static shapes.
 
-A layout names the features that a model is fed; the label is set apart; everything else is read only when asked for.
+A layout names the features that a model is fed; the label is separate; everything else is read only on request.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from tpudata.format.model_features import FED_BY_LAYOUT, fed_features, is_sequen
 
 # The channels that `tf.io.decode_image` decodes to.
 _CHANNELS = (1, 3, 4)
-# Fills up a padded sequence until the model's padding takes its place: no id is so small.
+# Marks padding until the model's pad id replaces it: no id is this small.
 PADDING = -(2**31)
-# What to do where a record is not as the manifest says.
+# Fix for a record that does not match the manifest.
 CONVERT_AGAIN = "Convert the dataset again."
 
 
 @dataclasses.dataclass(frozen=True)
 class Field:
-    """A feature that is read.
+    """Feature that is read.
 
     Attributes:
-        feature: what stands in the record.
+        feature: the stored feature.
         name: its key in the features that a model is fed.
         shape: static shape of one record's value once decoded.
-        is_encoded: whether an image stays the string that it is stored as, for what crops it to decode; its shape is ().
+        is_encoded: whether an image stays encoded, so that a crop can decode only its window; its shape is ().
         is_whole: whether the value is the whole record, as bytes.
         pads: whether records have any number of integers, and `PADDING` fills them up to shape; int32 once decoded.
-        cuts: whether what is longer than shape is cut, and not an error.
+        cuts: whether values longer than shape are truncated instead of an error.
     """
 
     feature: Feature
@@ -52,7 +52,7 @@ class Field:
 
     @property
     def bytes(self) -> int | None:
-        """Size of one decoded value, or None where it is a string."""
+        """Size of one decoded value, or None for a string."""
         if self.dtype == "string":
             return None
         # int64 leaves as int32.
@@ -66,7 +66,7 @@ class Fields:
 
     Attributes:
         inputs: what a model is fed, by name.
-        label: the label, or None where records have none.
+        label: the label, or None without labels.
     """
 
     inputs: tuple[Field, ...]
@@ -89,7 +89,7 @@ class Fields:
 
     def record_bytes(self, split: Split) -> int:
         """Estimate the memory of one decoded record of a split, in bytes."""
-        # A string's decoded size is not known; it cannot be larger than the record that holds it.
+        # A string's decoded size is unknown; it is at most the record's.
         string = math.ceil(split.bytes / split.records)
         sizes = [field.bytes for field in self.all]
         return max(1, sum(size for size in sizes if size is not None) + (string if None in sizes else 0))
@@ -113,17 +113,17 @@ def select_fields(
     Args:
         manifest: the dataset's.
         only: name of the one input to read, instead of all that the layout feeds.
-        extra: names of further features, as the manifest has them.
+        extra: names of further features, as in the manifest.
         image_size: (height, width) to resize encoded images to.
-        keep_encoded: leave encoded images as they are.
-        label_name: name of the label, where it is none of the usual ones.
-        sequence_length: what sequences of integers whose length varies are padded to.
+        keep_encoded: do not decode images.
+        label_name: name of the label, unless it is one of the usual names.
+        sequence_length: length to which integer sequences of varying length are padded.
         truncate: cut longer ones.
-        buckets: the lengths of which `sequence_length` is the longest, where it was asked for so.
-        hint: what to do if the features cannot be fed as the manifest has them.
+        buckets: the bucket lengths, if given; `sequence_length` is then the longest.
+        hint: fix if the features cannot be fed as in the manifest.
 
     Raises:
-        FeatureError: a feature is not there, or has no static shape.
+        FeatureError: a feature is missing, or has no static shape.
         UsageError: `image_size` without an encoded image, `sequence_length` without a sequence whose length varies, or an extra
             feature that is read anyway.
     """
@@ -157,7 +157,7 @@ def select_fields(
             f"{asked}: it is for sequences of tokens whose length varies, and the features"
             f" {', '.join(f.name for f in chosen)} are none. Leave it out."
         )
-    # Extra features keep their full names: `image/filename` says more than `filename`.
+    # Extra features keep their full names: `image/filename` is clearer than `filename`.
     inputs = tuple(
         Field(f, name, (sequence_length,), pads=True, cuts=truncate)
         if sequence_length is not None and is_sequence(f)

@@ -1,7 +1,7 @@
-"""The first record of files without a manifest, compared with the features that their user says it has.
+"""Comparison of the first record of files without a manifest with the features that their user declares.
 
-No manifest says what is in the records, so a wrong name or kind is likely; and where TensorFlow takes records apart, its error
-names neither the file nor what there is in its place.
+Without a manifest, a wrong name or kind is likely, and TensorFlow's parse error names neither the file nor the features that
+the record has.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from tpudata.input.dataset.fields import Field, Fields
 from tpudata.input.dataset.plain_dataset import SPLIT, PlainDataset
 from tpudata.storage import storage_for
 
-# Features of the record that a message names.
+# Number of the record's features that a message names.
 _NAMED = 20
-# Records in which a sequence is looked for.
+# Number of records that are searched for a sequence.
 _SEARCHED = 1000
 
 
@@ -35,8 +35,8 @@ def check_first_record(dataset: PlainDataset, fields: Fields) -> None:
         fields: what is read of a `tf.train.Example`.
 
     Raises:
-        CorruptionError: the record is no Example.
-        FeatureError: a feature is not in the record, or has values of another kind, number or size.
+        CorruptionError: the record is not an Example.
+        FeatureError: a feature is missing from the record, or its values differ in kind, number or size.
     """
     shard = dataset.manifest.split(SPLIT).shards[0]
     path = dataset.shard_path(shard)
@@ -62,7 +62,7 @@ def check_first_record(dataset: PlainDataset, fields: Fields) -> None:
 
 
 def _check_present(path: str, names: set[str], hint: str) -> None:
-    """Look for sequences in more records: some writers omit empty ones, and TensorFlow takes a missing one for empty."""
+    """Look for sequences in more records: some writers omit empty ones, and TensorFlow reads a missing one as empty."""
     found: set[str] = set()
     searched = 0
     with contextlib.suppress(CorruptionError):
@@ -79,7 +79,7 @@ def _misfit(example: dict[str, Value], field: Field) -> str | None:
     """Return how a record differs from a field, in words, or None."""
     feature, values = field.feature, example.get(field.feature.name)
     if not values:
-        # Of a sequence of any length there may be nothing.
+        # A sequence of any length may be empty.
         if field.pads and feature.encoding is None:
             return None
         return "is not in the record" if values is None else "has no values"

@@ -20,12 +20,12 @@ from tpudata.storage import is_pattern, storage_for
 Data: TypeAlias = "str | os.PathLike[str] | RecordFiles"
 
 _FILES = (TFRecordFiles, FixedLengthRecordFiles, TextLineFiles)
-# So no folder is called, even where there is nothing of that name.
+# No folder has such a name.
 _ENDINGS = (".tfrecord", ".tfrecords", ".gz")
 
 
 def open_data(data: Data, split: str | None) -> tuple[Dataset, str]:
-    """Open a dataset, or files, and find the name of the split.
+    """Open a dataset or files, and return the name of the split.
 
     Raises:
         UsageError: a split of files, none of a dataset, or data of another type.
@@ -51,7 +51,7 @@ def open_data(data: Data, split: str | None) -> tuple[Dataset, str]:
 
 
 def _opened(folder: str) -> Dataset:
-    """Open a dataset; for a path of files, as TensorFlow's readers take, the error says how to read them."""
+    """Open a dataset; if the path names TFRecord files, the error says how to read them."""
     try:
         return open_dataset(folder)
     except DatasetError:
@@ -70,7 +70,7 @@ def check_scheme(path: str) -> None:
     """Check that TensorFlow, which reads the shards, has a file system for a path.
 
     Raises:
-        UsageError: it has none.
+        UsageError: there is none.
     """
     scheme = path.partition("://")[0] if "://" in path else ""
     known = tf.io.gfile.get_registered_schemes()
@@ -83,7 +83,7 @@ def check_scheme(path: str) -> None:
 
 
 def check_plain(cache: Any) -> None:
-    """Check what cannot be asked for without a manifest.
+    """Reject options that need a manifest.
 
     Raises:
         UsageError: a cache in files.

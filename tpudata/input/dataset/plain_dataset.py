@@ -1,4 +1,4 @@
-"""Files of records without a manifest, opened as a dataset: what a manifest and indexes would say is found by one scan."""
+"""Files of records without a manifest, opened as a dataset: one scan finds what a manifest and indexes would hold."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tpudata.input.dataset.scan import fixed_offsets, line_offsets
 from tpudata.storage import Entry
 
 SPLIT = "records"
-# Files that are scanned at the same time.
+# Number of files that are scanned at the same time.
 _SCANNERS = 32
 
 

@@ -1,6 +1,6 @@
-"""Files of records that have no manifest, as their user describes them: TFRecords, records of one length, lines of text.
+"""Descriptions of record files without a manifest: TFRecords, records of one length, lines of text.
 
-A description says which files, and what a record in them is. `tpudata.input.dataset.plain_dataset` opens them.
+A description names the files and defines their records. `tpudata.input.dataset.plain_dataset` opens them.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ _LABEL = "label"
 
 @dataclasses.dataclass(frozen=True)
 class TFRecordFiles:
-    """TFRecord files of `tf.train.Example`s, or of anything that a parse function takes.
+    """TFRecord files of `tf.train.Example`s, or of any records that a parse function takes.
 
-    They are not compressed: in a compressed file nothing says where a record begins. Nor does anything after a record whose length
-    is damaged: `make_input_fn` rejects that file.
+    `make_input_fn` rejects compressed files, in which records have no known offsets, and files with a damaged record length, after
+    which the next record cannot be found.
 
     Attributes:
-        files: a path, a pattern such as "data/train-*", or a sequence of these. The records' order is that of the sequence, and
-            for a pattern that of the names.
-        features: what is read of each record, as `tpudata.format.Feature`s; none where a parse function is given.
+        files: a path, a pattern such as "data/train-*", or a sequence of these. Records are in the order of the sequence; files of
+            a pattern are sorted by name.
+        features: what is read of each record, as `tpudata.format.Feature`s; none with a parse function.
         label: name of the feature that is yielded as labels, by default "label" or "image/class/label" if there is one.
 
     Raises:
         UsageError: an argument is of another type.
-        FeatureError: two features of one name, or none that is called as the label.
+        FeatureError: two features of one name, or no feature with the name of the label.
     """
 
     files: Paths
@@ -62,15 +62,15 @@ class FixedLengthRecordFiles:
 
     Attributes:
         files: as in `TFRecordFiles`.
-        record: what a record is, as numpy describes it: `[("label", "u1"), ("image", "u1", (3, 32, 32))]` is a byte of a label and
+        record: layout of a record as a numpy dtype: `[("label", "u1"), ("image", "u1", (3, 32, 32))]` is a byte of a label and
             3,072 of an image, ">i4" a big-endian integer.
-        header_bytes: what stands before the first record of each file, such as 16 in MNIST's images.
+        header_bytes: bytes before the first record of each file, such as 16 in MNIST's images.
         footer_bytes: bytes after the last record.
         label: name of the part that is yielded as labels, by default "label" if there is one; a single integer.
 
     Raises:
         UsageError: an argument is of another type or out of range.
-        FeatureError: a part of the record has a dtype that cannot be fed, or the label is not there.
+        FeatureError: a part of the record has a dtype that cannot be fed, or the label is missing.
     """
 
     files: Paths
@@ -124,11 +124,11 @@ class FixedLengthRecordFiles:
 
 @dataclasses.dataclass(frozen=True)
 class TextLineFiles:
-    r"""Text files, of which each line is a record, without its "\n" or "\r\n"; yielded as the feature `text`.
+    r"""Text files in which each line is a record, without its "\n" or "\r\n"; yielded as the feature `text`.
 
     Attributes:
         files: as in `TFRecordFiles`.
-        skip_lines: lines at the beginning of each file that are no records, such as the header of a CSV file.
+        skip_lines: number of lines to skip at the beginning of each file, such as the header of a CSV file.
 
     Raises:
         UsageError: an argument is of another type or out of range.
@@ -148,7 +148,7 @@ class TextLineFiles:
 
     @property
     def label(self) -> None:
-        """A line has none."""
+        """None: a line has no label."""
         return
 
 
@@ -159,8 +159,8 @@ def find_files(files: Paths) -> list[Entry]:
     """Return the files that match paths and patterns, in order.
 
     Raises:
-        DatasetError: a path or pattern leads to no file.
-        UsageError: one file comes twice.
+        DatasetError: a path or pattern matches no file.
+        UsageError: a file occurs twice.
         StorageError: a folder cannot be listed.
     """
     found: list[Entry] = []

@@ -1,6 +1,6 @@
 """Scan of files without an index for the offsets of lines or of records of one length.
 
-Of lines, every byte is read. The result is 8 bytes per record. `tpudata.format.frame_scan` does the same for TFRecord files.
+For lines, every byte is read. The result takes 8 bytes per record. `tpudata.format.frame_scan` does the same for TFRecord files.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tpudata.errors import CorruptionError
 from tpudata.format.frame_scan import GZIP_MAGIC, Offsets
 from tpudata.storage import Entry, storage_for
 
-# Read at one time.
+# Size of one read.
 _READ_BYTES = 4 << 20
 
 
@@ -42,7 +42,7 @@ def fixed_offsets(file: Entry, record_bytes: int, header_bytes: int, footer_byte
     """Return the begins of a file's records of one length, and the end of the last one: int64 [records + 1].
 
     Raises:
-        CorruptionError: what is between header and footer is not a number of whole records.
+        CorruptionError: the bytes between header and footer are not a whole number of records.
     """
     body = file.size - header_bytes - footer_bytes
     records, over = divmod(body, record_bytes)

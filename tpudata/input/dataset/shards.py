@@ -10,17 +10,17 @@ from tpudata.storage import storage_for
 def check_shards(dataset: Dataset, split: str) -> None:
     """Check that the shards of a split exist and have their sizes, without reading them.
 
-    One that is in quarantine has the size that it had when damage was found in it.
+    A shard in quarantine must have the size that it had when its damage was found.
 
     Raises:
         DatasetError: the split has no shards, or one is missing.
-        CorruptionError: a shard has another size than the manifest says.
+        CorruptionError: the size of a shard differs from the manifest.
     """
     dataset.kept(split)
     sizes = {entry.name: entry.size for entry in storage_for(dataset.path).list(dataset.path)}
     for shard in dataset.manifest.split(split).shards:
         size = sizes.get(shard.name)
-        # As it is, or was when damage was found in it.
+        # The size in the manifest, or the size when damage was found.
         expected = dataset.quarantine.of(shard).bytes
         if size is None and expected:
             raise DatasetError(f"{dataset.shard_path(shard)} is missing. Restore it, or convert the dataset again.")

@@ -1,4 +1,4 @@
-"""Decoding a crop of an encoded image, and no more than it where the format allows."""
+"""Decoding of a crop of an encoded image, without the rest of the image if the format allows it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def decode_crop(
 ) -> tf.Tensor:
     """Decode a crop of one JPEG, PNG, GIF (first frame) or BMP image.
 
-    Of a JPEG, rows below the window are not read, and no pixels outside of it are made. Where its colour is stored at half the
-    width, the window's outermost columns miss the colour next to them. The other formats are decoded whole.
+    For a JPEG, rows below the window are not read, and pixels outside it are not decoded. If its colour is stored at half the
+    width, the window's outermost columns lack the colour of their neighbours. The other formats are decoded whole.
 
     Args:
         encoded: string, scalar.
@@ -39,8 +39,8 @@ def decode_crop(
     """
     if channels not in _JPEG_CHANNELS:
         return crop_image(_whole(encoded, channels), options, seed, dtype)
-    # Asked twice, and nothing but the decoding in the branches: TensorFlow passes through the operations of those that are not
-    # taken, too. With all of a format in its branch, a picture of 256 pixels took a tenth longer.
+    # Two conditionals with only the decoding inside: TensorFlow also visits the operations of branches not taken. With all of a
+    # format's operations in its branch, a picture of 256 pixels took 10 % longer.
     is_jpeg = tf.io.is_jpeg(encoded)
 
     def decoded() -> tuple[tf.Tensor, tf.Tensor]:
@@ -71,7 +71,7 @@ def _decode_window(encoded: tf.Tensor, channels: int, window: tf.Tensor, options
     """Decode the window of a JPEG."""
 
     def decoded(shrink: int) -> tf.Tensor:
-        # A shrunk image's pixels lie at the nearest places; its size is rounded up, so that these are within it.
+        # The window in the shrunk image, to the nearest pixel; the image's size is rounded up, so the window lies inside.
         nearest = tf.constant([shrink // 2, shrink // 2, 0, 0])
         return tf.image.decode_and_crop_jpeg(
             encoded,
@@ -84,7 +84,7 @@ def _decode_window(encoded: tf.Tensor, channels: int, window: tf.Tensor, options
 
     if not options.shrink:
         return decoded(1)
-    # As far as it leaves `size` pixels or more.
+    # As long as at least `size` pixels remain.
     least = tf.constant([options.size * shrink for shrink in _SHRINKS[1:]])
     step = tf.reduce_sum(tf.cast(tf.reduce_min(window[2:]) >= least, tf.int32))
     return tf.switch_case(step, [lambda shrink=shrink: decoded(shrink) for shrink in _SHRINKS])
@@ -105,7 +105,7 @@ def _finish(
     image: tf.Tensor, flip: tf.Tensor, channels: int, options: TrainCrop | CentreCrop, dtype: tf.DType
 ) -> tf.Tensor:
     """Return a window, mirrored and resized."""
-    # Flipped while it is uint8: a quarter of the bytes.
+    # Flip while it is uint8, a quarter of the bytes.
     image = tf.cond(flip, lambda: tf.reverse(image, [1]), lambda: image)
     image = _resize(image, options)
     if dtype == tf.uint8:
@@ -120,4 +120,4 @@ def _resize(image: tf.Tensor, options: TrainCrop | CentreCrop) -> tf.Tensor:
     if options.method == "bilinear":
         return tf.raw_ops.ResizeBilinear(images=images, size=size, half_pixel_centers=True)[0]
     image = tf.raw_ops.ResizeBicubic(images=images, size=size, half_pixel_centers=True)[0]
-    return tf.clip_by_value(image, 0.0, 255.0)  # It overshoots at edges; bilinear does not.
+    return tf.clip_by_value(image, 0.0, 255.0)  # Bicubic overshoots at edges; bilinear does not.

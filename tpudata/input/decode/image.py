@@ -1,4 +1,4 @@
-"""Encoded images: bytes to uint8 tensors of one size."""
+"""Decoding of encoded images to uint8 tensors of one size."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _decode(encoded: tf.Tensor, field: Field) -> tf.Tensor:
         image = _shrunk(encoded, height, width, channels) if channels in _JPEG_CHANNELS else _whole(encoded, channels)
         image = tf.image.resize(image, (height, width), method="bilinear", antialias=True)
         image = tf.saturate_cast(tf.round(image), tf.uint8)
-    # Where the manifest promises one size, a record of another one is an error here and not a batch of wrong shape.
+    # If the manifest promises one size, a record of another size is an error here, not a batch of the wrong shape.
     return tf.ensure_shape(image, field.shape)
 
 

@@ -73,7 +73,7 @@ def sequence_lengths(serialized: tf.Tensor, fields: Sequence[Field]) -> tf.Tenso
 
 
 def to_int32(name: str, value: tf.Tensor) -> tf.Tensor:
-    """Return an int64 tensor as int32, which is what a TPU takes; another tensor as it is.
+    """Return an int64 tensor as int32, which a TPU needs; return other tensors unchanged.
 
     A value that does not fit fails at run time with `tf.errors.InvalidArgumentError`, which names the feature.
     """
@@ -113,7 +113,7 @@ def _padded(stored: tf.Tensor | tf.RaggedTensor, field: Field) -> tf.Tensor:
     if field.feature.encoding == "raw":
         dtype = tf.as_dtype(field.feature.dtype)
         counts = tf.strings.length(stored) // dtype.size
-        # All bytes in one row, to be cut into records again.
+        # All bytes in one row, to be split into records again.
         values = tf.reshape(tf.io.decode_raw(tf.strings.reduce_join(stored), dtype), [-1])
         stored = tf.RaggedTensor.from_row_lengths(values, counts)
     values = stored.values

@@ -14,7 +14,7 @@ from tpudata.input.maps import as_written, checked
 
 
 def parse_rows(parse: Callable[[tf.Tensor], Any], serialized: tf.Tensor) -> Any:
-    """Return what `parse` makes of records.
+    """Return the result of `parse` for some records.
 
     Args:
         parse: returns features, or (features, labels), a row for each record.

@@ -18,10 +18,10 @@ def with_rows(batch: Any, batch_size: int) -> Any:
 
 
 def has_room(spec: Any) -> bool:
-    """Return whether a dataset's elements have a place for weights: features in a dict.
+    """Return whether weights can be added to a dataset's elements: their features are a dict.
 
     Raises:
-        FeatureError: the place is taken by another feature.
+        FeatureError: another feature has that name.
     """
     features = spec[0] if isinstance(spec, tuple) else spec
     if not isinstance(features, dict):
@@ -61,7 +61,7 @@ def check_static(spec: Any, name: str) -> None:
 
     Args:
         spec: a dataset's `element_spec`, a part of it, or such tensors.
-        name: what it is called in the message.
+        name: its name in the message.
 
     Raises:
         FeatureError: a dimension is unknown; names the tensor.

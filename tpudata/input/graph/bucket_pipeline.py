@@ -1,4 +1,4 @@
-"""The steps from records to batches of several lengths: see `buckets`."""
+"""Pipeline for batches of several lengths: see `buckets`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tpudata.input.order.buckets import Bucket, BucketSteps, bucket_seed, find_b
 
 
 class BucketPipeline:
-    """Length buckets.
+    """Pipeline for length buckets.
 
     Args:
         pipeline: all records, padded to the longest length.

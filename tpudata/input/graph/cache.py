@@ -31,8 +31,8 @@ from tpudata.format.manifest import MANIFEST_NAME
 from tpudata.input.dataset.fields import Field, Fields
 from tpudata.input.dataset.shards import check_shards
 
-# The share of the free memory that "auto" may take for the cache, and the most that True may take: records are held twice for a
-# moment when they are put together.
+# Share of free memory that "auto" may use for the cache, and the limit for True: while records are concatenated, they are in
+# memory twice.
 AUTO_SHARE = 0.25
 MEMORY_SHARE = 0.4
 CACHE_SPLIT = "records"
@@ -45,11 +45,11 @@ _CGROUP = Path("/sys/fs/cgroup")
 class CachePlan:
     """Place of decoded records.
 
-    In a folder they are a dataset, `folder/name`: the records of the split in as many shards, each an Example of raw bytes.
+    In a folder they are a dataset, `folder/name`: the same records in the same number of shards, each an Example of raw bytes.
 
     Attributes:
         folder: None for memory, otherwise the folder of caches.
-        name: of the dataset there; another one for other records, so that no cache is read for what it is not.
+        name: of the dataset there; it differs for other records, so that no cache is used for the wrong records.
     """
 
     folder: str | None
@@ -137,10 +137,10 @@ def _encoded(part: Mapping[str, npt.NDArray[Any]], fields: Fields) -> Iterator[b
 def plan_cache(
     cache: bool | str | os.PathLike[str], dataset: Dataset, split_name: str, fields: Fields
 ) -> CachePlan | None:
-    """Decide whether and where the decoded records of a split are kept.
+    """Decide whether and where to keep the decoded records of a split.
 
     Args:
-        cache: False, True (memory), "auto" (memory if they take at most a quarter of what is free) or the path of a local
+        cache: False, True (memory), "auto" (memory if they take at most a quarter of free memory) or the path of a local
             folder.
         dataset: the dataset.
         split_name: the split's name.
@@ -150,7 +150,7 @@ def plan_cache(
         The plan, or None for no cache.
 
     Raises:
-        UsageError: the records do not fit the place asked for, or `cache` is something else.
+        UsageError: the records do not fit, or `cache` is invalid.
         DatasetError: the files of an earlier cache there are damaged.
     """
     if not isinstance(cache, (bool, str, os.PathLike)) or cache == "":
@@ -191,9 +191,9 @@ def plan_cache(
 
 
 def free_memory() -> int | None:
-    """Return the memory in bytes that this process may still take, or None if unknown.
+    """Return the memory in bytes that this process may still use, or None if unknown.
 
-    The smaller of what the machine has available and what the container's limit (cgroup version 2) leaves.
+    This is the smaller of the machine's available memory and the rest of the container's limit (cgroup version 2).
     """
     found = []
     try:

@@ -38,19 +38,19 @@ class Elements:
         return self._fields.label is not None or self._options.sequences.targets is not None
 
     def user_parsed(self, found: dict[str, tf.Tensor], extras: dict[str, tf.Tensor]) -> Any:
-        """Return what the user's parse function makes of whole records, and their extras."""
+        """Return the result of the user's parse function for whole records, and their extras."""
         assert self._options.parse is not None
         (serialized,) = found.values()
         return parse_rows(self._options.parse, serialized), extras
 
     def rows(self, parsed: Any) -> Any:
-        """Return parsed columns as a model is fed: (features, labels) or features."""
+        """Turn parsed columns into the model's (features, labels) or features."""
         if self._options.parse is not None:
             return parsed
         return self._fed(parsed, {f.name: self._scaled(parsed[f.feature.name]) for f in self._fields.inputs})
 
     def row(self, parsed: Any, extras: dict[str, tf.Tensor]) -> Any:
-        """Return parsed columns of one record as a model is fed, and its extras."""
+        """Turn parsed columns of one record into the model's features and labels; also return its extras."""
         record = as_written(self._prepared)(parsed, extras)
         if self._options.transform is None:
             return record, extras
@@ -70,14 +70,14 @@ class Elements:
 
         Raises:
             FeatureError: a shape is not static.
-            UsageError: transform lost the labels.
+            UsageError: transform dropped the labels.
         """
         check_static(spec, "the result of transform")
         if self._has_labels and not (isinstance(spec, tuple) and len(spec) == 2):
             raise UsageError("transform returned no (features, labels). End it with `return features, labels`.")
 
     def check_room(self, spec: Any, records: int, per_step: int) -> None:
-        """Check that the weights of evaluation have a place, if a batch may be padded."""
+        """Check that evaluation weights can be added, if a batch may be padded."""
         if self._options.weights == "sample_weight":
             if not isinstance(spec, tuple) or len(spec) != 2:
                 raise UsageError(
@@ -117,7 +117,7 @@ class Elements:
         return with_weights(element, extras["weights"]) if has_room(element) else element
 
     def _transformed(self, element: Any, extras: dict[str, tf.Tensor], batch_size: int) -> Any:
-        """Return what the user's batch_transform makes of a batch."""
+        """Return the result of the user's batch_transform for a batch."""
         function = self._options.batch_transform
         assert function is not None
         arguments = element if isinstance(element, tuple) else (element,)

@@ -1,4 +1,4 @@
-"""The steps from the records that a user's function chooses to batches."""
+"""Pipeline for the records that a user's function selects."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _log = logging.getLogger("tpudata")
 
 
 class FilteredPipeline:
-    """Records that a function chooses.
+    """Pipeline for the records that a function selects.
 
-    The first call reads all of them once, so that orders, hosts and epochs count only those that are chosen.
+    The first call reads all records once, so that orders, hosts and epochs count only the selected ones.
 
     Args:
         pipeline: all records.
@@ -48,7 +48,7 @@ class FilteredPipeline:
         return self._chosen.lengths()
 
     def part(self, ids: Integers, fields: Fields, options: Options, *, is_cached: bool = False) -> Pipeline:
-        """Return the way from some of the chosen records to batches."""
+        """Return the pipeline for some of the selected records."""
         return self._chosen.part(ids, fields, options, is_cached=is_cached)
 
     @functools.cached_property

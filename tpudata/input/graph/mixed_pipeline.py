@@ -1,4 +1,4 @@
-"""The steps from the batches of several inputs to those of their mixture."""
+"""Pipeline for a mixture of several inputs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class MixedPipeline:
         """Return what `input_fn` returns."""
         order = MixtureOrder.of(self._weights, rows.total)
         pieces = order.pieces
-        # Whole rows of pieces: more than the host's if these do not begin and end with one.
+        # Whole rows of pieces, which may be more than the host's rows.
         first, last = rows.first // pieces, -(-rows.last // pieces)
         part = Rows(last - first, rows.total // pieces, first, last)
         parts = [make(part, done) for make, done in zip(self._inputs, order.given(start_step), strict=True)]
@@ -59,10 +59,10 @@ def _rows(pieces: tf.Tensor, begin: int, end: int) -> tf.Tensor:
 
 
 def _check_alike(specs: Sequence[Any], rows: int) -> None:
-    """Check that all inputs give the same tensors, of a row for each record.
+    """Check that all inputs give the same tensors, one row per record.
 
     Raises:
-        UsageError: they do not; names the first difference.
+        UsageError: they differ; names the first difference.
     """
     leaves = [dict(named_leaves(spec if isinstance(spec, tuple) else (spec,), "element")) for spec in specs]
     for number, found in enumerate(leaves):

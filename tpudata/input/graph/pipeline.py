@@ -1,4 +1,4 @@
-"""The steps from records to batches, in order."""
+"""Pipeline from records to batches."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from tpudata.input.options.options import Options
 from tpudata.input.order.chunks import Integers
 from tpudata.input.order.evaluation import EvaluationOrder
 
-# What waits to be asked for. TensorFlow's own choice (AUTOTUNE) doubles after every pause of the consumer, as at a checkpoint:
-# batches of 6 MB had taken 200 MB after four of them. And a batch that waits in the processor's cache is a fifth cheaper to make.
+# Length of the prefetch buffer. AUTOTUNE doubles it after every pause of the consumer, such as a checkpoint: with batches of 6 MB
+# it held 200 MB after four pauses. A short buffer also stays in the CPU's cache, which makes a batch a fifth cheaper.
 BATCHES_AHEAD = 2
 # Batches are counted in int64, and their records, too.
 _MAX_STEPS = 2**53
 
 
 class SplitPipeline(Protocol):
-    """Way from the records of a split to batches."""
+    """Pipeline from the records of a split to batches."""
 
     def batches(self, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return the dataset of some rows of each global batch, from a step on."""
@@ -43,11 +43,11 @@ class SplitPipeline(Protocol):
         """Return how many values the longest sequence of each record has; reads them all."""
 
     def part(self, ids: Integers, fields: Fields, options: Options, *, is_cached: bool = False) -> Pipeline:
-        """Return the way from some of the records to batches."""
+        """Return the pipeline for some of the records."""
 
 
 class Pipeline:
-    """The way from a split to batches; `batches` walks it.
+    """Pipeline from a split to batches.
 
     Args:
         dataset: the dataset.
@@ -57,7 +57,7 @@ class Pipeline:
         cache: where decoded records are kept, or None.
 
     Raises:
-        UsageError: a shuffle_buffer of all records, which do not fit the memory.
+        UsageError: a shuffle_buffer of all records does not fit into memory.
     """
 
     def __init__(self, dataset: Dataset, split: str, fields: Fields, options: Options, cache: CachePlan | None) -> None:
@@ -80,12 +80,12 @@ class Pipeline:
         return self._records.count
 
     def part(self, ids: Integers, fields: Fields, options: Options, *, is_cached: bool = False) -> Pipeline:
-        """Return the way from some of the records to batches.
+        """Return the pipeline for some of the records.
 
         Args:
             ids: int64 [records], their numbers among these, ascending.
-            fields: what is read of each; of other lengths at most.
-            options: how they are fed; another seed and other epochs at most.
+            fields: fields to read; they may differ in length only.
+            options: how they are fed; seed and epochs may differ.
             is_cached: whether decoded records are kept, as those of this pipeline are.
         """
         other = copy.copy(self)
@@ -107,11 +107,11 @@ class Pipeline:
         return self._counted(dataset, order, rows, start_step)
 
     def _made(self, order: Order, rows: Rows, start_step: int, finish: Callable[..., Any]) -> tf.data.Dataset:
-        """Return a dataset of what `finish` makes of (an element, its extras) of `rows.batch_size` rows, and of this number."""
+        """Return a dataset of `finish((element, extras), rows.batch_size)`."""
         records, elements, batch_size = self._records, self._elements, rows.batch_size
         dataset = records.batches(order, rows, start_step)
         if self._options.parse is not None:
-            # Converted by AutoGraph: it is written by the user, and may branch on tensors.
+            # AutoGraph converts the user's function, which may branch on tensors.
             dataset = dataset.map(elements.user_parsed, **PARALLEL)
         if self._options.one_by_one:
             dataset = dataset.unbatch().map(elements.row, **PARALLEL)
@@ -131,7 +131,7 @@ class Pipeline:
         return self._elements.weighted(element, extras)
 
     def _counted(self, dataset: tf.data.Dataset, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
-        """Return the batches with their number known, and some of them made before they are asked for."""
+        """Return the batches with a known number of them, and prefetch some."""
         count, epochs = tf.data.INFINITE_CARDINALITY, self._options.num_epochs
         per_step = rows.count // rows.batch_size
         if isinstance(order, EvaluationOrder):

@@ -28,15 +28,16 @@ class Images:
     Attributes:
         size: (height, width) to resize encoded images to (bilinear, antialiased, aspect ratio not kept). Needed if sizes vary,
             unless `crop` is given.
-        crop: `TrainCrop(224)` takes a random window of each image, `CentreCrop(224)` the middle; of a JPEG no more is decoded.
+        crop: `TrainCrop(224)` takes a random window of each image, `CentreCrop(224)` the middle; only this part of a JPEG is
+            decoded.
         augment: `RandAugment()` augments each image after its crop. Training only.
         normalize: `Normalize.imagenet()`, or other means and deviations; gives floats, so it needs a `dtype` of floats.
-        dtype: of uint8 features such as images: "uint8", as stored, is a quarter of what float32 takes on the way to the
-            device; the model then normalises. "float32", "bfloat16" and "float16" yield values 0 to 1, or normalised ones.
+        dtype: of uint8 features such as images: "uint8", as stored, takes a quarter of float32's transfer to the device; the
+            model then normalises. "float32", "bfloat16" and "float16" yield values 0 to 1, or normalised ones.
         mix: `MixUp()` or `CutMix()` mixes each image of a batch with another one of it; labels become shares of the classes,
             float32 [B, classes]. Training only.
-        transpose: order of the axes of a batch of images, N (images), H, W and C: "HWCN" is what a TPU lays out without moving
-            anything. The model turns them back, and the batch is no longer the first axis.
+        transpose: order of the axes of a batch of images, N (images), H, W and C: a TPU takes "HWCN" without
+            a relayout. The model transposes back, and the batch is no longer the first axis.
 
     Raises:
         UsageError: an option is out of range or of another type, or does not fit another one.
@@ -72,7 +73,7 @@ class Images:
 
     @property
     def dtype_name(self) -> str:
-        """Name of `dtype`; another text if there is no such type."""
+        """Name of `dtype`, or its text if there is no such type."""
         try:
             return str(tf.as_dtype(self.dtype).name)
         except TypeError:
@@ -85,7 +86,7 @@ class Images:
 
     @property
     def permutation(self) -> tuple[int, ...] | None:
-        """`transpose` as numbers of axes, or None where they stay."""
+        """`transpose` as numbers of axes, or None to keep them."""
         return None if self.transpose in (None, _AXES) else tuple(_AXES.index(axis) for axis in self.transpose or "")
 
     def check_mode(self, training: bool) -> None:
@@ -102,7 +103,7 @@ class Images:
         """Check that the features fit the options.
 
         Raises:
-            UsageError: no image, several, or one of other channels; or a label that cannot be mixed.
+            UsageError: no image, several, or a number of channels that does not fit; or a label that cannot be mixed.
         """
         if self.dtype_name != "uint8" and not any(field.feature.dtype == "uint8" for field in fields.inputs):
             raise UsageError(f"dtype={self.dtype_name}: it is of images, and the features have none. Leave it out.")

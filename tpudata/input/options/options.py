@@ -19,8 +19,8 @@ from tpudata.input.text.sequence import Sequences
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """How records are fed; the attributes are the arguments of `make_input_fn`, `bare` is whether it names one feature, and
-    `sequences` what its arguments for sequences come to.
+    """Options of feeding: the arguments of `make_input_fn`. `bare` is whether it names one feature, and `sequences` is the
+    result of its arguments for sequences.
 
     Raises:
         UsageError: an option is out of range or of another type.
@@ -99,7 +99,7 @@ class Options:
 
     @property
     def one_by_one(self) -> bool:
-        """Whether records are prepared one by one, and not a batch at a time."""
+        """Whether records are prepared one by one instead of in batches."""
         return self.transform is not None or self.images.crop is not None or self.images.augment is not None
 
     @property
@@ -109,7 +109,7 @@ class Options:
 
 
 def takes_seed(function: Callable[..., Any] | None) -> bool:
-    """Return whether a function of the user's has an argument named seed, which it has not been given yet."""
+    """Return whether a user's function has an argument named seed that is not bound yet."""
     if isinstance(function, functools.partial) and "seed" in function.keywords:
         return False
     try:
@@ -126,15 +126,15 @@ def check_arguments(
     Args:
         name: the option that it was passed as.
         function: the function.
-        given: what the arguments are that it gets by their places.
-        keywords: those that it gets by their names.
+        given: descriptions of its positional arguments.
+        keywords: names of its keyword arguments.
 
     Raises:
-        UsageError: it takes others.
+        UsageError: it takes other arguments.
     """
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # A builtin that does not tell: the call will.
+    except (TypeError, ValueError):  # A builtin without a signature: the call will show.
         return
     try:
         signature.bind(*given, **dict.fromkeys(keywords))

@@ -1,4 +1,4 @@
-"""Options for tokens, and what they come to for a dataset."""
+"""Options for tokens, and their result for a dataset."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class Tokens:
     """Options of `make_input_fn` for sequences of tokens.
 
     Attributes:
-        sequence_length: pads every record's token ids (layout tokens) to so many, int32 [B, sequence_length], with a mask,
+        sequence_length: length to pad every record's token ids (layout tokens) to, int32 [B, sequence_length], with a mask,
             int32 of 1 for tokens and 0 for padding: `features["attention_mask"]` for `input_ids`, otherwise "NAME_mask" for
-            "NAME_ids"; a mask that is stored stays. Masks, token_type_ids, segment_ids and positions have 0 for padding. A longer
+            "NAME_ids"; a stored mask is kept. Masks, token_type_ids, segment_ids and positions have 0 for padding. A longer
             record is an error.
         buckets: several such lengths, ascending, such as (64, 128, 256). All records of a batch are of one bucket, the smallest
-            that takes them. B is the batch of the longest; one of L tokens has B times longest // L rows. The shapes in
+            that holds them. B is the batch of the longest; one of L tokens has B times longest // L rows. The shapes in
             `element_spec` are None where batches differ. The first call of input_fn reads all records once, to learn their lengths.
-        truncate: cut records that are longer, instead of an error.
-        pad_id: stands for a token in padding; None takes the tokenizer's from the manifest, or else 0.
+        truncate: truncate longer records instead of raising an error.
+        pad_id: id in padding; None takes the tokenizer's from the manifest, or else 0.
         targets: labels are the token after each one of `input_ids`, int32 [B, L], and `features["token_weights"]`, float32
             [B, L], is 1 if there is one; 0 at the end of a row, a packed document or the text, in padding, and in
             evaluation's padded rows. None: for the layouts sequences and packed, unless one feature is asked for.
@@ -79,7 +79,7 @@ class Tokens:
 
     @property
     def asked(self) -> dict[str, Any]:
-        """The options that say what is read of a record, by name."""
+        """The options that select what is read of a record, by name."""
         given = dataclasses.asdict(self).items()
         return {name: value for name, value in given if value is not None and value is not False and name != "names"}
 
@@ -89,7 +89,7 @@ class Tokens:
         Args:
             manifest: the dataset's.
             fields: what is read of each record.
-            bare: whether features are one tensor, and no dict.
+            bare: whether features are one tensor instead of a dict.
 
         Raises:
             UsageError: targets without `input_ids` or with labels, or a pad_id without padding.
