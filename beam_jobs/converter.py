@@ -70,7 +70,7 @@ class Converter(abc.ABC):
 
         Args:
             inputs: those of the shard, in order.
-            context: what is known of all inputs.
+            context: facts about all inputs.
             summary: counts the records.
             reject: if it returns, the input is omitted.
         """

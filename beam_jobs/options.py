@@ -154,7 +154,7 @@ class ConvertOptions:
     """Options of every conversion.
 
     Attributes:
-        input: what is converted, local or gs://.
+        input: the path to convert, local or gs://.
         output: folder of the dataset.
         split: how records are dealt out; None leaves it to the input's own split folders, or puts all into `train`.
         shard_bytes: size that shards aim at.
@@ -202,7 +202,7 @@ class ConvertOptions:
             path = getattr(self, name)
             if not path.strip():
                 raise UsageError(f"--{name} is empty")
-            # One spelling for one folder, so that paths, and what is derived from them, do not depend on a trailing slash.
+            # One spelling per folder, so that paths and values derived from them do not depend on a trailing slash.
             object.__setattr__(self, name, path.rstrip("/") or "/")
         if f"{_whole(self.output)}/".startswith(f"{_whole(self.input)}/"):
             raise UsageError(

@@ -1,4 +1,4 @@
-"""The steps that every conversion takes, whatever it reads and writes.
+"""The steps of every conversion, independent of its input and output.
 
     source -> references -> plan -> shards -> metadata
 
@@ -62,7 +62,7 @@ from tpudata.storage.local import TEMPORARY_PREFIX
 
 # Those that an input itself may have: train, validation and test.
 _NAMED_SPLITS = 3
-# Parts in which many workers add up what is counted, before one adds up the parts.
+# Number of partial counts, which many workers sum before one worker sums these.
 FANOUT = 64
 # Of an input that has more units, all workers of this machine list some.
 _COUNTED_UNITS = 1024
@@ -168,7 +168,7 @@ class Conversion:
         if options.append:
             return self._append(pipeline, job, beam_options)
         if found is Found.DATASET:
-            # Whatever is wrong with the input or the options comes out before the old dataset goes.
+            # Errors in the input or the options must show before the old dataset is removed.
             self.plan()
             if options.resume:
                 return None
@@ -197,7 +197,7 @@ class Conversion:
             remove_listing_rejects(output, kept=base.manifest.rejects)
             result = self._of_new(base, known)._run(pipeline, job, beam_options)
         finally:
-            # A job that goes on reads it, and removes it with its last step.
+            # A detached job reads it, and removes it in its last step.
             if not job.goes_on:
                 storage.delete(known)
         if result is None:
@@ -258,7 +258,7 @@ class Conversion:
                     give_up(self.options.output, self.claim)
                 raise
             except TpudataError as error:
-                # What was written aside may be as large as the input, and another run writes it again. A job that goes on needs it.
+                # Spooled files may be as large as the input, and another run writes them again. A detached job needs them.
                 if not job.goes_on:
                     give_up(self.options.output, self.claim)
                 again = "--append" if self.options.append else "--resume"
@@ -310,7 +310,7 @@ class Conversion:
     def _read_first(
         self, packs: beam.PCollection[bytes]
     ) -> tuple[beam.PCollection[bytes], beam.PCollection[str] | None, list[beam.PCollection[InputCounts]]]:
-        """Add what is done before anything is written.
+        """Add the steps that come before any write.
 
         Returns:
             The packs that are kept, the characters of all documents if they are collected, and the counts of omitted inputs.

@@ -30,7 +30,7 @@ class TpudataError(Exception):
     exit_code = 1
 
     def __str__(self) -> str:
-        # A message may name a file whose name is not UTF-8, and no runner sends such text from a worker to where it is shown.
+        # A message may hold a file name that is not UTF-8, and runners cannot send such text from a worker.
         return super().__str__().encode(errors="backslashreplace").decode()
 
 
@@ -64,11 +64,11 @@ class BadRecordError(SourceError):
     Attributes:
         source: path of the file (and member) that holds the record.
         reason: why it was rejected; completes `refused: `.
-        offset: byte offset of the record in `source`, or None where the whole file is the record.
+        offset: byte offset of the record in `source`, or None if the whole file is the record.
         key: the record's stable name where `source` and `offset` may move (a row of a list), or None.
 
     Args:
-        source: as the attribute. Without a reason, it is the whole message: Beam raises errors anew from it.
+        source: as the attribute. Without a reason, it is the whole message: Beam rebuilds errors from it.
         reason: as the attribute.
         offset: as the attribute.
         key: as the attribute.

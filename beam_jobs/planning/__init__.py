@@ -1,1 +1,1 @@
-"""The shard plan: what is counted of the input, and how it is cut into shards."""
+"""The shard plan: counts of the input, and its division into shards."""

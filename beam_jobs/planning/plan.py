@@ -76,7 +76,7 @@ class Plan:
         splits: by name.
         files: number of input records.
         bytes: their size.
-        fingerprint: digest of all keys and sizes, whatever their order.
+        fingerprint: digest of all keys and sizes, in any order.
         suffix: ending of the shards' names.
     """
 
@@ -137,7 +137,7 @@ def make_plan(
 
     Raises:
         SourceError: there is nothing to convert.
-        UsageError: not as many shards can be made as were asked for.
+        UsageError: the requested number of shards cannot be made.
     """
     if not tally.splits:
         raise SourceError(f"{options.input} has no files to convert, or there is nothing in them.")
@@ -194,7 +194,7 @@ def _divided(
         )
     inside = np.arange(1 << bits, dtype=np.uint64) << np.uint64(HASH_BITS - BUCKET_BITS - bits)
     starts = (buckets.starts[:, None] + inside).ravel()
-    # What does not divide goes to the first part.
+    # The remainder goes to the first part.
     divided = np.repeat((sizes >> bits)[:, None], 1 << bits, axis=1)
     divided[:, 0] += sizes & (1 << bits) - 1
     return starts, divided.ravel()

@@ -1,4 +1,4 @@
-"""A fair sample of the references of each split: those whose keys have the smallest digests, so the same whatever their order."""
+"""A fair sample of the references of each split: those whose keys have the smallest digests, so the same in any order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SAMPLE_SIZE = 200
 
 
 class Sample:
-    """The sample of what was added."""
+    """Sample of the references that were added."""
 
     def __init__(self) -> None:
         self._kept: dict[str, list[tuple[int, Reference]]] = {}

@@ -130,7 +130,7 @@ class Tally:
 
     @property
     def fingerprint(self) -> str:
-        """128 bits in hexadecimal digits: equal for equal keys and sizes, whatever their order."""
+        """128 bits in hexadecimal digits: equal for equal keys and sizes, in any order."""
         return "".join(f"{half:016x}" for half in self._fingerprint)
 
     def buckets(self, split: str) -> Buckets:

@@ -68,7 +68,7 @@ def check_classes(largest: int, occurring: int, where: str) -> None:
 
 
 def is_utf8(name: str) -> bool:
-    """Return whether UTF-8 can encode a text; it cannot where the text stands for other bytes."""
+    """Return whether UTF-8 can encode a text; it cannot if the text has surrogate escapes."""
     try:
         name.encode()
     except UnicodeEncodeError:

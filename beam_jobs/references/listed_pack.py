@@ -25,7 +25,7 @@ class ListedPack(NamedTuple):
         digests: of their keys.
         buffers: hold the bytes of references without an address.
         rows: integers [n], the buffer of each reference.
-        starts: int64 [n], place of the first byte of each in its buffer, or NOT_HELD if it is read where it is.
+        starts: int64 [n], place of the first byte of each in its buffer, or NOT_HELD if it is read from its file.
     """
 
     pack: Pack

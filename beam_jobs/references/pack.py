@@ -1,6 +1,6 @@
 """References in packs: many of them as one element of a PCollection.
 
-A runner pays for every element, in time and, where it keeps elements in memory, in space. Millions of references therefore travel
+A runner pays for every element, in time and, if it keeps elements in memory, in space. Millions of references therefore travel
 in packs of a few thousand, held by column: what is done to all of them is done by numpy, and a column of one value (the split, the
 class of a folder) takes no more than that value. On their way packs are bytes, some 15 to 40 a reference: the pickled columns,
 compressed. They live only between the steps of one run, so their form is nobody else's business.
@@ -50,7 +50,7 @@ class Pack:
     Attributes:
         positions: uint64 [n]: of each in the order, see beam_jobs.references.record_order.
         sizes: integers [n].
-        offsets: integers [n], or [1] where one value stands for all.
+        offsets: integers [n], or [1] if one value holds for all.
         keys: of n.
         root: what precedes the key in every path; empty if paths are not so.
         others: the paths (empty where `root` says them), splits, labels, forms, extras and spools: each a list of n, or of one
@@ -119,7 +119,7 @@ class Pack:
         )
 
     def smallest(self, digests: Digests, count: int, bounds: dict[str, np.uint64]) -> Iterator[Pack]:
-        """Yield the `count` references of each split whose keys have the smallest digests: the same whatever their order.
+        """Yield the `count` references of each split whose keys have the smallest digests: the same in any order.
 
         Args:
             digests: of the keys.
@@ -225,7 +225,7 @@ class Pack:
 
 
 def _root(paths: Sequence[str], keys: Sequence[str]) -> str:
-    """Return what is before the key in every path; empty if paths are not made so."""
+    """Return the prefix of the key in every path; empty if there is no common one."""
     root = paths[0].removesuffix(keys[0])
     is_one = root not in ("", paths[0]) and all(path == root + key for path, key in zip(paths, keys, strict=True))
     return root if is_one else ""

@@ -1,4 +1,4 @@
-"""A file as a seekable stream of ranged reads: what is jumped over is not read."""
+"""A file as a seekable stream of ranged reads, which skips bytes without reading them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import io
 
 from tpudata.storage import storage_for
 
-# A header and the small file behind it in one read; more would read what is jumped over.
+# A header and the small file after it in one read; a larger one would read bytes that are skipped.
 _BUFFER_BYTES = 1 << 13
 
 

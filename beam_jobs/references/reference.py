@@ -17,7 +17,7 @@ Digests: TypeAlias = npt.NDArray[np.uint64]
 
 
 class Reference(NamedTuple):
-    """Place of one input record, and of what it becomes.
+    """Position of one input record, and of its output.
 
     Attributes:
         key: the record's stable name, unique in the input: the path below the input, with `/`.
@@ -28,7 +28,7 @@ class Reference(NamedTuple):
         size: bytes of the record in the file.
         form: how its bytes are to be read; empty for a file that says so itself.
         extra: a JSON object of further features, or empty.
-        data: the bytes themselves where the file has no addressable members (a compressed stream); else empty. Only between
+        data: the bytes themselves if the file has no addressable members (a compressed stream); otherwise empty. Only between
             a source and the listing step, which writes them aside.
         spool: the file they were written to; offset and size are those in it.
     """

@@ -17,7 +17,7 @@ class DatasetSpec:
     """A dataset that is to be written.
 
     Attributes:
-        options: where it is written, and how it is cut into shards.
+        options: its folder, and how it is cut into shards.
         converter: makes the records.
         layout: name of the feature layout.
         has_classes: whether it has classes.

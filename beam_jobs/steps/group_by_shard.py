@@ -68,7 +68,7 @@ class ByRun(beam.DoFn):  # type: ignore[misc]
             yield from self._release(plan)
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        """Yield what is still held back."""
+        """Yield what is still buffered."""
         window = GlobalWindow()
         if self._plan is not None:
             for item in self._release(self._plan):

@@ -1,4 +1,4 @@
-"""The second step: from a source's units to packs of references, and aside what is known of them all."""
+"""The second step: from a source's units to packs of references, with the facts about all of them as a side output."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.sources import Source
 from tpudata.storage import set_request_limits
 
-# Name of the output besides the units: InputCounts of what is skipped here.
+# Name of the side output: InputCounts of the skipped files.
 SKIPPED = "skipped"
 # Units that one worker lists one after the other, each with its number; with --no-shuffle, numbers are their order.
 Units: TypeAlias = list[tuple[int, Any]]
@@ -24,7 +24,7 @@ _EQUAL_ELEMENTS, _MOST_UNITS = 128, 64
 class ListUnits(beam.PTransform):  # type: ignore[misc]
     """Transform from the beginning of a pipeline to Units, with a side output of InputCounts for skipped names.
 
-    Parts are found by one worker, and taken apart by many. With --no-shuffle one worker does both, since it numbers the units.
+    Parts are found by one worker, and split by many. With --no-shuffle one worker does both, since it numbers the units.
 
     Args:
         source: of the conversion.

@@ -34,7 +34,7 @@ def plan_here(
     overhead: int,
     base: Base | None,
 ) -> Plan:
-    """List a source in this process, and return the plan of what it lists.
+    """List a source in this process, and return the plan for it.
 
     Args:
         source: of the conversion.
@@ -72,7 +72,7 @@ def planned(
     progress: ProgressReport,
     inputs: InputCounts,
 ) -> Plan:
-    """Return the plan of what a run has counted, and report its totals.
+    """Return the plan for the counts of a run, and report its totals.
 
     Raises:
         OutputError: the output has shards of another plan.

@@ -1,4 +1,4 @@
-"""The conversion of one shard's inputs, one after the other as its records are asked for."""
+"""Conversion of one shard's inputs, lazily and in order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ShardConversion:
         name: the shard's file name.
         packs: references to its inputs, in order.
         converter: makes the records.
-        context: what is known of all inputs.
+        context: facts about all inputs.
         skip: whether bad records are rejected; otherwise the first one ends the run.
         progress: gets the bytes of each input.
 

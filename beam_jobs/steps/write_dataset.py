@@ -23,7 +23,7 @@ class WriteDataset(beam.PTransform):  # type: ignore[misc]
     """Turns packs of references into a dataset; the result is its manifest, there once the dataset is complete.
 
     Args:
-        spec: what is written.
+        spec: the dataset to write.
         plan: the Plan, a PCollection of one element.
         context: the ShardContext, a PCollection of one element.
         counts: the InputCounts of all inputs, a PCollection of one element.

@@ -32,10 +32,10 @@ from tpudata.storage.claims.claim import PROCESS, check_claim, drop_claim, has_c
 class WriteMetadata(beam.DoFn):  # type: ignore[misc]
     """Step that writes the files next to the shards, the manifest last, from the list of all ShardResults.
 
-    Runs inside the pipeline, so that a dataset is completed even if the process that started the job is gone.
+    Runs inside the pipeline, so that a dataset is completed even if the process that started the job has ended.
 
     Args:
-        spec: what is written. A claim of a job or of a pipeline ends here.
+        spec: the dataset to write. A claim of a job or of a pipeline ends here.
     """
 
     def __init__(self, spec: DatasetSpec) -> None:
@@ -133,7 +133,7 @@ class WriteMetadata(beam.DoFn):  # type: ignore[misc]
         yield manifest
 
     def _is_written(self, manifest: Manifest) -> bool:
-        """Return whether the claim is gone because the dataset is complete."""
+        """Return whether the claim is missing because the dataset is complete."""
         output = self._options.output
         if self._claim is None or has_claim(output, self._claim):
             return False

@@ -84,7 +84,7 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
     its name whole or not at all, and a second attempt writes the same bytes, so a runner may retry or duplicate the work.
 
     Args:
-        spec: what is written.
+        spec: the dataset to write.
         progress: gets the bytes of each input.
     """
 
@@ -189,7 +189,7 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
         )
 
     def _without_shard(self, inputs: _Inputs, conversion: ShardConversion) -> ShardResult:
-        """List rejected inputs of a shard that has no others, and remove what is there under its name."""
+        """List the rejected inputs of a shard that has no others, and remove any file under its name."""
         remove_shard(self._output, inputs.name)
         rejects, rows = conversion.rejects, conversion.rejected_rows
         mark_refused(inputs.entries, rows)
@@ -224,7 +224,7 @@ def _check_duplicates(packs: Sequence[Pack], keep_equal: bool) -> None:
 
 
 def _inputs_digest(entries: Entries, converter: Converter, context: ShardContext) -> str:
-    """Return a digest of what decides a shard's bytes: the converter, the context, and what is known of every input, in order."""
+    """Return a digest of everything that decides a shard's bytes: the converter, the context, and every input, in order."""
     fields = dataclasses.asdict(converter)  # type: ignore[call-overload]
     learned = [] if context.characters is None else [context.characters]
     head = json.dumps([type(converter).__name__, fields, context.labels.names, *learned], sort_keys=True, default=str)

@@ -184,7 +184,7 @@ def check_labels(dataset: Dataset, model: str | None, params: Mapping[str, Any])
 
 
 def _outputs(model: str | None, params: Mapping[str, Any], label: Feature) -> tuple[int | None, int]:
-    """Return how many classes a model tells apart, and the first label; None if that cannot be known."""
+    """Return the number of a model's classes and its first label; None if unknown."""
     if model is None:
         return None, 0
     defaults = param_defaults(model)

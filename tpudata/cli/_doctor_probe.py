@@ -198,7 +198,7 @@ _KINDS: dict[str, Callable[..., str]] = {
 def main(words: list[str]) -> None:
     """Answer one question on stdout."""
     try:
-        # What libraries print must not come between.
+        # Keep the output of libraries out of the report.
         with contextlib.redirect_stdout(sys.stderr):
             answer = {"found": _KINDS[words[0]](*words[1:])}
     except _SlowError as error:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tpudata.input.stages import Stage
 
 _DTYPES = ("uint8", "float32", "bfloat16", "float16")
-# What is read before anything is known of the records: where all are held in memory, only once.
+# Stages that only read: they run once if all records are held in memory.
 _READING = ("read", "check")
 # Above this share of the cores, feeding waits for the processor; below it, for something else.
 _BUSY_SHARE = 0.75
@@ -83,7 +83,7 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
         An object with these keys:
 
         - `path`, `split`, `training`, `batch_size`, and `cores` that there are.
-        - `is_held`: whether all records fit the shuffle's window. Then training reads them once, and no more.
+        - `is_held`: whether all records fit the shuffle's window, so that training reads them only once.
         - `stages`: of each its `name`, `does` (in words), `records_per_second`, `bytes_per_second` as stored, `cores` that were
           busy with it, `other_cores` that were busy with other programs, `cpu_seconds_per_record`, all with the stages before it,
           and `share`: the part that it adds to a record's CPU time, or to its time by the clock; null if it is run only once.

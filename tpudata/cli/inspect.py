@@ -15,7 +15,7 @@ from tpudata.format import Dataset, Feature, Shard, Split, index_name, open_data
 from tpudata.format.layout import INDEX_FOLDER, REJECTS_FOLDER
 from tpudata.storage import storage_for
 
-# How much of a long value or list is shown.
+# Number of items shown of a long value or list.
 _SHOWN_VALUES = 8
 _SHOWN_CHARACTERS = 60
 
@@ -62,7 +62,7 @@ def describe(dataset: Dataset, records: int) -> dict[str, Any]:
         Sizes are in bytes.
 
     Raises:
-        DatasetError: a shard or its index is missing, or a shard has another size than the manifest says.
+        DatasetError: a shard or its index is missing, or a shard's size differs from the manifest.
         CorruptionError: one of the records shown is damaged.
     """
     manifest = dataset.manifest

@@ -85,7 +85,7 @@ def _report_json(folder: str, defects: Iterator[Defect], check: ExampleCheck | N
 
 
 def _defects(folder: str, workers: int, check: ExampleCheck) -> Iterator[Defect]:
-    """Yield the defects as they are found, with a bar on stderr if that is a terminal."""
+    """Yield the defects as they are found, with a progress bar if stderr is a terminal."""
     with tqdm(unit="B", unit_scale=True, desc="verifying", leave=False, disable=not sys.stderr.isatty()) as bar:
 
         def progress(read: int, total: int) -> None:

@@ -22,9 +22,9 @@ class FlagParser(argparse.ArgumentParser):
     """An ArgumentParser with the manners that the module's docstring lists; flags are added with `add_argument`.
 
     Args:
-        prog: the command as a person types it.
+        prog: the command as the user types it.
         description: what it does, one line.
-        epilog: printed below the flags by `--help`, as it stands.
+        epilog: printed verbatim below the flags by `--help`.
     """
 
     def __init__(self, prog: str, description: str, epilog: str = "") -> None:
@@ -69,7 +69,7 @@ class FlagParser(argparse.ArgumentParser):
         end = list(argv).index("--") if "--" in argv else len(argv)
         words = [self._spelt(word, also_known or ()) for word in argv[:end]]
         if also_known is not None:
-            # Looked at first: a misspelt flag is a better message than that the one it stands for is missing.
+            # Checked first: a misspelt flag is the better message than a missing one.
             known = {*self.flag_names(), *also_known}
             self.refuse_unknown([w for w in words if w.startswith("--") and w.split("=", 1)[0] not in known], known)
         return super().parse_known_args([*words, *argv[end:]])
@@ -96,7 +96,7 @@ class FlagParser(argparse.ArgumentParser):
         return [name for name in self._option_string_actions if name.startswith("--")]
 
     def _spelt(self, word: str, others: Collection[str]) -> str:
-        """Return a flag as its parser knows it: ours with dashes, another's as it stands in `others`; other words untouched."""
+        """Return a flag in its parser's spelling: ours with dashes, others as in `others`; other words unchanged."""
         name, equals, value = word.partition("=")
         ours = self.flag_names()
         if word.startswith("--") and name not in ours and name not in others:

@@ -32,18 +32,18 @@ _log = logging.getLogger("tpudata")
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, raised where Ctrl-C would raise a KeyboardInterrupt."""
+    """SIGTERM as an exception, raised like Ctrl-C's KeyboardInterrupt."""
 
 
 def run_command(function: Callable[[Sequence[str]], int], argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code: 0 done, 1 the data or the run failed, 2 wrong usage.
 
     A TpudataError is printed on stderr as `tpudata: error: ...`. Any other exception is a fault in a program, ours or the
-    user's, and keeps its traceback. Where stdout is closed or takes no more (a full disk), that is said on stderr in a line.
+    user's, and keeps its traceback. If stdout is closed or fails (a full disk), one line on stderr reports it.
 
     Args:
         function: the command: takes the arguments, returns its exit code.
-        argv: the arguments; those of this process where None.
+        argv: the arguments; None for those of this process.
     """
     # Python leaves None if the descriptor is closed (`>&-`). Before the command, so that nothing is done that cannot be reported.
     if sys.stdout is None:
@@ -56,7 +56,7 @@ def run_command(function: Callable[[Sequence[str]], int], argv: Sequence[str] | 
     try:
         _is_ours = argv is None
         code = _outcome(function, sys.argv[1:] if argv is None else argv)
-        # What is still buffered meets a closed pipe here, and not at the interpreter's exit where nobody can catch it.
+        # Flush now, so that a closed pipe raises here and not at the interpreter's exit.
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader, such as `head`, has seen enough.
@@ -96,7 +96,7 @@ def _outcome(function: Callable[[Sequence[str]], int], argv: Sequence[str]) -> i
 
 
 def end_with(lifeline: int) -> None:
-    """End this process when the one that started it has closed its end of a pipe, or is gone.
+    """End this process when its parent closes its end of a pipe, or dies.
 
     Args:
         lifeline: descriptor of the reading end; nothing is ever written.
@@ -139,7 +139,7 @@ def _interruption(error: KeyboardInterrupt) -> tuple[int, str]:
 
 @contextlib.contextmanager
 def interruptible(stop: Callable[[], None], tidy: Callable[[], None]) -> Iterator[None]:
-    """Let SIGTERM and Ctrl-C end soon what runs inside, whatever it waits for.
+    """Let SIGTERM and Ctrl-C end the context's body soon, even while it waits.
 
     Either raises in the main thread. If this process runs one of our commands, a second one is ignored, and the process is
     ended if it has not ended a few seconds later because a thread or a library waits for something. Outside the main thread, and
@@ -172,7 +172,7 @@ def interruptible(stop: Callable[[], None], tidy: Callable[[], None]) -> Iterato
     finally:
         interrupts.leave()
         for number in changed:
-            # A process that ends is not interrupted anew.
+            # Do not interrupt a process that is ending.
             is_ending = interrupts.is_ours and interrupts.received is not None
             signal.signal(number, signal.SIG_IGN if is_ending else before[number])
 

@@ -26,7 +26,7 @@ def quiet_loading() -> Iterator[None]:
     if _LEVEL in os.environ or sys.stderr is None:
         yield
         return
-    # 3 leaves fatal errors: TensorFlow's Python exceptions report the others, and a machine without a GPU is no error.
+    # 3 logs only fatal errors: Python exceptions report the others, and a missing GPU is not an error.
     os.environ[_LEVEL] = "3"
     sys.stderr.flush()
     stderr = os.dup(2)

@@ -1,4 +1,4 @@
-"""The index of a shard: where its records and blocks of them start, and checksums of the blocks.
+"""The index of a shard: the offsets of its records and blocks, and the checksums of the blocks.
 
 `DIR/index/train-00000-of-00012.index`, all integers little-endian, N records in blocks of B, ceil(N/B) = K blocks:
 
@@ -48,7 +48,7 @@ _COMPRESSIONS: dict[int, str | None] = {0: None, 2: GZIP}
 BLOCK_RECORDS = 64
 _HEAD = struct.Struct("<8sQQIIII")
 _CRC = struct.Struct("<I")
-# The offsets of the records stand after the head.
+# The offsets of the records follow the header.
 HEAD_BYTES = _HEAD.size
 OFFSET_BYTES = 8
 
@@ -64,7 +64,7 @@ class ShardIndex:
         shard_bytes: size of the shard's file.
         shard_crc32c: CRC-32C of the shard's file.
         block_offsets: uint64 [blocks + 1]: byte offset in a compressed file at which each block begins, and last where the last
-            one ends; None where the shard is not compressed.
+            one ends; None if the shard is not compressed.
         summary: what the job wrote about the shard's records.
     """
 
@@ -116,7 +116,7 @@ class ShardIndex:
         )
 
     def to_bytes(self) -> bytes:
-        """Return the index as it stands on disk."""
+        """Return the index as stored on disk."""
         summary = json.dumps(self.summary, sort_keys=True, ensure_ascii=False).encode(errors="backslashreplace")
         head = _HEAD.pack(
             MAGIC,

@@ -5,7 +5,7 @@
     checksum         CRC-32C of this file, taken while these eight digits are zeros
     format_version   int, 1
     created_by       the version of tpudata that wrote it
-    layout           "imagenet", ...: which features stand for image, label, ...
+    layout           "imagenet", ...: which features are the image, the label, ...
     compression      null, or "gzip": how every shard file is compressed
     splits           {name: {"shards": [{"name", "records", "bytes", "crc32c"}, ...], "decoded_bytes": int}}
     features         [Feature.to_json(), ...]
@@ -143,7 +143,7 @@ class Manifest:
         raise DatasetError(f"No feature {name!r}; the dataset has {', '.join(f.name for f in self.features)}.")
 
     def to_bytes(self) -> bytes:
-        """Return the manifest as it stands on disk."""
+        """Return the manifest as stored on disk."""
         value = {
             "checksum": _NO_CHECKSUM,
             "format_version": self.format_version,

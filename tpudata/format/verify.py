@@ -1,4 +1,4 @@
-"""Re-reading a whole dataset: every byte, checksum, count and record, and what is missing or too much."""
+"""Verification of a whole dataset: every byte, checksum, count and record, and missing or surplus files."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def verify(
 
     Args:
         folder: the dataset's, local or gs://.
-        example_check: called with the manifest and each decoded record whose checksum fits; yields what is wrong, in words. With
+        example_check: called with the manifest and each decoded record whose checksum fits; yields its defects as text. With
             several workers it must be picklable, which a function of a module is.
         workers: number of processes among which the shards are divided; 1 does without another process.
         progress: called with the number of bytes read since the last call, and in all shards together.
@@ -96,7 +96,7 @@ def _manifest(path: str) -> Generator[Defect, None, Manifest | None]:
     try:
         return Manifest.from_bytes(data, path)
     except DatasetError as error:
-        # Where there was no checksum to tell, this does.
+        # Catches a damaged manifest that has no checksum.
         yield Defect(path, 0, str(error).removeprefix(f"{path} ").removeprefix(f"{path}: "))
         return None
 
@@ -218,7 +218,7 @@ def _keys(folder: str, manifest: Manifest, shards: list[Shard]) -> Iterator[Defe
 
 
 def _listed(folder: str, name: str) -> list[Entry]:
-    """Return what is in a folder of the dataset, which may be missing."""
+    """List a folder of the dataset, which may be missing."""
     storage = storage_for(folder)
     path = storage.join(folder, name)
     if storage.stat(path) is None:

@@ -1,4 +1,4 @@
-"""Files behind one small interface, wherever they are: list, read, ranged read, atomic write.
+"""One small interface to local and remote files: list, read, ranged read, atomic write.
 
 Every path is a full path in the storage's own notation. `storage_for(path)` picks the storage by the path.
 """

@@ -60,7 +60,7 @@ class Storage(Protocol):
     def cuts(self, folder: str, *, deep: bool = False) -> Sequence[str]:
         """Return names at which a large folder can be cut into ranges of `scan`, so that many workers list it.
 
-        They depend on the names in it alone: every call and every machine gets the same.
+        They depend only on the names in it: every call and every machine gets the same.
 
         Args:
             folder: to be cut.
@@ -82,8 +82,8 @@ class Storage(Protocol):
     def read_range(self, path: str, offset: int, length: int, *, is_checked: bool = False) -> bytes:
         """Return `length` bytes from `offset`; fewer only at the end of the file.
 
-        Pass `is_checked` if you compare the bytes with a checksum. An object store gives none of a part, so otherwise it is read
-        twice and both are compared.
+        Pass `is_checked` if you compare the bytes with a checksum. Object stores have no checksums of parts, so
+        otherwise the range is read twice and compared.
         """
 
     def expect(self, path: str, offset: int, length: int) -> None:
@@ -95,7 +95,7 @@ class Storage(Protocol):
     def create(self, path: str, *, replace: bool = True) -> AbstractContextManager[BinaryIO]:
         """Write a file that appears under its name whole, when the context ends without an error, or not at all.
 
-        Folders on the way are made. An existing file is replaced; where `replace` is False, an object store rejects that, with a
+        Missing folders are made. An existing file is replaced; where `replace` is False, an object store rejects that, with a
         StorageError, unless the bytes are the same. A disk replaces it all the same.
         """
 

@@ -50,7 +50,7 @@ class LocalStorage:
     def scan(
         self, folder: str, *, start: str = "", stop: str | None = None, limit: int | None = None, deep: bool = False
     ) -> Iterator[Entry]:
-        """Yield what is directly inside a folder, in order; memory holds the names of the range, and no more."""
+        """Yield what is directly inside a folder, in order; memory holds only the names of the range."""
         assert not deep, "a disk lists folder by folder"
         for name in names_in(folder, start, stop, limit):
             plain = name.rstrip("/")
@@ -81,7 +81,7 @@ class LocalStorage:
                     size = os.fstat(descriptor).st_size
                 # A byte more than there should be: without it, this call has seen the end.
                 data = os.read(descriptor, size + 1)
-                # What has no size before it is read, has another, and what is more than one call gives.
+                # Special files, files that changed, and reads longer than one call returns.
                 return data if 0 < size == len(data) else data + _rest(descriptor, sys.maxsize)
             finally:
                 os.close(descriptor)
@@ -143,7 +143,7 @@ class LocalStorage:
                 file.close()
                 temporary.replace(target)
         except BaseException:
-            # What is raised is why the file could not be written, and not that its remains cannot be removed either.
+            # Raise the reason of the failed write, not of the failed cleanup.
             with contextlib.suppress(OSError):
                 file.discard()
             with contextlib.suppress(OSError):
@@ -178,7 +178,7 @@ class LocalStorage:
                 with _locked(target.parent):
                     return _swapped(target, old, new)
             except FileNotFoundError:
-                # The folder is gone, or somebody tidied up what was being written.
+                # The folder was removed, or the temporary file was.
                 return old is None is new
 
 
@@ -220,7 +220,7 @@ def _linked(temporary: Path, target: Path) -> bool:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Keep other processes of this machine, which do the same, out of a folder. The system lets them in when this one dies."""
+    """Hold an exclusive lock on a folder against other processes of this machine. The system releases it if this one dies."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         # Some mounted disks lock no folders.

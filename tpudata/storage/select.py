@@ -38,7 +38,7 @@ def storage_for(path: str) -> Storage:
     match = _SCHEME.match(path) if "://" in path else None
     if match is None:
         if path == "gs:" or path.startswith("gs:/"):
-            # What is left of gs:// where it was taken for a local path.
+            # A gs:// path that was normalised as a local path.
             raise StorageError(
                 f"{path}: write gs://{path[4:] or 'BUCKET'} for Google Cloud Storage, ./{path} for a local file."
             )
@@ -52,7 +52,7 @@ def storage_for(path: str) -> Storage:
 
 
 def is_remote(path: str) -> bool:
-    """Return whether a path leads to an object store, where every request takes its time."""
+    """Return whether a path is on an object store, where every request has latency."""
     return "://" in path and not path.startswith("file://")
 
 

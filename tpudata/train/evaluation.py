@@ -68,10 +68,10 @@ class Evaluation:
         self.rows.append(closing_row("evaluate", split, self._records, step, seconds, self.metrics["loss"], accuracy))
 
     def run_continuously(self) -> None:
-        """Evaluate each checkpoint as it appears, up to that of the last step or until none came for too long.
+        """Evaluate each checkpoint as it appears, up to the last step or until a timeout without a new one.
 
         Raises:
-            TpudataError: there was none at all.
+            TpudataError: no checkpoint appeared.
         """
         options = self._options
         for checkpoint in _new_checkpoints(options):
@@ -104,7 +104,7 @@ class Evaluation:
     def train_until_no_better(self, train: Callable[[int], int], step: int) -> None:
         """Train from evaluation to evaluation, until the last step or until the metric got no better for too long.
 
-        What it goes by is kept in early_stopping.json: a run that is called again decides as one that was not interrupted. The
+        Its state is kept in early_stopping.json: a resumed run decides as an uninterrupted one. The
         best checkpoint is kept in best/.
 
         Args:
@@ -115,7 +115,7 @@ class Evaluation:
         every = options.save_checkpoints_steps or options.train_steps
         values = {at: value for at, value in _kept(options).items() if at <= step}
         while True:
-            # A run that was interrupted in between was not evaluated there, and one that goes through is not.
+            # Only at regular steps: an interrupted run must be evaluated at the same steps as an uninterrupted one.
             is_due = step > 0 and (step % every == 0 or step >= options.train_steps)
             if is_due and step not in values:
                 self.run()
@@ -153,7 +153,7 @@ def check_metric(options: TrainOptions, names: Sequence[str]) -> None:
 
 
 def _new_checkpoints(options: TrainOptions) -> Iterator[str]:
-    """Yield each checkpoint of the folder once, from the oldest; end if none appeared for `continuous_timeout` seconds."""
+    """Yield each checkpoint of the folder once, from the oldest; end after `continuous_timeout` seconds without a new one."""
     import tensorflow as tf
 
     seen: set[str] = set()

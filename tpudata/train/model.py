@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def model_params(options: TrainOptions, dataset: Dataset, label: Feature | None) -> dict[str, Any]:
     """Return the `params` of model_fn, without those that the estimator adds.
 
-    A parameter that is asked for stands; the dataset, the seed and the number of steps fill in what is not, where the model has
-    such a parameter. A model of the user gets all that the dataset knows.
+    Explicit parameters take precedence. The dataset, the seed and the number of steps fill in the others that the model has. A
+    user's model gets everything that the dataset knows.
 
     Args:
         options: of the run.

@@ -40,7 +40,7 @@ class Outcome:
 
 def train(job: Job, checkpoint: str | None) -> Outcome:
     """Train up to the last step."""
-    del checkpoint  # It is not for training, which goes on from the newest.
+    del checkpoint  # Training continues from the newest one.
     return Outcome([_train(job, None)])
 
 
@@ -101,7 +101,7 @@ def export_model(job: Job, checkpoint: str | None) -> Outcome:
     options = job.options
     spec = evaluation_input_fn(options, job.dataset)({"batch_size": 1}).element_spec
     features = spec[0] if isinstance(spec, tuple) else spec
-    # What evaluation adds to weigh rows and tokens.
+    # Without the row and token weights that evaluation adds.
     inputs = {name: tensor for name, tensor in features.items() if name not in ("weights", "token_weights")}
     folder = options.output or storage_for(options.model_dir).join(options.model_dir, EXPORT_NAME)
     receiver = export.build_raw_serving_input_receiver_fn(inputs)
@@ -143,7 +143,7 @@ def check_model(job: Job) -> None:
         estimator.check_model(training_input_fn(options, job.dataset), ModeKeys.TRAIN)
         if options.early_stop_metric is not None:
             check_metric(options, estimator.check_model(evaluation_input_fn(options, job.dataset), ModeKeys.EVAL))
-    # An export has no batch size; what does not fit is found as it is made.
+    # An export has no batch size; it reports what does not fit itself.
     elif options.mode != "export":
         estimator.check_model(_unlearned_input_fn(job), ModeKeys.EVAL if options.evaluates else ModeKeys.PREDICT)
 
@@ -165,7 +165,7 @@ def _unlearned_input_fn(job: Job) -> Callable[..., Any]:
 
 
 def _train(job: Job, evaluation: Evaluation | None) -> Row:
-    """Train up to the last step, or with an evaluation until that gets no better; the row is of the training alone."""
+    """Train up to the last step, or with evaluations until they stop improving; the row covers only the training."""
     options, estimator = job.options, job.estimator
     input_fn = training_input_fn(options, job.dataset)
     before = global_step(estimator) or 0

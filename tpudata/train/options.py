@@ -15,7 +15,7 @@ GOALS = ("min", "max")
 MIXES = ("mixup", "cutmix")
 BEST = "best"
 CLUSTERS = ("slurm", "slurm-evaluator")
-# The modes that look at an option; all look at the others.
+# Modes that use an option; options not listed are used by all modes.
 MODES_OF = {
     "augment": ("train", "train_and_eval"),
     "mix": ("train", "train_and_eval"),
@@ -32,7 +32,7 @@ MODES_OF = {
     "early_stop_goal": ("train_and_eval",),
     "rehearse": tuple(mode for mode in MODES if mode != "export"),
 }
-# What the estimator puts into params, and what is said instead.
+# Params that the estimator sets, and what to use instead.
 _FILLED = {"batch_size": "--batch-size", "use_tpu": "--use-tpu", "context": "another name"}
 
 
@@ -65,26 +65,26 @@ class TrainOptions:
         gcp_project: the Google Cloud project that a name is looked up in; None for gcloud's.
         cluster: "slurm" trains with all tasks of the Slurm job step, "slurm-evaluator" lets the last one evaluate instead; None
             reads TF_CONFIG.
-        rehearse: list what a TPU of 8 cores would reject of the steps that the mode runs, and run none.
-        image_size: (height, width) that images are resized to; needed where their sizes vary, unless they are cropped.
+        rehearse: list what a TPU of 8 cores would reject in the mode's steps, and run none.
+        image_size: (height, width) that images are resized to; required if their sizes vary, unless they are cropped.
         crop: side in pixels of the squares that images are cropped to: random windows in training, the middle otherwise.
         augment: change images at random in training, as `tpudata.RandAugment()` does.
         mix: in training, "mixup" or "cutmix" mixes each image with another one, and their labels.
-        sequence_length: what token ids whose number varies are padded to; needed where it does.
+        sequence_length: length that token ids are padded to; required if their number varies.
         truncate: cut token ids that are longer, instead of an error.
         num_predictions: in mode `predict`, how many records to predict; None for the whole split. With a prompt, how many
             continuations of it; None for one.
         prompt: in mode `predict`, a text to go on with, in place of the split's records.
         checkpoint: in the modes `eval`, `predict` and `export`, the checkpoint to use: a path, a folder for its newest, or "best"
             for the one that early stopping has kept in `model_dir`; None for the newest there.
-        output: in mode `predict`, the file to write: CSV where its name ends in .csv, else JSON Lines; None for `predictions.jsonl`
+        output: in mode `predict`, the file to write: CSV if its name ends in .csv, or else JSON Lines; None for `predictions.jsonl`
             in `model_dir`. In mode `export` the folder that gets the SavedModel's; None for `export` in `model_dir`.
         continuous: in mode `eval`, evaluate each checkpoint as it appears, up to that of `train_steps`.
         continuous_timeout: seconds without a new checkpoint after which `continuous` ends; None for 3600.
         early_stop_metric: in mode `train_and_eval`, evaluate at every checkpoint, keep the best one, and end training when this
             metric gets no better.
         early_stop_patience: so many evaluations without a better one end training; None for 3.
-        early_stop_goal: whether "min" or "max" is better; None for "max" where the metric's name has accuracy in it, else "min".
+        early_stop_goal: whether "min" or "max" is better; None for "max" if the metric's name contains accuracy, otherwise "min".
 
     Raises:
         UsageError: a value is out of range, or does not fit the mode.

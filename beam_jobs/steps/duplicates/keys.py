@@ -1,7 +1,7 @@
 """Rejecting a source with two inputs of one key if the order does not bring them together.
 
 Shuffled, records of one key have one position and meet in a shard, where they are found. In the order of the source they may lie
-anywhere, so here references are grouped by their keys once more, for nothing but this check.
+anywhere, so here references are grouped by their keys again, only for this check.
 """
 
 from __future__ import annotations

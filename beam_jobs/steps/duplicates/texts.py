@@ -36,7 +36,7 @@ _HELD_DOCUMENTS = 1 << 16
 class LeaveOutDuplicates(beam.PTransform):  # type: ignore[misc]
     """Turns packs of references to documents into the same packs without the duplicates, and a count of these.
 
-    Documents that cannot be read are kept; whoever converts them says so. The outputs are `kept`, packs, and `left_out`,
+    Documents that cannot be read are kept; their conversion reports them. The outputs are `kept`, packs, and `left_out`,
     InputCounts of the duplicates of each pack.
 
     Args:

@@ -11,7 +11,7 @@ class Profiler:
     """Profiler of the steps from `first` to `last`, once.
 
     Args:
-        folder: the trace goes into its plugins/profile.
+        folder: its plugins/profile gets the trace.
         steps: (first, last), counted from 1; None traces nothing.
     """
 

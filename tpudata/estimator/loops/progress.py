@@ -52,7 +52,7 @@ class Progress:
         return self._logging.next_step(step, 0.0), summary
 
     def report(self, step: int, losses: Sequence[float], fetched: Mapping[str, Any]) -> None:
-        """Log and write what is due.
+        """Write the log line and the summaries that are due.
 
         Args:
             step: that the loop ended at.

@@ -152,7 +152,7 @@ class Runtimes:
 
     @contextlib.contextmanager
     def taken_for_training(self) -> Iterator[Runtime]:
-        """Yield the runtime that trains, and let nothing else use it meanwhile.
+        """Yield the runtime that trains, for exclusive use inside the context.
 
         Raises:
             UsageError: it is in use.

@@ -1,6 +1,6 @@
 """SIGTERM while a model trains: the loop that runs is finished and saved, and the process ends with a separate exit code.
 
-So that whoever starts the training again can tell it from a failure, and from a process that was killed. A handler that the program
+The exit code distinguishes this end from a failure and from a killed process. A handler that the program
 has set is left alone; what it wants done, a hook's `request_stop` does.
 """
 
@@ -29,7 +29,7 @@ class Termination:
 
     @contextlib.contextmanager
     def nothing_to_lose(self) -> Iterator[None]:
-        """Let the request end the process at once: whatever was trained is saved."""
+        """Let the request end the process at once: everything trained is saved."""
         self._at_once = True
         try:
             self._end_if_requested()
@@ -51,12 +51,12 @@ class Termination:
 
 @contextlib.contextmanager
 def ended_by_sigterm() -> Iterator[Termination]:
-    """Let SIGTERM ask for the end of what is done meanwhile, and a second one end the process at once.
+    """Let SIGTERM request the end of the training in this context, and a second one end the process at once.
 
     If the program has set a handler, or this is not its main thread, nothing changes.
 
     Raises:
-        SystemExit: with EXIT_CODE, at the end, if it was asked for.
+        SystemExit: with EXIT_CODE, at the end, if it was requested.
     """
     termination = Termination()
     is_main = threading.current_thread() is threading.main_thread()

@@ -85,7 +85,7 @@ def _rows_of_a_step(runtime: Runtime, element_spec: Any) -> int | None:
 
 
 class _Training:
-    """One call of train: its place, and what is due there."""
+    """One call of train: its position, and the work that is due."""
 
     def __init__(
         self,
@@ -161,7 +161,7 @@ class _Training:
         return last_loss
 
     def close(self) -> None:
-        """Write what is still held back."""
+        """Write what is still buffered."""
         self._profiler.close(self.step)
         self._parts.events.close()
         self._train_step.flush()

@@ -1,4 +1,4 @@
-"""Variables that no checkpoint holds: the sums of metrics, which begin anew with each run."""
+"""Variables that no checkpoint holds: the sums of metrics, which restart with each run."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -117,7 +117,7 @@ class Blueprint:
         def compute() -> Any:
             return tf.import_graph_def(graph_def, return_elements=names, name="")
 
-        # Importing the graph anew makes the random ops start again.
+        # Importing the graph again restarts its random ops.
         with tf.device("CPU:0"):
             values = tf.compat.v1.wrap_function(compute, [])()
         return {info.name: value for info, value in zip(variables, values, strict=True)}
