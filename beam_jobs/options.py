@@ -206,7 +206,7 @@ class ConvertOptions:
             object.__setattr__(self, name, path.rstrip("/") or "/")
         if f"{_whole(self.output)}/".startswith(f"{_whole(self.input)}/"):
             raise UsageError(
-                f"--output {self.output} lies in --input {self.input}, so that the next run would read it. Name a folder outside."
+                f"--output {self.output} lies in the input {self.input}, so that the next run would read it. Name a folder outside."
             )
         said = [f"--{name}" for name in ("resume", "append", "overwrite") if getattr(self, name)]
         if len(said) > 1:

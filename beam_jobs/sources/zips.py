@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import lzma
 import struct
 import zipfile
 import zlib
@@ -31,6 +32,8 @@ ZIP_MAGIC = b"PK\x03\x04"
 # Signature, then after 22 bytes the lengths of name and extra field, which the content follows (APPNOTE.TXT, 4.3.7).
 _LOCAL = struct.Struct("<4s22xHH")
 _ENCRYPTED = 1
+# Raised by zipfile and its decompressors; bzip2 raises OSError, which reading never does: storage raises StorageError.
+_DAMAGED = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError)
 
 
 class ZipUnit(NamedTuple):
@@ -92,7 +95,8 @@ class Zips:
         """
         with _opened(unit.path) as (file, archive):
             for member in archive.infolist():
-                if member.is_dir():
+                # Not is_dir(), which raises IndexError for an empty name.
+                if member.filename.endswith("/"):
                     continue
                 where, key = f"{unit.path}/{member.filename}", f"{unit.name}/{member.filename}"
                 if any(map(is_left_behind, member.filename.split("/"))):
@@ -124,6 +128,10 @@ class Zips:
         if split:
             refuse_split_flag(self.options, f"{unit.path} has split folders already ({split})")
         offset, data = member.header_offset, b""
+        if offset < 0:
+            raise CorruptionError(
+                unit.path, 0, f"the zip archive is cut or damaged: {member.filename} begins before it"
+            )
         if member.compress_type == zipfile.ZIP_STORED:
             file.seek(offset)
             head = file.read(_LOCAL.size)
@@ -148,7 +156,7 @@ class Zips:
 def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str) -> bytes:
     try:
         return archive.read(member)
-    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+    except _DAMAGED as error:
         raise BadRecordError(where, f"damaged in the archive: {error}") from None
     except NotImplementedError as error:
         raise BadRecordError(where, f"packed by a method that is not read: {error}; pack the archive again") from None
@@ -160,5 +168,5 @@ def _opened(path: str) -> Iterator[tuple[BinaryIO, zipfile.ZipFile]]:
         try:
             with zipfile.ZipFile(file) as archive:
                 yield file, archive
-        except zipfile.BadZipFile as error:
+        except (zipfile.BadZipFile, NotImplementedError) as error:
             raise CorruptionError(path, 0, f"the zip archive is cut or damaged: {error}") from None

@@ -49,8 +49,11 @@ def find_inputs(paths: Sequence[str], take: Sequence[str] | None) -> Inputs:
     for path in paths:
         if not path.strip():
             raise UsageError(f"An input is empty. {_FIX}")
-        if paths.count(path) > 1:
+    seen: set[str] = set()
+    for path in paths:
+        if _whole(path) in seen:
             raise UsageError(f"{path} comes twice. Name each input once.")
+        seen.add(_whole(path))
     datasets = [open_dataset(path) if _is_dataset(path) else None for path in paths]
     opened = tuple(dataset for dataset in datasets if dataset is not None)
     if opened and len(opened) < len(paths):
@@ -107,6 +110,12 @@ def _foreign(path: str) -> list[StoredFile]:
         entries = [(entry, below) for entry, below in expand(path) if not entry.is_folder]
     else:
         raise SourceError(f"{path} is not there. {_FIX}")
+    for entry, _ in entries:
+        if entry.name == MANIFEST_NAME:
+            dataset = entry.path.removesuffix(f"/{MANIFEST_NAME}")
+            raise UsageError(
+                f"{path}: {dataset} in it is a dataset. Name datasets one by one: their records are read by their manifest."
+            )
     kept = [(entry, below) for entry, below in entries if not any(map(is_left_behind, below.split("/")))]
     kept.sort(key=lambda item: key_bytes(item[1]))
     return [StoredFile(entry.path, entry.size, below, named_split(below)) for entry, below in kept]
@@ -128,9 +137,9 @@ def _with_names(paths: Sequence[str], listed: Sequence[Sequence[StoredFile]]) ->
     seen: set[str] = set()
     for head, files in zip(heads, listed, strict=True):
         for file in files:
-            if file.path in seen:
+            if _whole(file.path) in seen:
                 raise UsageError(f"{file.path} is in two inputs. Name each file once.")
-            seen.add(file.path)
+            seen.add(_whole(file.path))
             yield file._replace(name=f"{head}/{file.name}") if names[file.name] > 1 else file
 
 

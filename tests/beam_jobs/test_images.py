@@ -373,7 +373,7 @@ def test_a_file_too_large_is_refused_before_it_is_read(pictures: Path, tmp_path:
 def test_output_below_the_input_is_refused(pictures: Path, tmp_path: Path) -> None:
     shutil.copytree(pictures, tmp_path / "in")
     for output in ("in", "in/out", "in/cat/out", "x/../in/out"):
-        with pytest.raises(UsageError, match="lies in --input"):
+        with pytest.raises(UsageError, match="lies in the input"):
             convert(tmp_path / "in", tmp_path / output)
 
 

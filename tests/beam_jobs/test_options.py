@@ -132,14 +132,14 @@ def test_an_output_inside_the_input_is_refused(
     if not inside:
         ConvertOptions(input, output)
         return
-    with pytest.raises(UsageError, match="lies in --input"):
+    with pytest.raises(UsageError, match="lies in the input"):
         ConvertOptions(input, output)
 
 
 def test_a_link_does_not_hide_that_the_output_is_inside(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "in")
-    with pytest.raises(UsageError, match="lies in --input"):
+    with pytest.raises(UsageError, match="lies in the input"):
         ConvertOptions(str(tmp_path / "in"), str(tmp_path / "link" / "out"))
 
 

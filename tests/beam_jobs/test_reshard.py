@@ -510,9 +510,18 @@ def test_dry_run_overwrite_and_resume(images: Path, tmp_path: Path, capsys: pyte
 def test_what_is_not_allowed(pictures: Path, images: Path, tmp_path: Path) -> None:
     files = write_files(tmp_path / "in", {"a": [{"x": [1]}]})
     out = tmp_path / "out"
+    link, parent = tmp_path / "link", tmp_path / "parent"
+    link.symlink_to(images)
+    numbered(parent / "dataset", {"train": 3})
     for argv, words in (
         ((images, files / "a"), "has no manifest.json, and .* is a dataset"),
         ((images, images), "comes twice"),
+        ((images, f"{images}/"), "comes twice"),
+        ((images, images / ".." / images.name), "comes twice"),
+        ((images, link), "comes twice"),
+        ((files, files / ".." / "in" / "a"), "is in two inputs"),
+        ((parent,), "parent/dataset in it is a dataset. Name datasets one by one"),
+        ((parent / "**",), "parent/dataset in it is a dataset"),
         ((images, "--key=record"), "--key=record is for making splits"),
         ((images, "--key=imagefilename", "--split=a=0.5,b=0.5"), "the datasets have no such feature"),
         ((images, f"--labels={images}/labels.txt"), "--labels is for TFRecords of other programs"),

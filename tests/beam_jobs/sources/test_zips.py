@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import zipfile
 from pathlib import Path
@@ -19,7 +20,7 @@ from tests.beam_jobs.sources.inputs import (
     summary,
     write_files,
 )
-from tpudata.errors import CorruptionError, SourceError, UsageError
+from tpudata.errors import CorruptionError, SourceError, TpudataError, UsageError
 
 FILES = {"cat/0.jpg": jpeg(0), "cat/deep/1.jpg": jpeg(1), "dog/2.jpg": jpeg(2)}
 
@@ -87,6 +88,35 @@ def test_members_that_are_rejected(tmp_path: Path) -> None:
     found, refused = listed_and_refused(opened(path))
     assert not found
     assert [error.reason.partition(":")[0] for error in refused] == ["the file is empty", "damaged in the archive"]
+
+
+@METHODS
+def test_damage_anywhere_is_an_error_of_ours(tmp_path: Path, method: int) -> None:
+    path = zipped(tmp_path / "a.zip", FILES, method)
+    whole = path.read_bytes()
+    directory = whole.index(b"PK\x01\x02")
+    for place in range(0, len(whole), 7 if method != zipfile.ZIP_LZMA else 3):
+        for value in (0, 255) if place > directory else (whole[place] ^ 255,):
+            path.write_bytes(whole[:place] + bytes([value]) + whole[place + 1 :])
+            with contextlib.suppress(TpudataError):
+                listed_and_refused(opened(path))
+    for entry in (place for place in range(directory, len(whole)) if whole.startswith(b"PK\x01\x02", place)):
+        # The version needed to read a member, which Python's zipfile reads up to 6.3.
+        path.write_bytes(whole[: entry + 6] + b"\xff" + whole[entry + 7 :])
+        with pytest.raises(CorruptionError, match="zip file version"):
+            listed(opened(path))
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_damaged_member_is_rejected(tmp_path: Path, method: int) -> None:
+    path = zipped(tmp_path / "a.zip", FILES, method)
+    data = bytearray(path.read_bytes())
+    place = data.index(b"cat/0.jpg") + 40
+    data[place : place + 30] = bytes(byte ^ 0x55 for byte in data[place : place + 30])
+    path.write_bytes(data)
+    found, (error,) = listed_and_refused(opened(path))
+    assert len(found) == 2
+    assert (error.source, error.reason.partition(":")[0]) == (f"{path}/cat/0.jpg", "damaged in the archive")
 
 
 def test_encrypted_members_are_rejected(tmp_path: Path) -> None:
