@@ -78,20 +78,20 @@ class BaseEstimator(ModelDir):
         """Train from the newest checkpoint of model_dir, or from the start.
 
         Steps run on the device in loops of the TPUConfig's `iterations_per_loop`. On a TPU, checkpoints, summaries and hooks come
-        at the ends of loops. With `use_tpu=False` they come at the very steps that were asked for: a loop ends there, and with
-        hooks after each step. Unless the RunConfig has no interval for them, checkpoints are written at the start (if there is
+        at the ends of loops. With `use_tpu=False` they come exactly at the requested steps: a loop ends there, and after each
+        step if there are hooks. Unless the RunConfig has no interval for them, checkpoints are written at the start (if there is
         none) and at the end, too.
 
         Args:
             input_fn: gives the training data. If it ends early, training stops there and saves. One that takes `start_step`, as
-                those of `make_input_fn` do, gets the number of steps done, and training goes on with the very next batch.
-            hooks: `tf.compat.v1.train.SessionRunHook`s, called at the ends of loops. What they fetch of a step is of the loop's
-                last one, what they fetch of variables is from before the loop. Of several replicas, rows are joined, other floats
-                averaged; of what is neither, the first one's counts. A CheckpointSaverHook among them takes the place of the
+                those of `make_input_fn` do, gets the number of steps done, and training continues with the next batch.
+            hooks: `tf.compat.v1.train.SessionRunHook`s, called at the ends of loops. Values fetched from a step are of
+                the loop's last one; values of variables are from before the loop. On several replicas, rows are joined, other
+                floats averaged, and other values taken from the first. A CheckpointSaverHook among them replaces the
                 RunConfig's checkpoints.
-            steps: how many steps to add.
+            steps: number of steps to add.
             max_steps: the global step to stop at; nothing is done if it has been reached. With neither, training
-                goes on until the data ends.
+                continues until the data ends.
             saving_listeners: `tf.compat.v1.train.CheckpointSaverListener`s, called for each checkpoint; one whose after_save
                 returns True stops training.
 
@@ -99,10 +99,10 @@ class BaseEstimator(ModelDir):
             This estimator.
 
         Raises:
-            OutputError: another training is at work in model_dir.
+            OutputError: another training is running in model_dir.
             ClusterError: another process of a TF_CONFIG cluster ended, or cannot be reached.
             NonFiniteError: the loss or a trainable variable became NaN or infinite.
-            SystemExit: with the code 75, after SIGTERM, where the program has set no handler for it: training is saved.
+            SystemExit: with the code 75, after SIGTERM, if the program has set no handler for it: training is saved.
             TypeError: an argument, or what input_fn or model_fn returned, is of another type.
             ValueError: both `steps` and `max_steps`, one that is not positive, a hook that has no counterpart here, a checkpoint
                 that does not fit model_fn (a CheckpointError), or an input_fn or model_fn (a ModelFnError) that does not fit.
@@ -139,14 +139,14 @@ class BaseEstimator(ModelDir):
     def check_model(self, input_fn: Callable[..., Any], mode: str) -> tuple[str, ...]:
         """Build the model for the data and load the newest checkpoint, if there is one, but run no step.
 
-        It finds early what train, evaluate or predict would stop at; what it builds, they use.
+        It finds errors of train, evaluate or predict early; these reuse what it builds.
 
         Args:
             input_fn: as for the mode.
             mode: a value of ModeKeys.
 
         Returns:
-            In EVAL the names that the result of evaluate has; else none.
+            In EVAL the names in the result of evaluate; otherwise none.
 
         Raises:
             CheckpointError: the checkpoint does not fit the model, or is damaged.
@@ -164,7 +164,7 @@ class BaseEstimator(ModelDir):
         return {mode: input_fn for mode, input_fn in input_fns.items() if mode != ModeKeys.EVAL or evaluates}
 
     def _rehearse_call(self, input_fns: Mapping[str, Any], *, has_limit: bool = True) -> dict[str, Any]:
-        """Rehearse in the place of a call; returns what stands for the metrics.
+        """Rehearse instead of a call; return placeholders for the metrics.
 
         Raises:
             RehearsalError: a TPU would reject something.
@@ -211,7 +211,7 @@ class BaseEstimator(ModelDir):
     def _evaluate_saved(
         self, input_fn: Any, steps: int | None, hooks: Any, path: str, name: str | None
     ) -> dict[str, Any]:
-        """Evaluate the checkpoint that was just saved, in the variables that hold it; who trains loads it again."""
+        """Evaluate the checkpoint just saved, in the variables that hold it; training loads it again afterwards."""
         runtime = self._runtimes.evaluating
         with contextlib.nullcontext(runtime) if runtime.trains else self._runtimes.idle(runtime) as taken:
             return evaluate(taken, input_fn, steps, hooks, path, self.eval_dir(name))
@@ -224,7 +224,7 @@ class BaseEstimator(ModelDir):
         checkpoint_path: str | None = None,
         yield_single_examples: bool = True,
     ) -> Iterator[Any]:
-        """Yield the predictions for the rows that input_fn gives, one for each, in their order.
+        """Yield the predictions for the rows that input_fn gives, one for each, in order.
 
         A batch shorter than predict_batch_size is padded for the model, and cut again; rows whose features["weights"]
         are 0 are dropped.
@@ -237,7 +237,7 @@ class BaseEstimator(ModelDir):
             yield_single_examples: False yields whole batches, cut to their real rows.
 
         Yields:
-            A dict from name to NumPy array (or scalar), without the batch dimension where examples are single.
+            A dict from name to NumPy array (or scalar), without the batch dimension if examples are single.
 
         Raises:
             TypeError: what input_fn or model_fn returned is of another type.
@@ -276,8 +276,8 @@ class BaseEstimator(ModelDir):
 
         Args:
             export_dir_base: folder of the exports, local or gs://.
-            serving_input_receiver_fn: returns a ServingInputReceiver or TensorServingInputReceiver; it is called in a graph of
-                its own, where placeholders can be made.
+            serving_input_receiver_fn: returns a ServingInputReceiver or TensorServingInputReceiver; it is called in a
+                separate graph, where placeholders can be made.
             assets_extra: files to put into the folder's `assets.extra`: from name there to path.
             as_text: write `saved_model.pbtxt` instead of `saved_model.pb`.
             checkpoint_path: by default the newest of model_dir.

@@ -1,6 +1,6 @@
-"""The estimator's own errors, and TensorFlow's in a line. They are TpudataErrors, and also what ported programs catch.
+"""The estimator's errors, and TensorFlow's in one line. They are TpudataErrors, and also the types that ported programs catch.
 
-TypeError and ValueError alone are for the arguments of a call; these are for what a run meets.
+Plain TypeError and ValueError are for the arguments of a call; these are for errors during a run.
 """
 
 import re
@@ -11,26 +11,26 @@ import tensorflow as tf
 from tpudata.errors import TpudataError, UsageError
 from tpudata.estimator.api.findings import Finding
 
-# What TensorFlow puts before and behind what went wrong: in a session behind the line of the operation, else between brackets.
+# Text that TensorFlow puts around the reason: in a session the reason follows the line of the operation, else it is in brackets.
 _OF_OPERATION = re.compile(r"\nNode: .*\n(.*)")
 _AROUND = re.compile(r"^\{\{.*?\}\} | \[Op:\w+\]")
 
 
 def reason(error: tf.errors.OpError) -> str:
-    """Return what went wrong in an operation, in one line, without where it was built."""
+    """Return the reason of an operation's error in one line, without the place where it was built."""
     found = _OF_OPERATION.search(error.message)
     line = found[1] if found else error.message.strip().partition("\n")[0]
     return _AROUND.sub("", line)
 
 
 class CheckpointError(TpudataError, ValueError):
-    """A checkpoint is not there, cannot be read, or does not fit the model."""
+    """A checkpoint is missing, cannot be read, or does not fit the model."""
 
 
 class CheckpointNotFoundError(CheckpointError, tf.errors.NotFoundError):  # type: ignore[misc]  # TensorFlow is untyped
-    """A checkpoint, or a variable of it, is not there.
+    """A checkpoint, or a variable of it, is missing.
 
-    It is a NotFoundError, too: programs that evaluate each checkpoint as it appears catch that of one which was deleted meanwhile.
+    It is a NotFoundError, too: programs that evaluate each checkpoint as it appears catch it for one that was deleted.
     """
 
     def __init__(self, message: str) -> None:
@@ -71,7 +71,7 @@ class RehearsalError(TpudataError):
     """A rehearsal found what a TPU would reject; the message lists all of it.
 
     Attributes:
-        findings: those, and what a TPU would be slow at.
+        findings: these, and what would be slow on a TPU.
     """
 
     def __init__(self, message: str, findings: tuple[Finding, ...]) -> None:
@@ -83,11 +83,11 @@ class RehearsalError(TpudataError):
 
 
 class ClusterError(TpudataError):
-    """The processes of a TF_CONFIG cluster cannot go on together: one ended, cannot be reached, or sees another model_dir."""
+    """The processes of a TF_CONFIG cluster cannot continue together: one ended, cannot be reached, or sees another model_dir."""
 
 
 class TPUConnectionError(TpudataError):
-    """No TPU answered, or the one that was named is not there."""
+    """No TPU answered, or the named one does not exist."""
 
 
 class NonFiniteError(TpudataError, tf.compat.v1.train.NanLossDuringTrainingError):  # type: ignore[misc]

@@ -30,7 +30,7 @@ class PredictOutput(ExportOutput):
         outputs: a dict from name to tensor, or one tensor, which is named "output".
 
     Raises:
-        ValueError: a value is no tensor, a name is no string, or there are none.
+        ValueError: a value is not a tensor, a name is not a string, or there are none.
     """
 
     def __init__(self, outputs: Any) -> None:
@@ -149,7 +149,7 @@ def check_export_outputs(export_outputs: Any, owner: str) -> None:
 
 
 def named_outputs(export_outputs: Mapping[str, ExportOutput] | None, predictions: Any) -> dict[str, ExportOutput]:
-    """Return the outputs to export by signature name: those of the spec, else its predictions; a lone one is the default, too."""
+    """Return the outputs to export by signature name: the spec's, or else its predictions; a single one is also the default."""
     if not export_outputs:
         return {DEFAULT_SIGNATURE: PredictOutput(predictions)}
     named = dict(export_outputs)

@@ -6,14 +6,14 @@ from typing import Protocol
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One thing that a TPU would reject, or would be slow at.
+    """Part of a program that a TPU would reject or run slowly.
 
     Attributes:
         mode: the value of ModeKeys whose step it is in.
         where: the place: a feature, a line of the program, an argument.
         what: what is wrong there, and why it matters.
-        fix: what to do about it; "" where `what` says so.
-        is_rejected: False where a TPU takes it, but is slow or may be too small.
+        fix: what to do about it; "" if `what` says so.
+        is_rejected: False if a TPU accepts it, but is slow or may be too small.
     """
 
     mode: str

@@ -14,7 +14,7 @@ def check_hooks(hooks: Any, owner: str) -> tuple[Any, ...]:
     """Check a list of hooks, or None for none.
 
     Raises:
-        TypeError: an entry is no SessionRunHook.
+        TypeError: an entry is not a SessionRunHook.
     """
     return _checked(hooks, owner, "hooks", _train.SessionRunHook, ModelFnTypeError)
 
@@ -23,7 +23,7 @@ def check_listeners(listeners: Any, owner: str) -> tuple[Any, ...]:
     """Check a list of saving listeners, or None for none.
 
     Raises:
-        TypeError: an entry is no CheckpointSaverListener.
+        TypeError: an entry is not a CheckpointSaverListener.
     """
     return _checked(listeners, owner, "listeners", _train.CheckpointSaverListener, TypeError)
 

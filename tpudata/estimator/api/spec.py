@@ -61,10 +61,10 @@ class TPUEstimatorSpec(NamedTupleMethods):
             Keras metric whose update_state was called.
         export_outputs: dict from name to an output of `tpudata.estimator.export`, for export_saved_model: a signature each.
             One of several must be named "serving_default". None: one signature, with the predictions.
-        scaffold_fn: returns a `tf.compat.v1.train.Scaffold`, or None: how variables get their first values, and what of them
-            checkpoints keep. It is called once in each train, evaluate and predict.
+        scaffold_fn: returns a `tf.compat.v1.train.Scaffold`, or None: the initial values of
+            variables, and which of them checkpoints keep. It is called once in each train, evaluate and predict.
         host_call: (host_fn, tensors) as in eval_metrics, for train and evaluate. host_fn is run on the host at each step, mostly to
-            write summaries: every operation that it makes and that does something is run, whether or not it is returned.
+            write summaries: every operation with an effect that it makes is run, returned or not.
         training_hooks, evaluation_hooks, prediction_hooks: `tf.compat.v1.train.SessionRunHook`s of a mode, after those of the call.
 
     Raises:
@@ -193,7 +193,7 @@ def _check_host_function(field: str, function_name: str, pair: Any, *, is_used: 
         _require_dense(tensors, owner)
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # some builtins have none; the call itself will tell
+    except (TypeError, ValueError):  # Some builtins have no signature; the call will show.
         return
     try:
         if isinstance(tensors, Mapping):
@@ -211,7 +211,7 @@ def _call_host_function(pair: tuple[Callable[..., Any], Sequence[Any] | Mapping[
 
 
 class FetchHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # TensorFlow is untyped
-    """Runs operations with each step.
+    """Hook that runs operations with each step.
 
     Args:
         fetches: a nested structure of operations and tensors, or None.
@@ -221,7 +221,7 @@ class FetchHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # Ten
         self._fetches = [item for item in tf.nest.flatten(fetches) if item is not None]
 
     def before_run(self, run_context: Any) -> Any:
-        """Ask for the operations."""
+        """Request the operations."""
         del run_context
         return tf.compat.v1.train.SessionRunArgs(self._fetches)
 
@@ -231,7 +231,7 @@ def check_metrics(metrics: Any, where: str) -> None:
 
     Args:
         metrics: from name to a (value, update_op) pair or a Keras metric.
-        where: what the dict came from, for the messages.
+        where: source of the dict, for the messages.
 
     Raises:
         TypeError: not a dict, or an entry that is neither a pair nor a metric.

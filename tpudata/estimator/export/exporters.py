@@ -1,4 +1,4 @@
-"""Exporters: what train_and_evaluate exports after an evaluation."""
+"""Exporters of models after the evaluations of train_and_evaluate."""
 
 import abc
 import inspect
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("tpudata")
 _COMPARE_FN_ARGUMENTS = {"best_eval_result", "current_eval_result"}
-# Exports are named by the time in seconds; a folder of another name is none of them.
+# Exports are named by the time in seconds; other folders are not exports.
 _STAMP_LENGTH = 10
 
 ReceiverFn = Callable[[], ServingInputReceiver]
@@ -38,13 +38,13 @@ class Exporter(abc.ABC):
         eval_result: Mapping[str, Any],
         is_the_final_export: bool,
     ) -> Any:
-        """Export, or not.
+        """Export the checkpoint, or decide not to.
 
         Args:
-            estimator: what was trained.
+            estimator: the trained estimator.
             export_path: the exporter's folder.
-            checkpoint_path: what was evaluated.
-            eval_result: what evaluate returned.
+            checkpoint_path: the evaluated checkpoint.
+            eval_result: the result of evaluate.
             is_the_final_export: whether training has reached its max_steps.
 
         Returns:
@@ -97,7 +97,7 @@ def _stamps(export_path: str) -> list[str]:
 
 
 class LatestExporter(_SavedModelExporter):
-    """Exports after every evaluation and keeps the newest exports.
+    """Exporter after every evaluation, which keeps the newest exports.
 
     Args:
         name: of the exporter, and of its folder under `model_dir/export`.
@@ -134,7 +134,7 @@ class LatestExporter(_SavedModelExporter):
 
 
 class FinalExporter(_SavedModelExporter):
-    """Exports once, when training has reached its max_steps.
+    """Exporter that runs once, when training has reached its max_steps.
 
     Args:
         name: of the exporter, and of its folder under `model_dir/export`.
@@ -177,11 +177,11 @@ class BestExporter(_SavedModelExporter):
         serving_input_receiver_fn: as in `BaseEstimator.export_saved_model`.
         assets_extra: as in `BaseEstimator.export_saved_model`.
         as_text: as in `BaseEstimator.export_saved_model`.
-        event_file_pattern: where in model_dir the event files of earlier evaluations lie, in which the best result so far is
-            looked up where there are exports of it. For an evaluation with a name: "eval_NAME/*.tfevents.*". None: a new run
+        event_file_pattern: pattern in model_dir of the event files of earlier evaluations, which hold the best result so far
+            if it was exported. For an evaluation with a name: "eval_NAME/*.tfevents.*". None: a new run
             begins without a best result.
         compare_fn: takes `best_eval_result` and `current_eval_result`, as evaluate returns them (but from event files only the
-            scalars), and tells whether the current one is better. By default the one with the lower loss is.
+            scalars), and returns whether the current one is better. By default the one with the lower loss is.
         exports_to_keep: how many; None: all.
 
     Raises:

@@ -1,6 +1,6 @@
 """Export: the predicting model as a SavedModel, for TensorFlow Serving, `tf.saved_model.load` and other tools.
 
-The graph is built anew, by model_fn in PREDICT mode on the inputs of a serving_input_receiver_fn, and gets its values from a
+The graph is built again, by model_fn in PREDICT mode on the inputs of a serving_input_receiver_fn, and gets its values from a
 checkpoint. It is a v1 SavedModel, as the original wrote: a graph with signatures and variables by their names, tagged "serve".
 """
 
@@ -29,7 +29,7 @@ from tpudata.estimator.state.checkpoints import Checkpoint, latest
 
 v1 = tf.compat.v1
 _log = logging.getLogger("tpudata")
-# Where TensorFlow Serving expects files that the model itself does not read.
+# Folder where TensorFlow Serving expects files that the model itself does not read.
 _EXTRA_ASSETS = "assets.extra"
 
 
@@ -41,7 +41,7 @@ def export_saved_model(
     as_text: bool,
     checkpoint_path: str | None,
 ) -> bytes:
-    """Export as `TPUEstimator.export_saved_model` says."""
+    """Export as described at `TPUEstimator.export_saved_model`."""
     if not callable(serving_input_receiver_fn):
         raise ValueError(
             "export_saved_model(serving_input_receiver_fn=...) must be a function that returns a ServingInputReceiver, got "
@@ -69,7 +69,7 @@ def export_saved_model(
 
 
 def _remove(temporary: str) -> None:
-    # Where nothing could be written, there is nothing to remove either, and the first error is the one to tell.
+    # If nothing could be written, there is nothing to remove, and the first error is the one to report.
     with contextlib.suppress(tf.errors.OpError):
         if tf.io.gfile.exists(temporary):
             tf.io.gfile.rmtree(temporary)
@@ -97,7 +97,7 @@ def _folders(base: str) -> tuple[str, str]:
 
 
 def _build(runtime: Runtime, serving_input_receiver_fn: Any) -> tuple[dict[str, Any], Any]:
-    """Build the graph to export in the default graph; returns its `SignatureDef`s by name, and the model's scaffold."""
+    """Build the graph to export in the default graph; return its `SignatureDef`s by name, and the model's scaffold."""
     seed = runtime.config.tf_random_seed
     v1.train.get_or_create_global_step()
     v1.set_random_seed(seed)

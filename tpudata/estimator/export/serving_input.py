@@ -15,12 +15,12 @@ class ServingInputReceiver:
 
     Attributes:
         features: a dict from name to tensor, for model_fn; one tensor becomes {"feature": tensor}.
-        receiver_tensors: placeholders by name, to be fed by who calls the model; one tensor becomes {"input": tensor}.
+        receiver_tensors: placeholders by name, to be fed by the caller; one tensor becomes {"input": tensor}.
         receiver_tensors_alternatives: further sets of such inputs, by name: tensors between the placeholders and the features,
             say. Each gives separate signatures, named "alternative:output".
 
     Raises:
-        ValueError: something that is no tensor, or a name that is no string.
+        ValueError: a value that is not a tensor, or a name that is not a string.
     """
 
     features: Any
@@ -46,7 +46,7 @@ class ServingInputReceiver:
 
 @dataclasses.dataclass(frozen=True)
 class TensorServingInputReceiver(ServingInputReceiver):
-    """A ServingInputReceiver whose `features` is one tensor that model_fn gets as it is.
+    """A ServingInputReceiver whose `features` is one tensor, which model_fn gets unchanged.
 
     Raises:
         ValueError: as there; also a dict of features.
@@ -68,7 +68,7 @@ def _named(tensors: Any, field: str, default: str) -> dict[str, Any]:
         raise ValueError(f"ServingInputReceiver has no {field}: give a tensor or a dict of them.")
     named = dict(tensors) if isinstance(tensors, Mapping) else {default: tensors}
     for name, tensor in named.items():
-        # Programs number their features, at times; what is fed needs a name.
+        # Some programs number their features; a fed tensor needs a name.
         if not isinstance(name, str) and not (field == "features" and isinstance(name, int)):
             raise ValueError(f"ServingInputReceiver({field}=...): the names must be strings, got {name!r}.")
         if not isinstance(tensor, _TENSORS):

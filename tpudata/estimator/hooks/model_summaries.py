@@ -23,7 +23,7 @@ class ModelSummaries:
         train_step: of the training.
         session: of the run.
         scaffold: its summary_op takes the place of all others; None: of none.
-        wanted: whether any are to be written at all.
+        wanted: whether to write any.
     """
 
     def __init__(self, train_step: TrainStep, session: HookSession, scaffold: Any, wanted: bool) -> None:
@@ -51,7 +51,7 @@ class ModelSummaries:
         return () if self._request is None else self._request.step
 
     def begin(self) -> None:
-        """Compute what comes ahead of a step whose summaries are written."""
+        """Compute the fetches before a step whose summaries are written."""
         if self._request is not None:
             self._request.begin()
 

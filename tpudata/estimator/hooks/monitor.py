@@ -1,4 +1,4 @@
-"""SessionRunHooks, called as a MonitoredSession called them."""
+"""Calls of SessionRunHooks, as a MonitoredSession makes them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -18,7 +18,7 @@ class Request:
 
     Args:
         session: of the run.
-        plan: of the tensors and operations that are asked for.
+        plan: of the requested tensors and operations.
         feeds: values by the name of a tensor.
     """
 
@@ -34,13 +34,13 @@ class Request:
         return (*self._plan.step, *self._plan.step_operations)
 
     def begin(self) -> None:
-        """Compute what comes ahead of the step."""
+        """Compute the fetches before the step."""
         parts = self._plan
         values = self._session.evaluate(parts.before, parts.before_operations, self._feeds, When.BEFORE)
         self._before = dict(zip([item.name for item in parts.before], values, strict=True))
 
     def finish(self, step: Mapping[str, Any]) -> dict[str, Any]:
-        """Compute what comes after the step, given its values by name; returns all values by name."""
+        """Compute the fetches after the step, given its values by name; return all values by name."""
         parts = self._plan
         known = {**self._feeds, **self._before, **{item.name: step[item.name] for item in parts.step}}
         cuts = {name: value for name, value in known.items() if name not in {item.name for item in parts.after}}
@@ -105,7 +105,7 @@ class Monitor:
                 if arguments is not None:
                     self._take(number, hook, arguments, feeds)
         elements = [item for fetches in self._fetches.values() for item in fetches.elements]
-        # Mostly they want the same of each step.
+        # Hooks mostly fetch the same from each step.
         wanted = tuple(item.name for item in elements), frozenset(feeds)
         if wanted not in self._plans:
             self._plans[wanted] = plan(elements, self._session.timing, wanted[1])
