@@ -36,6 +36,11 @@ def test_our_errors_are_words_on_stderr(error: Exception, code: int, capsys: pyt
     assert capsys.readouterr() == ("", f"tpudata: error: {error}\n")
 
 
+def test_an_error_is_one_line_whatever_the_name_of_the_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _raises(DatasetError("a\nb\rc.jpg is cut")) == 1
+    assert capsys.readouterr().err == "tpudata: error: a\\nb\\rc.jpg is cut\n"
+
+
 def test_other_errors_keep_their_traceback() -> None:
     with pytest.raises(ZeroDivisionError):
         _raises(ZeroDivisionError())

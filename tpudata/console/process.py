@@ -84,7 +84,9 @@ def _outcome(function: Callable[[Sequence[str]], int], argv: Sequence[str]) -> i
     try:
         return function(argv)
     except TpudataError as error:
-        print(f"tpudata: error: {error}", file=sys.stderr)
+        # One line, though the name of a file may hold line ends.
+        line = str(error).replace("\r", "\\r").replace("\n", "\\n")
+        print(f"tpudata: error: {line}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt as error:
         code, words = _interruption(error)

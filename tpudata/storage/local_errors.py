@@ -24,7 +24,7 @@ _MENDS = {
     errno.EMFILE: "Raise how many files a process may have open (`ulimit -n`).",
     errno.ENFILE: "Raise how many files the system may have open (`sysctl fs.file-max`), or end other programs.",
     errno.ENAMETOOLONG: "Use shorter names: most file systems take 255 bytes for one, less 42 while it is written.",
-    errno.ELOOP: "Its links lead in a circle: mend or remove them.",
+    errno.ELOOP: "Its links lead in a circle: fix or remove them.",
     errno.EIO: "The disk or the connection to it fails: see the system's log (`dmesg`).",
     errno.ESTALE: "The file server has another file there now: run again.",
 }
