@@ -80,6 +80,16 @@ def test_what_has_no_places() -> None:
     assert value_places(b"") == {}
 
 
+def test_an_entry_with_a_part_twice_has_no_places() -> None:
+    key, value = b"\x0a" + _length(b"a"), b"\x12" + _length(b"\x1a" + _length(b"\x08\x01"))
+    other = b"\x12" + _length(b"\x1a" + _length(b"\x08\x02"))
+    for parts in (key + value + other, key + key + value, b"\x0a" + _length(b"b") + key + value):
+        assert value_places(b"\x0a" + _length(b"\x0a" + _length(parts))) is None
+    # Of two values, protobuf makes one of both.
+    merged = b"\x0a" + _length(b"\x0a" + _length(key + value + other))
+    assert list(tf.train.Example.FromString(merged).features.feature["a"].int64_list.value) == [1, 2]
+
+
 @given(st.binary(max_size=80))
 def test_any_bytes_are_an_answer(data: bytes) -> None:
     value_places(data)

@@ -52,8 +52,12 @@ def value_places(example: bytes) -> dict[str, Place] | None:
 
 def _entry(example: bytes, entry: tuple[int, int, int, int]) -> tuple[str, Place] | None:
     """Return the key and the place of a feature, of an entry of the map."""
-    parts = {number: (begin, end) for number, kind, begin, end in _fields(example, *entry[2:]) if kind == _BYTES}
-    if entry[:2] != (1, _BYTES) or set(parts) != {1, 2}:
+    if entry[:2] != (1, _BYTES):
+        return None
+    fields = list(_fields(example, *entry[2:]))
+    parts = {number: (begin, end) for number, kind, begin, end in fields if kind == _BYTES}
+    # A key or a value that comes twice is merged, or rejected, by those who parse it.
+    if len(fields) != 2 or set(parts) != {1, 2}:
         return None
     lists = list(_fields(example, *parts[2]))
     if len(lists) != 1 or lists[0][1] != _BYTES:
