@@ -77,6 +77,14 @@ def test_write_read_and_list(folder: str) -> None:
     assert [below for _, below in expand(f"{folder}/*/*.bin")] == ["a/b.bin"]
 
 
+def test_an_empty_folder_is_no_missing_one() -> None:
+    folder = f"memory://root/{uuid.uuid4().hex}"
+    with pytest.raises(StorageError, match="could not be listed"):
+        storage_for(folder).list(folder)
+    fsspec.filesystem("memory").mkdir(folder)
+    assert storage_for(folder).list(folder) == list(storage_for(folder).scan(folder)) == []
+
+
 def test_a_file_appears_whole_or_not_at_all(folder: str) -> None:
     path = f"{folder}/whole/file"
     storage = storage_for(path)

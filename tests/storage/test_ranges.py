@@ -111,6 +111,23 @@ def test_skipped_folders_come_once(store: FakeGcs, tmp_path: Path) -> None:
         assert below(folder) == [[".hidden/", "a.5", "a/.hidden/", "a/1", "a/b/4", "c"]]
 
 
+def test_a_skipped_folder_that_is_cut_comes_once(store: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [
+        "0",
+        *(f".hidden/{number:03d}" for number in range(200)),
+        *(f"a/.hidden/{number:03d}" for number in range(200)),
+    ]
+    for name in [*names, "a/.hidden/"]:
+        store.put("b", f"in/{name}", b"")
+    monkeypatch.setattr(listing, "_SMALL", 8)
+    found = below("gs://b/in")
+    assert len(found) > 20
+    assert list(itertools.chain(*found)) == [".hidden/", "0", "a/.hidden/"]
+    # A range may begin in a skipped folder, and be the first that has a file of it.
+    for start, count in (("a/.hidden/", 1), ("a/.hidden/0", 1), ("a/.hidden/000", 1), ("a/.hidden/001", 0)):
+        assert len(list(files_below(Range("gs://b/in", start), lambda name: name == ".hidden"))) == count
+
+
 def test_a_large_folder_of_a_disk_is_cut_whatever_its_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"{number:04d}.jpg" for number in range(1000)]
     for name in names:

@@ -74,7 +74,8 @@ class FsspecStorage:
             found = files.ls(own, detail=True)
         # Some stores list an empty object that marks the folder itself.
         inside = [item for item in found if item["name"].strip("/") != own.strip("/")]
-        if not found:
+        # Stores without folders find nothing, too, if there is none.
+        if not found and self.stat(folder) is None:
             raise StorageError(f"{folder} could not be listed: there is nothing below it.")
         entries = [_entry(self.join(folder, item["name"].rstrip("/").rpartition("/")[2]), item) for item in inside]
         return sorted(entries, key=operator.attrgetter("name"))

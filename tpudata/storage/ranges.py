@@ -67,22 +67,38 @@ def files_below(files: Range, skip: Callable[[str], bool]) -> Iterator[tuple[Ent
 
     Args:
         files: one of `folder_ranges`, with `deep`.
-        skip: returns whether a folder of this name is skipped; a skipped folder is itself listed, once.
+        skip: returns whether a folder of this name is skipped; a skipped folder is itself listed, once: in the first range that
+            has a file of it.
     """
     storage = storage_for(files.folder)
     if not storage.lists_deep:
         yield from _walk(files, "", skip)
         return
-    skipped = ""
+    skipped = _skipped_before(files, skip)
     length = len(files.folder.rstrip("/")) + 1
     for entry in storage.scan(files.folder, start=files.start, stop=files.stop, deep=True):
         below = entry.path[length:]
-        *folders, _ = below.split("/")
-        place = next((place for place, name in enumerate(folders, 1) if skip(name)), None)
-        if place is None:
+        inside = _skipped_folder(below, skip)
+        if not inside:
             yield entry, below
-        elif skipped != (skipped := "/".join(folders[:place])):
-            yield Entry(f"{files.folder.rstrip('/')}/{skipped}", folders[place - 1], 0, True), skipped
+        elif skipped != (skipped := inside):
+            yield Entry(f"{files.folder.rstrip('/')}/{skipped}", skipped.rpartition("/")[2], 0, True), skipped
+
+
+def _skipped_folder(below: str, skip: Callable[[str], bool]) -> str:
+    """Return the topmost skipped folder in which a path is, or nothing."""
+    *folders, _ = below.split("/")
+    place = next((place for place, name in enumerate(folders, 1) if skip(name)), 0)
+    return "/".join(folders[:place])
+
+
+def _skipped_before(files: Range, skip: Callable[[str], bool]) -> str:
+    """Return the skipped folder that an earlier range has listed and in which this one begins, or nothing."""
+    skipped = _skipped_folder(files.start, skip)
+    if not skipped:
+        return ""
+    before = storage_for(files.folder).scan(files.folder, start=f"{skipped}/", stop=files.start, limit=1, deep=True)
+    return skipped if any(True for _ in before) else ""
 
 
 def _walk(files: Range, below: str, skip: Callable[[str], bool]) -> Iterator[tuple[Entry, str]]:
