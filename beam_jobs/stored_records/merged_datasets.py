@@ -50,10 +50,7 @@ class MergedDatasets:
         for other in datasets[1:]:
             _check_alike(first, other)
         names, numbers = _merged_labels(datasets, options)
-        features = tuple(
-            feature if feature.num_classes is None else dataclasses.replace(feature, num_classes=len(names or ()))
-            for feature in first.manifest.features
-        )
+        features = tuple(_merged_feature(feature, datasets, names) for feature in first.manifest.features)
         return cls(tuple(datasets), first.manifest.layout, features, names, numbers, _common_options(datasets))
 
     @property
@@ -144,6 +141,19 @@ def _check_alike(first: Dataset, other: Dataset) -> None:
         )
     if one.options.get("tokenizer") != two.options.get("tokenizer"):
         raise DatasetError(f"{other.path} and {first.path} have different tokenizers. {_ACTION}")
+
+
+def _merged_feature(feature: Feature, datasets: Sequence[Dataset], names: Sequence[str] | None) -> Feature:
+    """Return a feature of the first dataset with the number of classes that all datasets have together.
+
+    That is the number of names, if each dataset has a name for every class of the feature; otherwise the largest number, since a
+    label without a name stands for itself. A dataset that does not say how many there are leaves it open.
+    """
+    found = [dataset.manifest.feature(feature.name).num_classes for dataset in datasets]
+    if names is not None and found == [dataset.manifest.labels for dataset in datasets]:
+        return dataclasses.replace(feature, num_classes=len(names))
+    known = [number for number in found if number is not None]
+    return dataclasses.replace(feature, num_classes=max(known) if len(known) == len(found) else None)
 
 
 def _described(feature: Feature) -> str:

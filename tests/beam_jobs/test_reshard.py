@@ -369,6 +369,37 @@ def test_more_classes_behind_the_same_ones_change_no_record(tmp_path: Path) -> N
     assert_whole(tmp_path / "out")
 
 
+def unnamed(folder: Path, labels: list[int], **classes: int | None) -> Path:
+    """Write a dataset whose features hold classes without names: each record has its label in all of them."""
+    features = [Feature(name, "int64", "int64", num_classes=number) for name, number in classes.items()]
+    records = [dict.fromkeys(classes, label) for label in labels]
+    write_dataset(str(folder), {"train": records}, features, layout="examples", shards=1)
+    return folder
+
+
+def test_labels_without_names_keep_their_range(tmp_path: Path) -> None:
+    one = unnamed(tmp_path / "one", [0, 9], label=10, colour=12)
+    two = unnamed(tmp_path / "two", [0, 10], label=11, colour=None)
+    with pytest.raises(AssertionError):  # The check sees labels out of range.
+        assert_whole(unnamed(tmp_path / "wrong", [0, 9], label=9))
+    assert reshard(one, "--output", tmp_path / "alone") == 0
+    assert manifest(tmp_path / "alone").features == manifest(one).features
+    assert manifest(tmp_path / "alone").labels is None
+    assert reshard(one, two, "--output", tmp_path / "both") == 0
+    assert [feature.num_classes for feature in manifest(tmp_path / "both").features] == [11, None]
+    for name in ("alone", "both"):
+        assert_whole(tmp_path / name)
+
+
+def test_a_second_feature_of_classes_keeps_its_range(tmp_path: Path) -> None:
+    features = [Feature("label", "int64", "int64", num_classes=2), Feature("colour", "int64", "int64", num_classes=7)]
+    records = [{"label": number % 2, "colour": number} for number in range(7)]
+    write_dataset(str(tmp_path / "in"), {"train": records}, features, layout="examples", shards=1, classes=2)
+    assert reshard(tmp_path / "in", "--output", tmp_path / "out") == 0
+    assert manifest(tmp_path / "out").features == manifest(tmp_path / "in").features
+    assert_whole(tmp_path / "out")
+
+
 def test_whole_numbers_do_not_merge_with_names(tmp_path: Path) -> None:
     one, two = labelled(tmp_path / "one", ["0", "1"], [0, 1]), labelled(tmp_path / "two", ["ant", "bee"], [0, 1])
     with pytest.raises(DatasetError, match="nothing says which are the same classes"):
