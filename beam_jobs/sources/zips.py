@@ -1,13 +1,14 @@
 """Zip archives of images: a member's class is the folder it lies in, and its split the folder above, as in tars.
 
 A key is ARCHIVE/MEMBER. Members that are stored as they are, which is usual for images, are referred to where they lie; those that
-are compressed travel themselves.
+are compressed travel themselves. References carry the CRC-32 of the central directory, which is compared where they are read.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import lzma
 import struct
 import zipfile
 import zlib
@@ -18,7 +19,7 @@ from beam_jobs.options import ConvertOptions
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.ranged_file import open_ranged
 from beam_jobs.references.reading import MOST_INPUT_BYTES, too_large
-from beam_jobs.references.reference import Reference
+from beam_jobs.references.reference import CRC32_FORM, Reference
 from beam_jobs.sources.classes import Classes
 from beam_jobs.sources.names import class_and_split, folder_split, is_left_behind
 from beam_jobs.sources.options import SourceOptions, refuse_split_flag
@@ -141,6 +142,7 @@ class Zips:
             size=member.file_size,
             split=split,
             labels=labels,
+            form=f"{CRC32_FORM}{member.CRC:08x}",
             data=data,
         )
 
@@ -148,7 +150,8 @@ class Zips:
 def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str) -> bytes:
     try:
         return archive.read(member)
-    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, EOFError) as error:
+        # An OSError is bzip2's: those of the storage are a StorageError.
         raise BadRecordError(where, f"damaged in the archive: {error}") from None
     except NotImplementedError as error:
         raise BadRecordError(where, f"packed by a method that is not read: {error}; pack the archive again") from None
