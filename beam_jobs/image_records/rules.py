@@ -12,6 +12,7 @@ from PIL import Image
 from beam_jobs.image_records.header import JPEG, PNG, TIFF, UPRIGHT, ImageHeader, check_size, image_format, read_header
 from beam_jobs.image_records.options import DECODE, DEFAULT_QUALITY, ImageOptions
 from beam_jobs.image_records.pixels import check_decodes, decode_image, encode_image, is_animated, is_lossless, shrink
+from beam_jobs.references.reference import CRC32_FORM
 
 IDX = "IDX"
 _IDX_FORM = re.compile(r"idx:(\d+)x(\d+)(?:x([13]))?")
@@ -42,13 +43,13 @@ def stored_image(data: bytes, form: str, options: ImageOptions) -> StoredImage:
 
     Args:
         data: the input's bytes.
-        form: `Reference.form`: `idx:HxW` or `idx:HxWxC` for bare uint8 pixels, empty for an encoded image.
+        form: `Reference.form`: `idx:HxW` or `idx:HxWxC` for bare uint8 pixels; empty or `crc32:...` for an encoded image.
         options: how images are checked and stored.
 
     Raises:
         ValueError: rejected; the message completes `refused: `.
     """
-    if form:
+    if _is_pixels(form):
         image, name, reason, lossless = _idx_image(data, form, options), IDX, "IDX pixels", True
     else:
         name = image_format(data)
@@ -84,12 +85,16 @@ def image_pixels(data: bytes, form: str, options: ImageOptions) -> tuple[bytes, 
     Raises:
         ValueError: rejected; the message completes `refused: `.
     """
-    if form:
+    if _is_pixels(form):
         image = _idx_image(data, form, options)
     else:
         name = image_format(data)
         image = _decoded(data, name, read_header(data, name) if name in (JPEG, PNG) else None, options)
     return image.tobytes(), (image.height, image.width, len(image.getbands()))
+
+
+def _is_pixels(form: str) -> bool:
+    return bool(form) and not form.startswith(CRC32_FORM)
 
 
 def _why(header: ImageHeader, options: ImageOptions) -> str:

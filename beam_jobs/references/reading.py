@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import collections
 import itertools
+import zlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from beam_jobs.references.reference import WHOLE_FILE, Reference
+from beam_jobs.references.reference import CRC32_FORM, WHOLE_FILE, Reference
 from tpudata.errors import BadRecordError, StorageError, StorageUnavailableError
 from tpudata.storage import is_remote, request_limits, storage_for
 
@@ -21,7 +22,7 @@ def read_reference(reference: Reference) -> bytes:
     """Return the bytes that a reference points to.
 
     Raises:
-        BadRecordError: they cannot be read, are too many, or not as many as listed.
+        BadRecordError: they cannot be read, are too many, not as many as listed, or not those of the listed CRC-32.
         StorageUnavailableError: the store cannot be asked.
     """
     if reference.data:
@@ -42,12 +43,21 @@ def read_reference(reference: Reference) -> bytes:
         raise BadRecordError(reference.origin, f"could not be read: {error}") from error
     if len(data) < reference.size:
         raise BadRecordError(reference.origin, f"cut: {len(data)} of {reference.size} bytes", reference.offset)
+    if reference.form.startswith(CRC32_FORM):
+        _check_crc32(reference, data)
     return data
 
 
 def too_large(source: str, size: int, offset: int | None = None) -> BadRecordError:
     """Return the error of an input of more bytes than are read."""
     return BadRecordError(source, f"too large: {size} bytes; an input has {MOST_INPUT_BYTES} at most", offset)
+
+
+def _check_crc32(reference: Reference, data: bytes) -> None:
+    found, expected = f"{zlib.crc32(data):08x}", reference.form.removeprefix(CRC32_FORM)
+    if found != expected:
+        reason = f"damaged in the archive: its CRC-32 is {found} (expected {expected})"
+        raise BadRecordError(reference.origin, reason, reference.offset)
 
 
 def _whole_file(reference: Reference, data: bytes) -> bytes:

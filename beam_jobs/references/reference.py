@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 WHOLE_FILE = -1
+# Begins the form of a record whose source knows the CRC-32 of its bytes; eight hexadecimal digits follow.
+CRC32_FORM = "crc32:"
 HASH_BITS = 64
 DIGEST_BYTES = 16
 # [n, 2]: of each digest the high half and the low one.
@@ -26,7 +28,8 @@ class Reference(NamedTuple):
         path: the file that holds it.
         offset: byte offset in the file, or WHOLE_FILE.
         size: bytes of the record in the file.
-        form: how its bytes are to be read; empty for a file that says so itself.
+        form: how its bytes are to be read; `crc32:` and eight digits if they must have this CRC-32; empty for a file that says
+            so itself.
         extra: a JSON object of further features, or empty.
         data: the bytes themselves if the file has no addressable members (a compressed stream); otherwise empty. Only between
             a source and the listing step, which writes them aside.

@@ -21,8 +21,9 @@ from beam_jobs.references.labels import Labels
 from beam_jobs.references.ranged_file import open_ranged
 from beam_jobs.references.reference import Reference
 from beam_jobs.sources.classes import Classes
+from beam_jobs.sources.named_splits import NamedSplits
 from beam_jobs.sources.names import folder_split
-from beam_jobs.sources.options import SourceOptions, refuse_split_flag
+from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.source import Refuse, make_reference, raise_refusal, with_key
 from beam_jobs.sources.tars.file import file_size
 from tpudata.errors import BadRecordError, CorruptionError, SourceError, UsageError
@@ -90,7 +91,8 @@ class ParquetImages:
             files: path of each, and its name in keys.
 
         Raises:
-            SourceError: there is no column of images or labels, or a file has another one; names the columns that there are.
+            SourceError: there is no column of images or labels, or a file has another one (names the columns that there are);
+                or some names of files are splits, and some are not.
             CorruptionError: a file is cut or damaged.
             UsageError: the options deal out splits, but the names of the files are splits.
         """
@@ -111,14 +113,11 @@ class ParquetImages:
                     )
                 first = found
                 for group in range(file.metadata.num_row_groups):
-                    units.append(ParquetUnit(path, size, name, _split(name), group, row))
+                    units.append(ParquetUnit(path, size, name, "", group, row))
                     row += file.metadata.row_group(group).num_rows
         assert first is not None
-        splits = sorted({unit.split for unit in units} - {""})
-        if len(splits) > 1 or splits not in ([], ["train"]):
-            refuse_split_flag(options, f"{options.input} has splits already ({', '.join(splits)})")
-        elif options.split:
-            units = [unit._replace(split="") for unit in units]
+        splits = NamedSplits.find(options, [name for _, name in files], named_split, accidental=False)
+        units = [unit._replace(split=splits.of(unit.name)) for unit in units]
         image, label, names, integers = first
         classes = Classes.open(source_options, integers=integers and names is None)
         return cls(options, tuple(units), image, label, names, classes)
@@ -230,7 +229,7 @@ def _image_bytes(value: Any, where: str) -> bytes:
     return bytes(data)
 
 
-def _split(name: str) -> str:
+def named_split(name: str) -> str:
     """Return the split that a file's name stands for: `train-00000-of-00002.parquet`, `data/test.parquet`, `test/0000.parquet`."""
     *folders, file = name.split("/")
     split = folder_split(file.partition(".")[0].partition("-")[0])

@@ -1,7 +1,7 @@
 """Zip archives of images: a member's class is the folder it lies in, and its split the folder above, as in tars.
 
 A key is ARCHIVE/MEMBER. Members that are stored as they are, which is usual for images, are referred to where they lie; those that
-are compressed travel themselves.
+are compressed travel themselves. References carry the CRC-32 of the central directory, which is compared where they are read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from beam_jobs.options import ConvertOptions
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.ranged_file import open_ranged
 from beam_jobs.references.reading import MOST_INPUT_BYTES, too_large
-from beam_jobs.references.reference import Reference
+from beam_jobs.references.reference import CRC32_FORM, Reference
 from beam_jobs.sources.classes import Classes
 from beam_jobs.sources.names import class_and_split, folder_split, is_left_behind
 from beam_jobs.sources.options import SourceOptions, refuse_split_flag
@@ -149,6 +149,7 @@ class Zips:
             size=member.file_size,
             split=split,
             labels=labels,
+            form=f"{CRC32_FORM}{member.CRC:08x}",
             data=data,
         )
 

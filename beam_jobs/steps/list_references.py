@@ -7,6 +7,7 @@ import dataclasses
 import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 import apache_beam as beam
@@ -118,19 +119,22 @@ class ListReferences(beam.DoFn):  # type: ignore[misc]
 
         storage, ignored = storage_for(self._options.output), list[str]()
         path = storage.join(self._options.output, f"{TEMPORARY_PREFIX}spool-{name}")
-        with contextlib.ExitStack() as stack:
-            yield _Listing(ignored, refuse, _Spool(path, stack))
+        with _Spool(path) as spool:
+            yield _Listing(ignored, refuse, spool)
         if self._options.on_bad_record == SKIP:
             rejects.write(self._options.output)
         counts.append(InputCounts(len(ignored), rejects.counts()))
 
 
 class _Spool:
-    """A file for the bytes of records without an address, made with the first of them, and complete when `stack` closes."""
+    """A file for the bytes of records without an address, made with the first of them.
 
-    def __init__(self, path: str, stack: contextlib.ExitStack) -> None:
+    A context: the file appears when it ends, and not at all if it ends with an error.
+    """
+
+    def __init__(self, path: str) -> None:
         self.path = path
-        self._stack = stack
+        self._stack = contextlib.ExitStack()
         self._file: BinaryIO | None = None
         self._size = 0
 
@@ -139,9 +143,31 @@ class _Spool:
         if data and self._file is None:
             self._file = self._stack.enter_context(storage_for(self.path).create(self.path))
         if self._file is not None:
-            self._file.write(data)
+            try:
+                self._file.write(data)
+            except OSError as error:
+                # The file's context calls it an error of writing.
+                self._stack.__exit__(type(error), error, error.__traceback__)
+                raise
         begin, self._size = self._size, self._size + len(data)
         return begin
+
+    def __enter__(self) -> _Spool:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self._stack.close()
+            return
+        # The file's context calls any OSError an error of writing, so it does not get this one.
+        with contextlib.suppress(_UnfinishedError):
+            self._stack.__exit__(_UnfinishedError, _UnfinishedError(), None)
+
+
+class _UnfinishedError(Exception):
+    """Ends the context of a file that is not to appear."""
 
 
 class _Listing(NamedTuple):

@@ -29,7 +29,11 @@ def folder(tmp_path: Path) -> str:
 def test_the_folder_of_a_model_is_left_as_it_was(tmp_path: Path) -> None:
     state, text = check_model_dir(str(tmp_path / "new"))[1:]
     assert (state, text) == ("ok", f"{tmp_path}/new: a file was written, read and deleted")
-    assert not list(tmp_path.rglob("*doctor*"))
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "runs").mkdir()
+    assert check_model_dir(str(tmp_path / "runs" / "a" / "b")).state == "ok"
+    assert check_model_dir(str(tmp_path / "runs")).state == "ok"
+    assert list(tmp_path.rglob("*")) == [tmp_path / "runs"]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

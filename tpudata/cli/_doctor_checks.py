@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import uuid
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +17,7 @@ from tpudata.format import Dataset, Feature, decode_example, index_name
 from tpudata.format.model_features import fed_features, is_sequence, label_feature
 from tpudata.models import param_defaults
 from tpudata.source import RecordSource
-from tpudata.storage import storage_for
+from tpudata.storage import is_remote, storage_for
 from tpudata.storage.local import TEMPORARY_PREFIX
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
@@ -38,7 +41,26 @@ class Finding(NamedTuple):
 
 
 def check_model_dir(folder: str) -> Finding:
-    """Write, read and delete a small file in the folder of a model."""
+    """Write, read and delete a small file in the folder of a model, and remove the folders that were made for it."""
+    made = _missing_folders(folder)
+    try:
+        return _write_and_read(folder)
+    finally:
+        for path in made:
+            # It stays if another program has put something there meanwhile.
+            with contextlib.suppress(OSError):
+                path.rmdir()
+
+
+def _missing_folders(folder: str) -> list[Path]:
+    """Return the folders that writing into a folder makes, the innermost first; an object store has none."""
+    if is_remote(folder):
+        return []
+    path = Path(folder)
+    return list(itertools.takewhile(lambda one: not one.exists(), [path, *path.parents]))
+
+
+def _write_and_read(folder: str) -> Finding:
     storage = storage_for(folder)
     path = storage.join(folder, f"{TEMPORARY_PREFIX}doctor-{uuid.uuid4().hex}")
     done = "written"

@@ -1,15 +1,13 @@
-"""The files of an input of text: ranges that are listed apart, and the splits that their names stand for."""
+"""The files of an input of text, in ranges that are listed apart."""
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from beam_jobs.options import ConvertOptions
-from beam_jobs.sources.names import folder_split, is_left_behind
-from beam_jobs.sources.options import refuse_split_flag
+from beam_jobs.sources.named_splits import LOOKED_AT
+from beam_jobs.sources.names import is_left_behind
 from beam_jobs.text_files.documents import TextFile
 from tpudata.errors import SourceError
 from tpudata.storage import (
@@ -25,8 +23,6 @@ from tpudata.storage import (
     storage_for,
 )
 
-# Names in the input's folder that say whether they are splits. There may be a hundred million.
-_LOOKED_AT = 10_000
 _ANY_FOLDERS = "**"
 _EVERYTHING: tuple[str, ...] = (_ANY_FOLDERS, "*")
 
@@ -66,7 +62,7 @@ def text_names(path: str) -> list[str]:
         raise SourceError(
             f"{path} is not there. Name a file of text, a folder of such, or a pattern such as 'DIR/*.txt'."
         )
-    names = list(itertools.islice(matching_names(folder, parts, _is_text), _LOOKED_AT + 1))
+    names = list(itertools.islice(matching_names(folder, parts, _is_text), LOOKED_AT + 1))
     if not names:
         raise SourceError(f"{path} has no files to convert.")
     return names
@@ -129,78 +125,3 @@ def _entries(listed: TextFiles) -> Iterator[tuple[Entry, str]]:
 
 def _is_text(below: str) -> bool:
     return not any(map(is_left_behind, below.split("/")))
-
-
-@dataclasses.dataclass(frozen=True)
-class NamedSplits:
-    """The splits that names in the input's folder stand for: `train/...`, `train.txt`, `train-00.jsonl`.
-
-    Names are splits if two of them are, or all; other names next to them are an error.
-
-    Attributes:
-        input: the input's path.
-        are_splits: whether each name is one.
-        found: the splits among the names that were looked at.
-        are_all: whether these were all names.
-    """
-
-    input: str
-    are_splits: bool
-    found: frozenset[str]
-    are_all: bool
-
-    @classmethod
-    def find(cls, options: ConvertOptions, names: Iterable[str]) -> NamedSplits:
-        """Decide by the first names of an input.
-
-        Args:
-            options: of the conversion.
-            names: as `text_names` returns them.
-
-        Raises:
-            SourceError: some are splits, and some are not.
-            UsageError: the options deal out splits, but the names are splits.
-        """
-        splits = {name: _split_of(name) for name in names}
-        found = frozenset(split for split in splits.values() if split)
-        others = [name for name, split in splits.items() if not split]
-        are_splits = bool(found) and not (others and len(found) < 2)
-        if are_splits and others:
-            first, second, *_ = (name for name, split in splits.items() if split)
-            raise SourceError(
-                f"{options.input} has {first} and {second}, which look like splits, next to {others[0]}, which does not. Move it"
-                " out of the input, or name the files by a pattern."
-            )
-        if are_splits and (len(found) > 1 or found != {"train"}):
-            refuse_split_flag(options, f"{options.input} has splits already ({', '.join(sorted(found))})")
-        elif options.split:
-            are_splits = False
-        return cls(options.input, are_splits, found, len(splits) <= _LOOKED_AT)
-
-    def of(self, name: str) -> str:
-        """Return the split of a file, or nothing if its name says none.
-
-        Args:
-            name: its path below the input.
-
-        Raises:
-            SourceError: the name does not go with those that were looked at.
-        """
-        if not self.are_splits and self.are_all:
-            return ""
-        top = name.split("/")[0]
-        split = _split_of(top)
-        if not self.are_all and (not split if self.are_splits else bool(split) and split not in self.found):
-            what = (
-                "does not look like a split, as the names"
-                if self.are_splits
-                else "looks like a split, unlike the names"
-            )
-            raise SourceError(
-                f"{self.input} has {top}, which {what} before it do. Rename it, or name the files by a pattern."
-            )
-        return split if self.are_splits else ""
-
-
-def _split_of(top: str) -> str:
-    return folder_split(top.split(".")[0].split("-")[0])

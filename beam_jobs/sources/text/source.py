@@ -21,8 +21,9 @@ from beam_jobs.references.listed_pack import NOT_HELD, ListedPack
 from beam_jobs.references.pack import PACK_REFERENCES, Pack
 from beam_jobs.references.packed_keys import PackedKeys
 from beam_jobs.references.reference import WHOLE_FILE, Reference
+from beam_jobs.sources.named_splits import NamedSplits
 from beam_jobs.sources.source import Refuse, raise_refusal
-from beam_jobs.sources.text.names import NamedSplits, TextFiles, text_files, text_names, text_ranges
+from beam_jobs.sources.text.names import TextFiles, text_files, text_names, text_ranges
 from beam_jobs.text_files.documents import RANGE_BYTES, DocumentBlock, TextPart, document_blocks, text_parts
 from beam_jobs.text_files.options import TextOptions
 from tpudata.format import Feature

@@ -11,6 +11,7 @@ from PIL import Image
 
 from beam_jobs.image_records.header import image_format, read_header
 from beam_jobs.image_records.options import ImageOptions
+from beam_jobs.image_records.pixels import is_lossless
 from beam_jobs.image_records.rules import StoredImage, stored_image
 from tests.beam_jobs.images import encode, exif, picture
 
@@ -113,3 +114,34 @@ def test_idx_pixels() -> None:
         stored(b"\0" * 100, "idx:24x40")
     with pytest.raises(ValueError, match="'idx:24x40x2'; idx:HEIGHTxWIDTH"):
         stored(b"", "idx:24x40x2")
+
+
+def boxed(data: bytes, kind: bytes, content: bytes, size: int | None = None) -> bytes:
+    """Put a box after the two that every JP2 begins with."""
+    place = data.index(b"ftyp") - 4
+    place += int.from_bytes(data[place : place + 4], "big")
+    head = (len(content) + 8).to_bytes(4, "big") + kind
+    if size == 64:
+        head = (1).to_bytes(4, "big") + kind + (len(content) + 16).to_bytes(8, "big")
+    return data[:place] + head + content + data[place:]
+
+
+@pytest.mark.parametrize("size", [None, 64])
+@pytest.mark.parametrize("reversible", [True, False])
+def test_metadata_do_not_say_whether_a_jpeg_2000_is_reversible(reversible: bool, size: int | None) -> None:
+    data = encode(picture(24, 32), "JPEG2000", irreversible=not reversible)
+    for wrong in (0, 1):
+        cod = b"\xff\x52" + bytes([wrong]) * 20
+        for content in (cod, b"\xff\x4f\xff\x51" + cod):
+            assert is_lossless(boxed(data, b"xml ", content, size), "JPEG 2000") == reversible
+
+
+@pytest.mark.parametrize("bare", [True, False])
+@pytest.mark.parametrize("reversible", [True, False])
+def test_a_comment_does_not_say_whether_a_jpeg_2000_is_reversible(reversible: bool, bare: bool) -> None:
+    data = encode(picture(24, 32), "JPEG2000", irreversible=not reversible, no_jp2=bare)
+    place = data.index(b"\xff\x52", data.index(b"\xff\x4f\xff\x51"))
+    comment = b"\0\1\xff\x52" + bytes([not reversible]) * 20
+    commented = data[:place] + b"\xff\x64" + (len(comment) + 2).to_bytes(2, "big") + comment + data[place:]
+    assert is_lossless(commented, "JPEG 2000") == reversible
+    assert not is_lossless(data[: place + 13], "JPEG 2000")

@@ -123,3 +123,23 @@ def test_files_that_do_not_fit(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(CorruptionError, match=r"cut\.parquet at byte 0: the Parquet file is cut or damaged"):
         opened(path)
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_a_name_without_a_split_next_to_splits_is_an_error(tmp_path: Path, split: str) -> None:
+    hugging_face(tmp_path / "in" / f"{split}-00000-of-00001.parquet", ROWS[:2])
+    hugging_face(tmp_path / "in" / "more.parquet", ROWS[2:4])
+    wrong = rf"has {split}-00000-of-00001\.parquet, which looks like a split, next to more\.parquet, which does not"
+    with pytest.raises(SourceError, match=wrong):
+        opened(tmp_path / "in")
+    hugging_face(tmp_path / "in" / "train-00000-of-00001.parquet", ROWS[4:6])
+    with pytest.raises(SourceError, match=r"which look like splits, next to more\.parquet, which does not"):
+        opened(tmp_path / "in")
+
+
+def test_names_without_a_split_are_train_next_to_train(tmp_path: Path) -> None:
+    for name in ("more", "train-00000-of-00001"):
+        hugging_face(tmp_path / "in" / f"{name}.parquet", ROWS[:2])
+    assert {split for split, _, _ in summary(opened(tmp_path / "in")).values()} == {"train"}
+    dealt = summary(opened(tmp_path / "in", split="a=0.5,b=0.5"))
+    assert {split for split, _, _ in dealt.values()} <= {"a", "b"}

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from beam_jobs.images import convert_images
+from beam_jobs.options import Budget
+from beam_jobs.references.reading import read_reference
+from beam_jobs.run.runner import pipeline_options
 from beam_jobs.sources import SourceOptions
 from tests.beam_jobs.sources.inputs import (
     converted,
@@ -17,10 +22,12 @@ from tests.beam_jobs.sources.inputs import (
     listed,
     listed_and_refused,
     opened,
+    options,
     summary,
     write_files,
 )
-from tpudata.errors import CorruptionError, SourceError, TpudataError, UsageError
+from tpudata.errors import BadRecordError, CorruptionError, SourceError, TpudataError, UsageError
+from tpudata.format import open_dataset
 
 FILES = {"cat/0.jpg": jpeg(0), "cat/deep/1.jpg": jpeg(1), "dog/2.jpg": jpeg(2)}
 
@@ -142,3 +149,47 @@ def test_a_zip_among_images_is_one_bad_record(tmp_path: Path) -> None:
         archive.writestr("x", b"x")
     write_files(tmp_path, {"cat/0.jpg": jpeg(0), "cat/a.zip": buffer.getvalue()})
     assert set(summary(opened(f"{tmp_path}/*/*"))) == {"cat/0.jpg", "cat/a.zip"}
+
+
+def damaged(path: Path, member: str) -> Path:
+    """Flip a bit in the middle of the bytes of a member, as they lie in the archive."""
+    with zipfile.ZipFile(path) as archive:
+        info = archive.getinfo(member)
+    data = bytearray(path.read_bytes())
+    start = info.header_offset + 30 + len(member)
+    data[start + info.compress_size // 2] ^= 1
+    path.write_bytes(data)
+    return path
+
+
+@METHODS
+def test_a_damaged_member_is_a_bad_record(tmp_path: Path, method: int) -> None:
+    path = damaged(zipped(tmp_path / "a.zip", FILES, method), "cat/deep/1.jpg")
+    # The oracle: Python finds the same member damaged.
+    with zipfile.ZipFile(path) as archive, pytest.raises(Exception, match=r"."):
+        archive.read("cat/deep/1.jpg")
+    found, refused = listed_and_refused(opened(path))
+    for reference in found:
+        try:
+            read_reference(reference)
+        except BadRecordError as error:
+            refused.append(error)
+    (error,) = refused
+    assert error.reason.startswith("damaged in the archive: ")
+    assert "cat/deep/1.jpg" in error.source
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_damaged_member_is_skipped_or_ends_the_run(tmp_path: Path, method: int) -> None:
+    path = damaged(zipped(tmp_path / "a.zip", FILES, method), "cat/deep/1.jpg")
+    with pytest.raises(BadRecordError, match="damaged in the archive"):
+        converted(path, tmp_path / "out")
+    skip = dataclasses.replace(
+        options(path, tmp_path / "skipped"), on_bad_record="skip", max_bad_records=Budget.parse("1")
+    )
+    convert_images(skip, pipeline_options([], 1)[0])
+    dataset = open_dataset(str(tmp_path / "skipped"))
+    keys = {example["image/filename"][0] for example in dataset.examples("train")}
+    assert keys == {b"a.zip/cat/0.jpg", b"a.zip/dog/2.jpg"}
+    (line,) = [line for file in (tmp_path / "skipped" / "rejects").iterdir() for line in file.read_text().splitlines()]
+    assert "damaged in the archive" in line

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,8 +20,9 @@ from beam_jobs.references.reading import read_reference
 from beam_jobs.references.reference import WHOLE_FILE, Reference
 from beam_jobs.sources import Refuse, raise_refusal
 from beam_jobs.steps.list_references import COUNTS, NAMES, SAMPLE, TALLY, ListReferences
-from tpudata.errors import BadRecordError
+from tpudata.errors import BadRecordError, StorageError
 from tpudata.format import Feature
+from tpudata.storage.uncached_file import UncachedFile
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,3 +132,33 @@ def test_the_first_refusal_ends_a_run_that_does_not_skip(tmp_path: Path) -> None
         listed(tmp_path, [file(1, b"data"), *BAD])
     assert error.value.source == "/in/a"
     assert list(tmp_path.rglob("*.*")) == []
+
+
+@dataclasses.dataclass(frozen=True)
+class Broken(Given):
+    """A source that meets an error of the system after its references."""
+
+    def references(self, unit: Any, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
+        yield from super().references(unit, ignored, refuse)
+        raise OSError("Invalid data stream")
+
+
+def run(source: Given, output: Path) -> None:
+    step = ListReferences(source, ConvertOptions("in", str(output)), lambda pack: np.zeros(len(pack.keys), np.int64))
+    list(step.process([(0, source.given[0])]))
+
+
+def test_an_error_of_reading_keeps_its_name_and_leaves_no_file(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match=r"^Invalid data stream$"):
+        run(Broken(((file(1, b"data"),),)), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_of_writing_aside_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(UncachedFile, "write", full)
+    with pytest.raises(StorageError, match=r"spool-\w+ could not be written: No space left on device"):
+        run(Given(((file(1, b"data"),),)), tmp_path)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,99 @@
+"""The splits that the names of an input's files stand for."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+
+from beam_jobs.options import ConvertOptions
+from beam_jobs.sources.names import folder_split
+from beam_jobs.sources.options import refuse_split_flag
+from tpudata.errors import SourceError
+
+# Names that say whether they are splits. There may be a hundred million.
+LOOKED_AT = 10_000
+# From the name of a file below the input to a split, or nothing.
+SplitOf = Callable[[str], str]
+
+
+def top_split(name: str) -> str:
+    """Return the split that the outermost folder, or a file without one, is named after: `train/a.txt`, `train-00.jsonl`."""
+    return folder_split(name.split("/")[0].split(".")[0].split("-")[0])
+
+
+@dataclasses.dataclass(frozen=True)
+class NamedSplits:
+    """The splits that names below an input stand for: `train/...`, `train.txt`, `train-00.jsonl`.
+
+    Names are splits if two of them are, or all; other names next to them are an error. Names that are no accident, such as
+    `validation-00000-of-00001.parquet`, are splits if one of them is, unless it is `train`, which all others are anyway.
+
+    Attributes:
+        input: the input's path.
+        are_splits: whether each name is one.
+        found: the splits among the names that were looked at.
+        are_all: whether these were all names.
+        split_of: returns the split that a name is, or nothing.
+    """
+
+    input: str
+    are_splits: bool
+    found: frozenset[str]
+    are_all: bool
+    split_of: SplitOf = top_split
+
+    @classmethod
+    def find(
+        cls, options: ConvertOptions, names: Iterable[str], split_of: SplitOf = top_split, *, accidental: bool = True
+    ) -> NamedSplits:
+        """Decide by the first names of an input.
+
+        Args:
+            options: of the conversion.
+            names: the first `LOOKED_AT` names and one more, or all if there are fewer.
+            split_of: returns the split that a name is, or nothing; a function of a module.
+            accidental: whether a single name may be that of a split by accident.
+
+        Raises:
+            SourceError: some are splits, and some are not.
+            UsageError: the options deal out splits, but the names are splits.
+        """
+        splits = {name: split_of(name) for name in names}
+        found = frozenset(split for split in splits.values() if split)
+        others = [name for name, split in splits.items() if not split]
+        are_splits = bool(found) and (not others or len(found) > 1 or not (accidental or found == {"train"}))
+        if are_splits and others:
+            first, *more = (name for name, split in splits.items() if split)
+            what = f"{first} and {more[0]}, which look like splits," if more else f"{first}, which looks like a split,"
+            raise SourceError(
+                f"{options.input} has {what} next to {others[0]}, which does not. Move it out of the input, or name the files by a"
+                " pattern."
+            )
+        if are_splits and (len(found) > 1 or found != {"train"}):
+            refuse_split_flag(options, f"{options.input} has splits already ({', '.join(sorted(found))})")
+        elif options.split:
+            are_splits = False
+        return cls(options.input, are_splits, found, len(splits) <= LOOKED_AT, split_of)
+
+    def of(self, name: str) -> str:
+        """Return the split of a file, or nothing if its name says none.
+
+        Args:
+            name: its path below the input.
+
+        Raises:
+            SourceError: the name does not go with those that were looked at.
+        """
+        if not self.are_splits and self.are_all:
+            return ""
+        split = self.split_of(name)
+        if not self.are_all and (not split if self.are_splits else bool(split) and split not in self.found):
+            what = (
+                "does not look like a split, as the names"
+                if self.are_splits
+                else "looks like a split, unlike the names"
+            )
+            raise SourceError(
+                f"{self.input} has {name}, which {what} before it do. Rename it, or name the files by a pattern."
+            )
+        return split if self.are_splits else ""
