@@ -429,7 +429,7 @@ def test_damage_inside_the_pixels_is_seen_by_decoding() -> None:
 
 
 def test_a_cut_header_is_rejected_with_the_same_words_in_every_run() -> None:
-    with pytest.raises(BadRecordError, match="TIFF that cannot be decoded: its header is cut or damaged$"):
+    with pytest.raises(BadRecordError, match=r"TIFF that cannot be decoded: its header is cut or damaged$"):
         convert(encode(RGB, "TIFF")[:20])
 
 
