@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, TiffImagePlugin
+from PIL import Image, TiffImagePlugin, UnidentifiedImageError
 
 from beam_jobs.image_records.header import (
     AVIF,
@@ -179,6 +179,9 @@ def _pillow(name: str) -> Iterator[None]:
             yield
         except (MemoryError, UsageError):
             raise
+        # Its text holds an address in memory, which would make rejects differ from run to run.
+        except UnidentifiedImageError as error:
+            raise ValueError(f"{name} that cannot be decoded: its header is cut or damaged") from error
         # Pillow promises no list of exceptions: OSError, SyntaxError, EOFError, struct.error and others have been seen.
         except Exception as error:
             raise ValueError(f"{name} that cannot be decoded: {error or type(error).__name__}") from error

@@ -249,7 +249,7 @@ def test_errors_say_what_to_do(tmp_path: Path) -> None:
     assert found == {
         ("read", "gone"): "No such file or directory. Look whether it was moved or removed.",
         ("read", "."): "Is a directory. It is a folder: name a file.",
-        ("opened", "circle"): "Too many levels of symbolic links. Its links lead in a circle: mend or remove them.",
+        ("opened", "circle"): "Too many levels of symbolic links. Its links lead in a circle: fix or remove them.",
         ("listed", "file"): "Not a directory. A part of this path is a file: name another.",
         ("looked up", "nnnnnn"): found["written", "nnnnnn"],
         (

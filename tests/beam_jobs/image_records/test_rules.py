@@ -428,6 +428,11 @@ def test_damage_inside_the_pixels_is_seen_by_decoding() -> None:
         tf_pixels(bytes(damaged))
 
 
+def test_a_cut_header_is_rejected_with_the_same_words_in_every_run() -> None:
+    with pytest.raises(BadRecordError, match=r"TIFF that cannot be decoded: its header is cut or damaged$"):
+        convert(encode(RGB, "TIFF")[:20])
+
+
 def test_a_jpeg_without_a_table_is_seen_by_decoding() -> None:
     start = JPEG_RGB.index(b"\xff\xdb")
     length = int.from_bytes(JPEG_RGB[start + 2 : start + 4], "big")
