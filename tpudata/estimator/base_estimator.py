@@ -88,7 +88,7 @@ class BaseEstimator(ModelDir):
             hooks: `tf.compat.v1.train.SessionRunHook`s, called at the ends of loops. What they fetch of a step is of the loop's
                 last one, what they fetch of variables is from before the loop. Of several replicas, rows are joined, other floats
                 averaged; of what is neither, the first one's counts. A CheckpointSaverHook among them takes the place of the
-                RunConfig's checkpoints.
+                RunConfig's checkpoints. One that raises StopIteration or tf.errors.OutOfRangeError ends training, which is saved.
             steps: how many steps to add.
             max_steps: the global step to stop at; nothing is done if it has been reached. With neither, training
                 goes on until the data ends.
