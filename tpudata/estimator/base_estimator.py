@@ -88,7 +88,7 @@ class BaseEstimator(ModelDir):
             hooks: `tf.compat.v1.train.SessionRunHook`s, called at the ends of loops. Values fetched from a step are of
                 the loop's last one; values of variables are from before the loop. On several replicas, rows are joined, other
                 floats averaged, and other values taken from the first. A CheckpointSaverHook among them replaces the
-                RunConfig's checkpoints.
+                RunConfig's checkpoints. One that raises StopIteration or tf.errors.OutOfRangeError ends training, which saves.
             steps: number of steps to add.
             max_steps: the global step to stop at; nothing is done if it has been reached. With neither, training
                 continues until the data ends.

@@ -564,3 +564,28 @@ def test_hooks_do_not_build_the_step_anew(tmp_path: Path) -> None:
     assert len(calls) == 2  # a graph for the new hooks
     estimator.train(train_input_fn, steps=5)
     assert len(calls) == 2
+
+
+@pytest.mark.parametrize("error", [StopIteration("the feed"), tf.errors.OutOfRangeError(None, None, "the feed")])
+@pytest.mark.parametrize(("method", "steps"), [("before_run", 2), ("after_run", 3)])
+def test_a_hook_whose_feed_ends_ends_the_run(error: Exception, method: str, steps: int, tmp_path: Path) -> None:
+    def ending() -> Any:
+        """Make a hook that raises in its third call."""
+        hook, calls = v1.train.SessionRunHook(), iter([None, None])
+
+        def call(*_: Any) -> None:
+            if next(calls, error) is error:
+                raise error
+
+        setattr(hook, method, call)
+        return hook
+
+    estimator, recorder = build(tmp_path), Recorder()
+    estimator.train(train_input_fn, hooks=[ending(), recorder], steps=9)
+    assert estimator.get_variable_value("global_step") == steps
+    assert programs.newest_step(tmp_path) == steps
+    assert recorder.calls[-1] == "end"
+    seen = Recorder("the_loss")
+    estimator.evaluate(finite_input_fn(40), hooks=[seen, ending()])
+    assert (seen.calls.count("after"), seen.calls[-1]) == (steps, "end")
+    assert len(list(estimator.predict(finite_input_fn(40), hooks=[ending()]))) == steps * 8

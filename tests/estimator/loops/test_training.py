@@ -399,3 +399,24 @@ def test_the_last_loss_is_kept_and_logged_in_a_short_run_too(tmp_path: Path, cap
     before = estimator.last_loss
     estimator.train(train_input_fn, max_steps=6)
     assert estimator.last_loss == before
+
+
+@pytest.mark.parametrize("steps", [4, 6])
+def test_what_a_hook_makes_not_finite_is_not_saved(steps: int, tmp_path: Path) -> None:
+    class Spoils(v1.train.SessionRunHook):  # type: ignore[misc]
+        """Assigns NaN after the last step."""
+
+        def begin(self) -> None:
+            (variable,) = (item for item in v1.trainable_variables() if "linear/b" in item.name)
+            self._spoil = v1.assign(variable, [np.nan])
+            self._calls = 0
+
+        def after_run(self, run_context: Any, run_values: Any) -> None:  # noqa: ARG002  (called with all arguments)
+            self._calls += 1
+            if self._calls == steps:
+                run_context.session.run(self._spoil)
+
+    estimator = make_estimator(tmp_path, iterations=2)
+    with pytest.raises(NonFiniteError, match=rf"step {steps}: the variable 'linear/b' holds NaN.*model\.ckpt-0"):
+        estimator.train(train_input_fn, hooks=[Spoils()], steps=steps)
+    assert programs.saved_steps(tmp_path) == [0]

@@ -11,6 +11,8 @@ from tpudata.estimator.fetching.hook_session import HookSession, reject_options
 from tpudata.estimator.hooks.profiler import ProfilerHook
 
 _train = tf.compat.v1.train
+# A hook that raises one of these ends a run, as in a MonitoredSession: such as one that takes from a generator what it feeds.
+_ENDS = (StopIteration, tf.errors.OutOfRangeError)
 
 
 class Request:
@@ -91,7 +93,17 @@ class Monitor:
                 hook.after_create_session(self._session, tf.train.Coordinator())
 
     def before_run(self) -> tuple[Any, ...]:
-        """Ask the hooks what they want of the next step; returns the tensors that it must give, and operations that must run."""
+        """Ask the hooks what they want of the next step; returns the tensors that it must give, and operations that must run.
+
+        A hook that raises StopIteration or OutOfRangeError sets `should_stop`: no step is to be run.
+        """
+        try:
+            return self._asked()
+        except _ENDS:
+            self._request, self.should_stop = None, True
+            return ()
+
+    def _asked(self) -> tuple[Any, ...]:
         self._request = None
         self.model_feeds = {}
         if not self.hooks:
@@ -146,7 +158,7 @@ class Monitor:
         return self._single[id(structure)][1]
 
     def after_run(self, step: Mapping[str, Any]) -> None:
-        """Give the hooks what they wanted.
+        """Give the hooks what they wanted; one that raises StopIteration or OutOfRangeError sets `should_stop`.
 
         Args:
             step: the values that the step gave, by the tensor's name.
@@ -154,10 +166,13 @@ class Monitor:
         if self._request is None:
             return
         values = self._request.finish(step)
-        with self._session.installed():
-            for number, hook in enumerate(self.hooks):
-                results = self._fetches[number].pack(values) if number in self._fetches else None
-                hook.after_run(self._context, _train.SessionRunValues(results, None, None))
+        try:
+            with self._session.installed():
+                for number, hook in enumerate(self.hooks):
+                    results = self._fetches[number].pack(values) if number in self._fetches else None
+                    hook.after_run(self._context, _train.SessionRunValues(results, None, None))
+        except _ENDS:
+            self.should_stop = True
         self.should_stop |= self._context.stop_requested
 
     def end(self) -> None:

@@ -45,7 +45,7 @@ def evaluate(
     with contextlib.closing(feed.iterate()) as iteration:
         while not monitor.should_stop and (steps is None or batches < steps):
             asked = monitor.before_run()
-            element = iteration.next()
+            element = None if monitor.should_stop else iteration.next()
             if element is None:
                 break
             step.fetches.ask(asked)

@@ -44,7 +44,7 @@ def predict(
     with contextlib.closing(feed.iterate()) as iteration:
         while not monitor.should_stop:
             asked = monitor.before_run()
-            element = iteration.next()
+            element = None if monitor.should_stop else iteration.next()
             if element is None:
                 break
             features, mask = element

@@ -133,6 +133,10 @@ class _Training:
             begin = time.monotonic()
             self._profiler.before_loop(self.step)
             asked = parts.monitor.before_run()
+            # The processes of a cluster take this step together, and end after it.
+            if parts.monitor.should_stop and self._peers.count == 1:
+                _log.info("A hook stopped training at step %d.", self.step)
+                break
             losses, has_data, fetched = self._run_loop(iteration, size, asked)
             self._profiler.after_loop(self.step)
             self._loop.measure(len(losses), time.monotonic() - begin)
@@ -245,8 +249,8 @@ class _Training:
             self._check_variables(loss)
 
     def _check_variables(self, loss: float) -> None:
-        """Check the variables, unless that was done after the last step."""
-        if self._unchecked:
+        """Check the variables after single steps: a hook may have assigned to them since they were checked."""
+        if self._is_step:
             self._unchecked = 0
             self._require_finite(loss, self._train_step.finite())
 
