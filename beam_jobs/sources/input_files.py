@@ -17,10 +17,12 @@ class InputFiles:
     Attributes:
         path: of the input.
         only_files: whether a folder among the files of a folder is an error.
+        omits_notes: whether files called `.md` are omitted, as Hugging Face's README.md.
     """
 
     path: str
     only_files: bool = False
+    omits_notes: bool = False
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         """Yield path and name of each file, in order; hidden ones and those that systems leave behind are omitted.
@@ -40,7 +42,8 @@ class InputFiles:
             raise SourceError(f"{self.path} is not there. Name a file, a folder, or a pattern such as 'DIR/*.tar'.")
         count = 0
         for path, below in files:
-            if not any(map(is_left_behind, below.split("/"))):
+            is_note = self.omits_notes and below.lower().endswith(".md")
+            if not is_note and not any(map(is_left_behind, below.split("/"))):
                 count += 1
                 yield path, below
         if not count:

@@ -203,12 +203,12 @@ def _open_files(options: ConvertOptions, said: SourceOptions, first: str) -> Sou
     if form == _LIST:
         return Lists.find(options, said, [path for path, _ in files])
     if form == _PARQUET:
-        return ParquetImages.find(options, said, [file for file in files if not file[1].lower().endswith(".md")])
+        return ParquetImages.find(options, said, InputFiles(options.input, omits_notes=True))
     said.refuse_list_flags(f"{first} is {form}")
     if form == _IDX:
         return IdxPairs.find(options, said, [path for path, _ in files])
     if form == _ZIP:
-        return Zips.find(options, said, [file for file in files if not file[1].lower().endswith(".md")])
+        return Zips.find(options, said, InputFiles(options.input, omits_notes=True))
     return Tars.find(options, said, files)
 
 

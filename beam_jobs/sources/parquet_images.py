@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pyarrow  # type: ignore[import-untyped]
@@ -21,7 +22,8 @@ from beam_jobs.references.labels import Labels
 from beam_jobs.references.ranged_file import open_ranged
 from beam_jobs.references.reference import Reference
 from beam_jobs.sources.classes import Classes
-from beam_jobs.sources.named_splits import NamedSplits
+from beam_jobs.sources.input_files import InputFiles
+from beam_jobs.sources.named_splits import LOOKED_AT, NamedSplits
 from beam_jobs.sources.names import folder_split
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.source import Refuse, make_reference, raise_refusal, with_key
@@ -35,6 +37,34 @@ _LABELS = ("label", "labels", "class", "fine_label")
 _METADATA = b"huggingface"
 # Rows whose images are in memory at once.
 _BATCH_ROWS = 32
+
+
+class ParquetFile(NamedTuple):
+    """A file.
+
+    Attributes:
+        path: the file.
+        name: that keys begin with.
+    """
+
+    path: str
+    name: str
+
+
+class _Columns(NamedTuple):
+    """The columns of a file that are read.
+
+    Attributes:
+        image: name of the column of images.
+        label: name of the column of labels, or None.
+        names: class names that the schema's metadata give, or None.
+        integers: whether labels are whole numbers.
+    """
+
+    image: str
+    label: str | None
+    names: tuple[str, ...] | None
+    integers: bool
 
 
 class ParquetUnit(NamedTuple):
@@ -59,97 +89,101 @@ class ParquetUnit(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ParquetImages:
-    """Rows of Parquet files: a Source whose units are row groups.
+    """Rows of Parquet files: a Source whose parts are files and whose units are row groups.
+
+    The command reads the footer of the first file; the footers of the others are read where they are listed.
 
     Attributes:
         options: deal out splits and seed the order.
-        groups: to be listed.
-        image: column of the images.
-        label: column of the labels, or None.
-        names: class names that the schema's metadata give, or None.
+        source_options: columns and labels.
+        files: the files.
+        splits: those that the names of the files stand for.
+        columns: of the first file; all have the same.
         classes: how labels become names.
     """
 
     options: ConvertOptions
-    groups: tuple[ParquetUnit, ...]
-    image: str
-    label: str | None
-    names: tuple[str, ...] | None
+    source_options: SourceOptions
+    files: InputFiles
+    splits: NamedSplits
+    columns: _Columns
     classes: Classes
     several_labels: bool = False
     extra: tuple[Feature, ...] = ()
 
     @classmethod
-    def find(
-        cls, options: ConvertOptions, source_options: SourceOptions, files: Sequence[tuple[str, str]]
-    ) -> ParquetImages:
-        """Read the footers of some files.
+    def find(cls, options: ConvertOptions, source_options: SourceOptions, files: InputFiles) -> ParquetImages:
+        """Read the footer of the first file, and look at the names of the others.
 
         Args:
             options: of the conversion.
             source_options: columns and labels.
-            files: path of each, and its name in keys.
+            files: the files.
 
         Raises:
-            SourceError: there is no column of images or labels, or a file has another one (names the columns that there are);
-                or some names of files are splits, and some are not.
-            CorruptionError: a file is cut or damaged.
+            SourceError: there is no column of images or labels (names the columns that there are); or some names of files are
+                splits, and some are not.
+            CorruptionError: the first file is cut or damaged.
             UsageError: the options deal out splits, but the names of the files are splits.
         """
+        some = list(itertools.islice(files, LOOKED_AT + 1))
+        first = some[0][0]
         for name in ("split_column", "label_separator", "column_types"):
             if getattr(source_options, name):
-                raise UsageError(
-                    f"--{name.replace('_', '-')} is for lists, and {files[0][0]} is a Parquet file. Omit it."
-                )
-        units: list[ParquetUnit] = []
-        first: tuple[str, str | None, tuple[str, ...] | None, bool] | None = None
-        for path, name in files:
-            size, row = file_size(path), 0
-            with _opened(path, size) as file:
-                found = _columns(file.schema_arrow, source_options, path)
-                if first is not None and found != first:
-                    raise SourceError(
-                        f"{path} and {files[0][0]} have other columns or class names. Convert them one by one."
-                    )
-                first = found
-                for group in range(file.metadata.num_row_groups):
-                    units.append(ParquetUnit(path, size, name, "", group, row))
-                    row += file.metadata.row_group(group).num_rows
-        assert first is not None
-        splits = NamedSplits.find(options, [name for _, name in files], named_split, accidental=False)
-        units = [unit._replace(split=splits.of(unit.name)) for unit in units]
-        image, label, names, integers = first
-        classes = Classes.open(source_options, integers=integers and names is None)
-        return cls(options, tuple(units), image, label, names, classes)
+                raise UsageError(f"--{name.replace('_', '-')} is for lists, and {first} is a Parquet file. Omit it.")
+        with _opened(first, file_size(first)) as file:
+            columns = _columns(file.schema_arrow, source_options, first)
+        splits = NamedSplits.find(options, [name for _, name in some], named_split, accidental=False)
+        classes = Classes.open(source_options, integers=columns.integers and columns.names is None)
+        return cls(options, source_options, files, splits, columns, classes)
 
     @property
     def has_classes(self) -> bool:
         """Whether there is a column of labels."""
-        return self.label is not None
+        return self.columns.label is not None
 
     @property
     def labels(self) -> Labels | None:
         """Those of `--labels FILE`, or of the schema's metadata."""
-        return self.classes.labels or (None if self.names is None else Labels(self.names))
+        return self.classes.labels or (None if self.columns.names is None else Labels(self.columns.names))
 
     @property
     def integer_labels(self) -> bool:
         """Whether the labels are whole numbers without names."""
         return self.classes.collects_integers
 
-    def parts(self) -> Sequence[ParquetUnit]:
-        """Return the row groups."""
-        return self.groups
+    def parts(self) -> Iterator[ParquetFile]:
+        """Yield the files."""
+        return (ParquetFile(path, name) for path, name in self.files)
 
-    def units(self, part: ParquetUnit, ignored: list[str]) -> Sequence[ParquetUnit]:
-        """Return a part, which is listed at once; nothing is ignored here."""
+    def units(self, part: ParquetFile, ignored: list[str]) -> Iterator[ParquetUnit]:
+        """Yield the row groups of a file.
+
+        Args:
+            part: one of `parts()`.
+            ignored: nothing is ignored here.
+
+        Raises:
+            SourceError: the file has other columns or class names than the first one, or its name leaves a doubt about splits.
+            CorruptionError: the file is cut or damaged.
+        """
         del ignored
-        return (part,)
+        size, split, row = file_size(part.path), self.splits.of(part.name), 0
+        with _opened(part.path, size) as file:
+            if _columns(file.schema_arrow, self.source_options, part.path) != self.columns:
+                raise SourceError(
+                    f"{part.path} and the first file of {self.options.input} have other columns or class names. Convert them one by"
+                    " one."
+                )
+            rows = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
+        for group, count in enumerate(rows):
+            yield ParquetUnit(part.path, size, part.name, split, group, row)
+            row += count
 
     def references(self, unit: ParquetUnit, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
         """Yield a reference, with its bytes, to the image of each row of a row group."""
         del ignored
-        columns = [self.image, *([] if self.label is None else [self.label])]
+        columns = [self.columns.image, *([] if self.columns.label is None else [self.columns.label])]
         number = unit.first
         with _opened(unit.path, unit.size) as file:
             for batch in file.iter_batches(_BATCH_ROWS, row_groups=[unit.group], columns=columns, use_threads=False):
@@ -157,7 +191,7 @@ class ParquetImages:
                     where, key = f"{unit.path} row {number}", f"{unit.name}:{number}"
                     try:
                         data = _image_bytes(values[0], where)
-                        labels = () if self.label is None else (self._name(values[1], where),)
+                        labels = () if self.columns.label is None else (self._name(values[1], where),)
                         yield make_reference(
                             self.options,
                             key,
@@ -173,17 +207,17 @@ class ParquetImages:
                     number += 1
 
     def _name(self, value: Any, where: str) -> str:
-        if self.names is None or isinstance(value, str):
+        if self.columns.names is None or isinstance(value, str):
             if not isinstance(value, str | int) or isinstance(value, bool):
                 raise BadRecordError(where, f"its label is no text and no whole number: {value!r}")
             return self.classes.name(str(value), where)
-        if not isinstance(value, int) or not 0 <= value < len(self.names):
-            raise BadRecordError(where, f"unknown label: {value!r}; labels go from 0 to {len(self.names) - 1}")
-        return self.classes.name(self.names[value], where)
+        if not isinstance(value, int) or not 0 <= value < len(self.columns.names):
+            raise BadRecordError(where, f"unknown label: {value!r}; labels go from 0 to {len(self.columns.names) - 1}")
+        return self.classes.name(self.columns.names[value], where)
 
 
-def _columns(schema: Any, options: SourceOptions, path: str) -> tuple[str, str | None, tuple[str, ...] | None, bool]:
-    """Return the columns of images and labels, the names of classes, and whether labels are whole numbers."""
+def _columns(schema: Any, options: SourceOptions, path: str) -> _Columns:
+    """Return the columns of images and labels; SourceError if there are none."""
     described = _described(schema)
     types = {field.name: field.type for field in schema}
     images = [name for name, feature in described.items() if feature.get("_type") == "Image" and name in types]
@@ -194,14 +228,14 @@ def _columns(schema: Any, options: SourceOptions, path: str) -> tuple[str, str |
         wanted = f"{image!r} is no column of bytes" if image is not None else "no column of images"
         raise SourceError(f"{path}: {wanted}; {has}. Name the column of the images' bytes with --path-column.")
     if options.unlabelled:
-        return image, None, None, False
+        return _Columns(image, None, None, False)
     by_type = [name for name, feature in described.items() if feature.get("_type") == "ClassLabel" and name in types]
     label = options.label_column or next(iter(by_type), None) or next((n for n in _LABELS if n in types), None)
     if label is None or label not in types:
         raise SourceError(f"{path}: no column of labels; {has}. Name it with --label-column, or pass --unlabelled.")
     names = described.get(label, {}).get("names")
     known = tuple(map(str, names)) if isinstance(names, list) and names else None
-    return image, label, known, pyarrow.types.is_integer(types[label])
+    return _Columns(image, label, known, pyarrow.types.is_integer(types[label]))
 
 
 def _described(schema: Any) -> dict[str, dict[str, Any]]:

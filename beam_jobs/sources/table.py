@@ -70,11 +70,11 @@ def _tars(options: ConvertOptions, said: SourceOptions) -> Source:
 
 
 def _zips(options: ConvertOptions, said: SourceOptions) -> Source:
-    return Zips.find(options, said, list(InputFiles(options.input)))
+    return Zips.find(options, said, InputFiles(options.input))
 
 
 def _parquet(options: ConvertOptions, said: SourceOptions) -> Source:
-    return ParquetImages.find(options, said, list(InputFiles(options.input)))
+    return ParquetImages.find(options, said, InputFiles(options.input))
 
 
 def _idx(options: ConvertOptions, said: SourceOptions) -> Source:

@@ -21,6 +21,7 @@ from beam_jobs.references.ranged_file import open_ranged
 from beam_jobs.references.reading import MOST_INPUT_BYTES, too_large
 from beam_jobs.references.reference import CRC32_FORM, Reference
 from beam_jobs.sources.classes import Classes
+from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.names import class_and_split, folder_split, is_left_behind
 from beam_jobs.sources.options import SourceOptions, refuse_split_flag
 from beam_jobs.sources.source import Refuse, make_reference, raise_refusal, with_key
@@ -54,13 +55,13 @@ class Zips:
 
     Attributes:
         options: deal out splits and seed the order.
-        archives: to be listed.
+        files: the archives.
         classes: how folder names become class names.
         has_classes: False if records are unlabelled.
     """
 
     options: ConvertOptions
-    archives: tuple[ZipUnit, ...]
+    files: InputFiles
     classes: Classes
     has_classes: bool = True
     several_labels: bool = False
@@ -68,19 +69,19 @@ class Zips:
     extra: tuple[Feature, ...] = ()
 
     @classmethod
-    def find(cls, options: ConvertOptions, source_options: SourceOptions, archives: Sequence[tuple[str, str]]) -> Zips:
-        """Return the source of some archives, each given as its path and its name in keys."""
-        units = tuple(ZipUnit(*archive) for archive in archives)
-        return cls(options, units, Classes.open(source_options), not source_options.unlabelled)
+    def find(cls, options: ConvertOptions, source_options: SourceOptions, files: InputFiles) -> Zips:
+        """Return the source of some archives; SourceError if there is none."""
+        next(iter(files))
+        return cls(options, files, Classes.open(source_options), not source_options.unlabelled)
 
     @property
     def labels(self) -> Labels | None:
         """Those of `--labels FILE`."""
         return self.classes.labels
 
-    def parts(self) -> Sequence[ZipUnit]:
-        """Return the archives."""
-        return self.archives
+    def parts(self) -> Iterator[ZipUnit]:
+        """Yield the archives."""
+        return (ZipUnit(path, name) for path, name in self.files)
 
     def units(self, part: ZipUnit, ignored: list[str]) -> Sequence[ZipUnit]:
         """Return a part, which is listed at once; nothing is ignored here."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from pyarrow import parquet
 
 from beam_jobs.sources import SourceOptions
-from tests.beam_jobs.sources.inputs import converted, jpeg, listed, listed_and_refused, opened, summary
+from tests.beam_jobs.sources.inputs import converted, jpeg, listed, listed_and_refused, opened, summary, units
 from tpudata.errors import CorruptionError, SourceError, UsageError
 from tpudata.format import open_dataset
 
@@ -41,7 +42,7 @@ ROWS = [(jpeg(number), number % 3) for number in range(10)]
 def test_hugging_face_rows(tmp_path: Path, rows: int, compression: str) -> None:
     path = hugging_face(tmp_path / "a.parquet", ROWS, row_group_size=rows, compression=compression)
     source = opened(path)
-    assert len(list(source.parts())) == (4 if rows == 3 else 1)
+    assert len(units(source)) == (4 if rows == 3 else 1)
     assert source.labels is not None
     assert source.labels.names == tuple(NAMES)
     assert summary(source) == {
@@ -117,8 +118,8 @@ def test_files_that_do_not_fit(tmp_path: Path) -> None:
         opened(tmp_path / "other.parquet", SourceOptions(label_column="what", split_column="s"))
     hugging_face(tmp_path / "in" / "a.parquet", ROWS)
     hugging_face(tmp_path / "in" / "b.parquet", ROWS, ["cat", "eel", "dog"])
-    with pytest.raises(SourceError, match=r"b\.parquet and .*a\.parquet have other columns or class names"):
-        opened(tmp_path / "in")
+    with pytest.raises(SourceError, match=r"b\.parquet and the first file of .*in have other columns or class names"):
+        listed(opened(tmp_path / "in"))
     path = hugging_face(tmp_path / "cut.parquet", ROWS)
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(CorruptionError, match=r"cut\.parquet at byte 0: the Parquet file is cut or damaged"):
@@ -143,3 +144,15 @@ def test_names_without_a_split_are_train_next_to_train(tmp_path: Path) -> None:
     assert {split for split, _, _ in summary(opened(tmp_path / "in")).values()} == {"train"}
     dealt = summary(opened(tmp_path / "in", split="a=0.5,b=0.5"))
     assert {split for split, _, _ in dealt.values()} <= {"a", "b"}
+
+
+def test_the_command_reads_one_footer_and_holds_no_row_groups(tmp_path: Path) -> None:
+    for number in range(40):
+        hugging_face(tmp_path / "in" / f"train-{number:05}.parquet", ROWS, row_group_size=1)
+    hugging_face(tmp_path / "in" / "train-99999.parquet", ROWS).write_bytes(b"damaged")
+    source = opened(tmp_path / "in")
+    assert len(pickle.dumps(source)) < 2000
+    *whole, last = source.parts()
+    assert len([unit for part in whole for unit in source.units(part, [])]) == 400
+    with pytest.raises(CorruptionError, match=r"train-99999\.parquet"):
+        list(source.units(last, []))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
+import pickle
 import zipfile
 from pathlib import Path
 
@@ -174,9 +175,9 @@ def test_a_damaged_member_is_a_bad_record(tmp_path: Path, method: int) -> None:
             read_reference(reference)
         except BadRecordError as error:
             refused.append(error)
-    (error,) = refused
-    assert error.reason.startswith("damaged in the archive: ")
-    assert "cat/deep/1.jpg" in error.source
+    (bad,) = refused
+    assert bad.reason.startswith("damaged in the archive: ")
+    assert "cat/deep/1.jpg" in bad.source
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
@@ -193,3 +194,11 @@ def test_a_damaged_member_is_skipped_or_ends_the_run(tmp_path: Path, method: int
     assert keys == {b"a.zip/cat/0.jpg", b"a.zip/dog/2.jpg"}
     (line,) = [line for file in (tmp_path / "skipped" / "rejects").iterdir() for line in file.read_text().splitlines()]
     assert "damaged in the archive" in line
+
+
+def test_the_command_holds_no_names_of_archives(tmp_path: Path) -> None:
+    for number in range(100):
+        zipped(tmp_path / "in" / f"{number:05}.zip", {"cat/0.jpg": jpeg(number)})
+    source = opened(tmp_path / "in")
+    assert len(pickle.dumps(source)) < 2000
+    assert len(listed(source)) == 100
