@@ -38,7 +38,7 @@ def below(folder: str, skip: str = ".hidden") -> list[list[str]]:
 
 
 # Characters around `/`, and outside of the plane in which UTF-16 and UTF-8 order names alike.
-NAMES = st.text("ab-/0.\uffff\U0001f600", min_size=1, max_size=6)
+NAMES = st.text("ab-/0.\uffff\U0001f600\U0010ffff", min_size=1, max_size=6)
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -74,6 +74,22 @@ def test_a_large_bucket_is_cut_into_even_ranges_with_few_requests(
     assert list(itertools.chain(*found)) == [f"img_{number:08d}.jpg" for number in range(3000)]
     assert len(found) >= 30
     assert max(map(len, found)) <= 100
+
+
+def test_names_of_a_large_alphabet_are_cut_with_few_requests(store: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.page = 1000
+    names = [f"{chr(0x4E00 + 7 * (number // 4))}{number}" for number in range(8000)]
+    for name in names:
+        store.put("b", f"in/{name}", b"")
+    monkeypatch.setattr(listing, "_SMALL", 400)
+    store.requests.clear()
+    found = below("gs://b/in")
+    requests = store.requests["list"] - len(found)
+    assert list(itertools.chain(*found)) == sorted(names)
+    # The names have 2,000 first characters.
+    assert 20 <= len(found) <= listing._RANGES
+    assert max(map(len, found)) <= 800
+    assert requests < 1000
 
 
 def test_a_small_folder_is_one_range_for_one_request(store: FakeGcs) -> None:

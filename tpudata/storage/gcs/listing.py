@@ -24,6 +24,8 @@ from tpudata.storage.gcs.session import Session
 _SMALL = 1 << 14
 # Cutting ends when there are so many ranges, or after so many rounds.
 _RANGES, _ROUNDS = 256, 8
+# Characters that each begin a range; after so many, a range takes two of them, then four, and so on: scripts have thousands.
+_ALPHABET = 16
 _ASKED_AT_ONCE = 16
 _PAGE = 1000
 _LAST, _SURROGATES, _AFTER_SURROGATES = "\U0010ffff", "\ud7ff", "\ue000"
@@ -107,12 +109,12 @@ def cut_names(session: Session, folder: str, *, deep: bool) -> Sequence[str]:
         found = next(scan_names(session, folder, start, stop, 1, deep=deep), None)
         return None if found is None else found.name[length:]
 
-    def parts(start: str, stop: str | None) -> list[str] | None:
-        """Return the names at which a range is cut, its start first; None if it is small."""
+    def parts(start: str, stop: str | None, count: int) -> list[str] | None:
+        """Return the names at which a range, one of `count`, is cut, its start first; None if it is small."""
         names = scan_names(session, folder, start, stop, deep=deep)
         if next(itertools.islice(names, _SMALL, None), None) is None:
             return None
-        return [start, *_branches(first, start, stop)]
+        return [start, *_branches(first, start, stop, max(1, _ALPHABET // count))]
 
     _, name = split_path(folder)
     length = len(name.rstrip("/")) + 1 if name else 0
@@ -123,19 +125,20 @@ def cut_names(session: Session, folder: str, *, deep: bool) -> Sequence[str]:
             ranges = [(start, stop) for start, stop in zip(starts, [*starts[1:], None], strict=True) if start in uncut]
             if not ranges or len(starts) >= _RANGES:
                 break
-            made = list(pool.map(parts, *zip(*ranges, strict=True)))
+            made = list(pool.map(parts, *zip(*ranges, strict=True), itertools.repeat(len(ranges))))
             uncut = {start for cut in made if cut is not None and len(cut) > 1 for start in cut}
             starts = sorted({*starts, *uncut})
     return tuple(starts[1:])
 
 
-def _branches(first: _First, start: str, stop: str | None) -> Iterator[str]:
+def _branches(first: _First, start: str, stop: str | None, every: int) -> Iterator[str]:
     """Yield the names at which a range of more than one name is cut: where the names in it differ first.
 
     Args:
         first: returns the first name from one on and before another.
         start: of the range.
         stop: end of the range, see `start`.
+        every: names after which each takes twice as many characters as before, once there are `_ALPHABET` of them.
     """
     low, depth = first(start, stop), 0
     for _ in range(_ROUNDS):
@@ -150,21 +153,29 @@ def _branches(first: _First, start: str, stop: str | None) -> Iterator[str]:
     if low is None or depth >= len(low):
         return
     common, character = low[:depth], low[depth]
-    while (after := _after(character)) and (name := first(common + after, stop)) is not None:
+    for number in itertools.count():
+        step = 1 << max(0, (number - _ALPHABET) // every + 1)
+        after = _after(character, step)
+        name = first(common + after, stop) if after else None
+        # Names may come and go meanwhile.
+        if name is None or not name.startswith(common):
+            return
         character = name[depth]
         yield common + character
 
 
 def _has_after(first: _First, name: str, stop: str | None, depth: int) -> bool:
-    after = _after(name[depth])
-    return bool(after) and first(name[:depth] + after, stop) is not None
+    """Return whether there are names after all that have the same first `depth + 1` characters."""
+    begin = name[: depth + 1].rstrip(_LAST)
+    return bool(begin) and first(begin[:-1] + _after(begin[-1]), stop) is not None
 
 
-def _after(character: str) -> str:
-    """Return the next character that UTF-8 can encode; nothing after the last."""
-    if character == _LAST:
+def _after(character: str, step: int = 1) -> str:
+    """Return the character some steps on, or the next after it that UTF-8 can encode; nothing after the last."""
+    code = ord(character) + step
+    if code > ord(_LAST):
         return ""
-    return _AFTER_SURROGATES if character == _SURROGATES else chr(ord(character) + 1)
+    return _AFTER_SURROGATES if _SURROGATES < chr(code) < _AFTER_SURROGATES else chr(code)
 
 
 def _reject_empty_part(folder: str, bucket: str, name: str, length: int) -> NoReturn:
