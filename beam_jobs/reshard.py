@@ -195,6 +195,7 @@ def _conversion(
         unit="record",
         unique_keys=True,
         keys=False,
+        why_ignored=source.why_ignored,
     )
 
 
