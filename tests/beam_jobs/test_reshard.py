@@ -326,6 +326,22 @@ def test_tokens_keep_their_tokenizer_and_counts(tmp_path: Path) -> None:
         assert_whole(tmp_path / name)
 
 
+def test_counts_of_tokens_are_not_carried_over_without_all_records(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("To be\nor not to be\n" * 40)
+    flags = ["--tokenizer=chars", "--sequence-length=16", "--pack"]
+    assert main(["convert", "text", f"--input={tmp_path}/a.txt", f"--output={tmp_path}/d", *flags]) == 0
+    assert "tokens" in manifest(tmp_path / "d").counts
+    shard = tmp_path / "d" / manifest(tmp_path / "d").splits["train"].shards[0].name
+    data = bytearray(shard.read_bytes())
+    data[13] ^= 1
+    shard.write_bytes(data)
+    flags = ["--on-bad-record=skip", "--max-bad-records=1"]
+    assert reshard(tmp_path / "d", "--output", tmp_path / "out", *flags) == 0
+    assert sum(manifest(tmp_path / "out").rejected.values()) == 1
+    assert manifest(tmp_path / "out").counts == {}
+    assert_whole(tmp_path / "out")
+
+
 def labelled(folder: Path, names: list[str], labels: list[int], offset: int = 0) -> Path:
     """Write a dataset of records with classes."""
     label = Feature("label", "int64", "int64", num_classes=len(names), label_offset=offset)
