@@ -12,6 +12,7 @@ import itertools
 import re
 import struct
 import zlib
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -155,24 +156,22 @@ class StoredRecords:
         self, unit: StoredFile, offsets: npt.NDArray[np.int64], runs: Runs, form: str, refuse: Refuse
     ) -> Iterator[Reference]:
         """Yield references to records of an uncompressed file, which is read only if that decides their splits."""
-        starts = offsets.tolist()
         for first, last in runs:
             if not self.splitter.reads_records:
                 for number in range(first, last):
-                    key = f"{unit.name}:{number}"
-                    split = self.splitter.split(unit.split, key)
-                    size = starts[number + 1] - starts[number]
-                    yield Reference(key, split, (), unit.path, starts[number], size, form, unit.origin)
+                    key, begin = f"{unit.name}:{number}", int(offsets[number])
+                    split, size = self.splitter.split(unit.split, key), int(offsets[number + 1]) - begin
+                    yield Reference(key, split, (), unit.path, begin, size, form, unit.origin)
                 continue
             for number, frame in enumerate(read_frames(unit.path, offsets, first, last), first):
+                begin = int(offsets[number])
                 try:
-                    data = unframed(frame, unit.path, starts[number])
-                    known_by = self.splitter.key_of(data, unit.path, starts[number])
+                    known_by = self.splitter.key_of(unframed(frame, unit.path, begin), unit.path, begin)
                 except BadRecordError as error:
                     refuse(error)
                     continue
                 split, key = self.splitter.split(unit.split, known_by), f"{unit.name}:{number}"
-                yield Reference(key, split, (), unit.path, starts[number], len(frame), form, unit.origin)
+                yield Reference(key, split, (), unit.path, begin, len(frame), form, unit.origin)
 
     def _unpacked(
         self, unit: StoredFile, frames: Iterable[tuple[int, bytes | Exception]], refuse: Refuse, form: str = ""
@@ -234,13 +233,14 @@ def _not_records(unit: StoredFile) -> BadRecordError:
 
 def _offsets(unit: StoredFile, refuse: Refuse) -> npt.NDArray[np.int64]:
     """Return where the records of a foreign file begin, and the end of the last one that can be found."""
-    starts: list[int] = []
+    starts = array("q")
     try:
         end = scan_frames(Entry(unit.path, unit.name, unit.size, False), starts)
     except CorruptionError as error:
         refuse(BadRecordError(unit.path, error.reason, error.offset))
         end = error.offset
-    return np.array([*starts, end], np.int64)
+    starts.append(end)
+    return np.frombuffer(starts, np.int64)
 
 
 def _unpacked_frames(path: str, refuse: Refuse) -> Iterator[tuple[int, bytes]]:
