@@ -87,6 +87,7 @@ class Conversion:
         unit: what one input is called.
         unique_keys: whether the source cannot list two inputs of one key.
         keys: whether the dataset is to know its inputs, which an append needs.
+        why_ignored: says why files were ignored, after their number; None if by their names.
         base: the dataset that is added to, once it was looked at; its `source` then lists new records only.
         claim: of the run on the output, once it has one.
     """
@@ -105,6 +106,7 @@ class Conversion:
     unit: str = "file"
     unique_keys: bool = False
     keys: bool = True
+    why_ignored: Callable[[], str] | None = None
     base: Base | None = None
     claim: Claim | None = None
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import sys
 from collections.abc import Sequence
 
@@ -195,6 +194,7 @@ def _conversion(
         unit="record",
         unique_keys=True,
         keys=False,
+        why_ignored=source.why_ignored,
     )
 
 
@@ -210,12 +210,13 @@ def _checked_places(inputs: Sequence[str], output: str, beam_options: PipelineOp
 
 
 def _report_missing_keys(output: str, stored: ReshardOptions) -> None:
-    """Print how many keys of each list have no record."""
+    """Print of each list of keys that is longer than its split how many keys have no record, at least."""
     splits = open_dataset(output).manifest.splits
-    for name, keys in itertools.chain(stored.split_keys.items()):
-        records = splits[name].records if name in splits else 0
-        if records < len(keys):
-            print(f"{'no record':<11} for {counted(len(keys) - records, 'key')} of {len(keys)} in the list of {name}")
+    for name, keys in stored.split_keys.items():
+        # More have none if the split also has other records, or several of one key.
+        missing = len(keys) - (splits[name].records if name in splits else 0)
+        if missing > 0:
+            print(f"{'no record':<11} for at least {counted(missing, 'key')} of {len(keys)} in the list of {name}")
 
 
 if __name__ == "__main__":

@@ -120,7 +120,9 @@ def run_conversion(
     if added is not None:
         print(added_table(added, output, seconds))
     else:
-        print(result_table(open_dataset(output).manifest, output, seconds))
+        manifest, why = open_dataset(output).manifest, conversion.why_ignored
+        ignored = why() if why is not None and manifest.source.ignored_files else ""
+        print(result_table(manifest, output, seconds, ignored))
     return 0
 
 

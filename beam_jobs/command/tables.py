@@ -34,12 +34,19 @@ def plan_table(plan: Plan, unit: str = "file") -> str:
     return f"{head}\n{table(rows, right=_NUMBERS)}"
 
 
-def result_table(manifest: Manifest, output: str, seconds: float) -> str:
-    """Return what was written, a line for every split, how fast, and what became of inputs that were not just taken over."""
+def result_table(manifest: Manifest, output: str, seconds: float, ignored: str = "") -> str:
+    """Return what was written, a line for every split, how fast, and what became of inputs that were not just taken over.
+
+    Args:
+        manifest: of the dataset.
+        output: its folder.
+        seconds: that the run took.
+        ignored: why files were ignored, after their number; by default their names.
+    """
     rate = f"{counted(round(manifest.records / seconds), 'record')}/s, {bytes_text(int(manifest.source.bytes / seconds))}/s"
     head = f"{output}: {counted(manifest.records, 'record')}{_classes(manifest.labels)} in {seconds:.1f} s ({rate})"
     splits = _splits({name: split.shards for name, split in manifest.splits.items()})
-    counts = _counts(output, manifest.rejected, manifest.source.ignored_files, manifest.converted)
+    counts = _counts(output, manifest.rejected, manifest.source.ignored_files, manifest.converted, ignored)
     counts += _text_counts(manifest.counts)
     return "\n".join([head, splits, *counts])
 
@@ -80,13 +87,16 @@ def _classes(labels: int | None) -> str:
     return "" if labels is None else f", {counted(labels, 'class', 'classes')}"
 
 
-def _counts(output: str, rejected: Mapping[str, int], ignored: int, converted: Mapping[str, int]) -> list[str]:
+def _counts(
+    output: str, rejected: Mapping[str, int], ignored: int, converted: Mapping[str, int], why_ignored: str = ""
+) -> list[str]:
     """Return the lines for rejected, ignored and re-encoded inputs, without those that count none."""
     lines = []
     if rejected:
         lines.append(f"rejected    {_by_reason(rejected)}; listed in {output}/{REJECTS_FOLDER}/")
     if ignored:
-        lines.append(f"ignored     {count_text(ignored)} by {'its name' if ignored == 1 else 'their names'}")
+        why = why_ignored or ("by its name" if ignored == 1 else "by their names")
+        lines.append(f"ignored     {count_text(ignored)} {why}")
     if converted:
         lines.append(f"re-encoded  {_by_reason(converted)}")
     return lines

@@ -23,6 +23,9 @@ from tpudata.format.gzip_blocks import packed_size
 from tpudata.format.index import BLOCK_RECORDS
 from tpudata.storage import storage_for
 
+# Counts that hold for all records together, and for no part of them.
+_OF_ALL_RECORDS = frozenset({"documents", "tokens", "padding", "dropped", "unknown"})
+
 
 @dataclasses.dataclass
 class StoredSummary:
@@ -77,7 +80,7 @@ class DatasetConverter(FrameConverter):
         label: name of the feature of the label, if labels change.
         label_offset: label of the first class.
         decoded: by origin, (decoded bytes, records) of the split in the input.
-        carried: what the manifest counts besides records.
+        carried: what the manifest counts besides records, if every record is carried over.
         converted_before: inputs that the datasets' conversions stored in another encoding, by reason.
         tokenizer: (name, path) of the tokenizer's file, or None.
     """
@@ -119,9 +122,9 @@ class DatasetConverter(FrameConverter):
         return record
 
     def counts(self, summary: StoredSummary) -> dict[str, int]:
-        """Return what is carried over."""
-        del summary
-        return dict(self.carried)
+        """Return what is carried over: the counts of documents and tokens only if every record of the datasets is."""
+        is_whole = sum(summary.records.values()) == sum(records for _, records in self.decoded.values())
+        return {name: count for name, count in self.carried.items() if is_whole or name not in _OF_ALL_RECORDS}
 
     def converted(self) -> dict[str, int]:
         """Return what is carried over."""

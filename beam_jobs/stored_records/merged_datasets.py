@@ -86,9 +86,7 @@ class MergedDatasets:
         }
 
     def counts(self, taken: Sequence[str] | None) -> dict[str, int]:
-        """Return what a manifest counts besides records.
-
-        Counts of documents and tokens are carried over if every record is.
+        """Return what a manifest counts besides records, if every record is carried over.
 
         Args:
             taken: the splits that are read, or None for all.
@@ -101,12 +99,8 @@ class MergedDatasets:
             for shard in split.shards
         )
         rejected = sum(sum(dataset.manifest.rejected.values()) for dataset in self.datasets)
-        is_whole = not omitted and all(
-            taken is None or set(dataset.manifest.splits) <= set(taken) for dataset in self.datasets
-        )
         found: Counter[str] = Counter()
         kept = set.intersection(*(set(dataset.manifest.counts) for dataset in self.datasets))
-        kept -= set() if is_whole else {"documents", "tokens", "padding", "dropped", "unknown"}
         for dataset in self.datasets:
             found.update({name: count for name, count in dataset.manifest.counts.items() if name in kept})
         for name, count in (("quarantined", omitted), ("rejected_before", rejected)):

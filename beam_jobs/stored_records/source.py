@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
+import itertools
+import re
 import struct
+import zlib
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -28,6 +32,11 @@ from tpudata.format.tfrecord import HEADER_BYTES, masked_crc32c
 from tpudata.storage import Entry, storage_for
 
 _HEADER = struct.Struct("<QI")
+# Ends of the names of TFRecord files: `-00000-of-00010`, `.tfrecord`, `.tfrecords-3`, `.tfrec.gz`. Files next to them, such as
+# `train.tfrecord.idx`, end otherwise.
+_RECORDS_NAME = re.compile(r"(?:-\d+-of-\d+|\.(?:tfrecords?|tfrec|records?)[-_.\d]*)(?:\.gz)?$", re.IGNORECASE)
+# Names of ignored files that are printed, and files that are looked at for them.
+_NAMES, _LOOKS = 5, 100
 Runs = Sequence[tuple[int, int]]
 
 
@@ -65,7 +74,8 @@ class StoredRecords:
         datasets: those that files belong to; empty for foreign files.
         splitter: gives each record its split.
         class_names: of the output, or None without classes.
-        skips_foreign: whether files that hold no TFRecords are ignored; otherwise they are an error.
+        skips_foreign: whether files that hold no TFRecords are ignored, unless their name is that of TFRecords; otherwise they are
+            an error.
     """
 
     files: tuple[StoredFile, ...]
@@ -87,6 +97,14 @@ class StoredRecords:
         """The classes."""
         return Labels(self.class_names or ())
 
+    def why_ignored(self) -> str:
+        """Return why files were ignored, with the first names, to stand after their number."""
+        others = (file for file in self.files if not file.size or is_named_otherwise(file.name))
+        found = (file.name for file in itertools.islice(others, _LOOKS) if file_kind(file.path, file.size) is None)
+        names = list(itertools.islice(found, _NAMES + 1))
+        more = ", ..." if len(names) > _NAMES else ""
+        return f"without TFRecords{': ' if names else ''}{', '.join(names[:_NAMES])}{more}"
+
     def parts(self) -> Sequence[StoredFile]:
         """Return the files."""
         return self.files
@@ -101,7 +119,7 @@ class StoredRecords:
 
         Args:
             unit: the file.
-            ignored: gets the path of a file without TFRecords.
+            ignored: gets the path of an ignored file without TFRecords.
             refuse: called with the error of damage, after which the records that can be found are listed.
         """
         if unit.shard is not None:
@@ -109,9 +127,10 @@ class StoredRecords:
             return
         kind = file_kind(unit.path, unit.size)
         if kind is None:
-            if unit.size and not self.skips_foreign:
-                refuse(BadRecordError(unit.path, "not a TFRecord file, by its first bytes"))
-            ignored.append(unit.path)
+            if unit.size and not (self.skips_foreign and is_named_otherwise(unit.name)):
+                refuse(_not_records(unit))
+            else:
+                ignored.append(unit.path)
         elif kind == GZIP:
             yield from self._unpacked(unit, _unpacked_frames(unit.path, refuse), refuse)
         else:
@@ -137,24 +156,22 @@ class StoredRecords:
         self, unit: StoredFile, offsets: npt.NDArray[np.int64], runs: Runs, form: str, refuse: Refuse
     ) -> Iterator[Reference]:
         """Yield references to records of an uncompressed file, which is read only if that decides their splits."""
-        starts = offsets.tolist()
         for first, last in runs:
             if not self.splitter.reads_records:
                 for number in range(first, last):
-                    key = f"{unit.name}:{number}"
-                    split = self.splitter.split(unit.split, key)
-                    size = starts[number + 1] - starts[number]
-                    yield Reference(key, split, (), unit.path, starts[number], size, form, unit.origin)
+                    key, begin = f"{unit.name}:{number}", int(offsets[number])
+                    split, size = self.splitter.split(unit.split, key), int(offsets[number + 1]) - begin
+                    yield Reference(key, split, (), unit.path, begin, size, form, unit.origin)
                 continue
             for number, frame in enumerate(read_frames(unit.path, offsets, first, last), first):
+                begin = int(offsets[number])
                 try:
-                    data = unframed(frame, unit.path, starts[number])
-                    known_by = self.splitter.key_of(data, unit.path, starts[number])
+                    known_by = self.splitter.key_of(unframed(frame, unit.path, begin), unit.path, begin)
                 except BadRecordError as error:
                     refuse(error)
                     continue
                 split, key = self.splitter.split(unit.split, known_by), f"{unit.name}:{number}"
-                yield Reference(key, split, (), unit.path, starts[number], len(frame), form, unit.origin)
+                yield Reference(key, split, (), unit.path, begin, len(frame), form, unit.origin)
 
     def _unpacked(
         self, unit: StoredFile, frames: Iterable[tuple[int, bytes | Exception]], refuse: Refuse, form: str = ""
@@ -176,7 +193,10 @@ class StoredRecords:
 
 
 def file_kind(path: str, size: int) -> str | None:
-    """Return "" for an uncompressed TFRecord file, "gzip" for a compressed one, by its first bytes; None for other files."""
+    """Return "" for an uncompressed TFRecord file, "gzip" for a compressed one, by its first bytes; None for other files.
+
+    A file that begins as gzip and cannot be unpacked is "gzip": whoever reads its records meets the damage.
+    """
     if size < HEADER_BYTES:
         return None
     head = storage_for(path).read_range(path, 0, HEADER_BYTES)
@@ -186,24 +206,41 @@ def file_kind(path: str, size: int) -> str | None:
         return None
     with storage_for(path).open(path) as packed, gzip.GzipFile(fileobj=packed, mode="rb") as file:
         try:
-            return GZIP if _is_header(file.read(HEADER_BYTES)) else None
-        except (OSError, EOFError):
-            return None
+            head = file.read(HEADER_BYTES)
+        except (EOFError, zlib.error, gzip.BadGzipFile):
+            return GZIP
+    return GZIP if not head or _is_header(head) else None
+
+
+def is_named_otherwise(name: str) -> bool:
+    """Return whether a file's name is not that of TFRecords, `train-00000-of-00010` or `x.tfrecord.gz`."""
+    return _RECORDS_NAME.search(name) is None
 
 
 def _is_header(data: bytes) -> bool:
     return len(data) == HEADER_BYTES and masked_crc32c(data[:8]) == _HEADER.unpack(data)[1]
 
 
+def _not_records(unit: StoredFile) -> BadRecordError:
+    if unit.size < HEADER_BYTES:
+        found = f"it has {unit.size} bytes, and the header of a record has {HEADER_BYTES}"
+    else:
+        found = "the checksum of the first record's length does not fit"
+    return BadRecordError(
+        unit.path, f"not a TFRecord file; {found}; restore it, or name the files to read by a pattern", 0
+    )
+
+
 def _offsets(unit: StoredFile, refuse: Refuse) -> npt.NDArray[np.int64]:
     """Return where the records of a foreign file begin, and the end of the last one that can be found."""
-    starts: list[int] = []
+    starts = array("q")
     try:
         end = scan_frames(Entry(unit.path, unit.name, unit.size, False), starts)
     except CorruptionError as error:
         refuse(BadRecordError(unit.path, error.reason, error.offset))
         end = error.offset
-    return np.array([*starts, end], np.int64)
+    starts.append(end)
+    return np.frombuffer(starts, np.int64)
 
 
 def _unpacked_frames(path: str, refuse: Refuse) -> Iterator[tuple[int, bytes]]:

@@ -223,7 +223,7 @@ def test_a_list_of_keys_makes_a_split(images: Path, tmp_path: Path, capsys: pyte
     found = {decode_example(record)["image/filename"][0] for record in records_of(tmp_path / "out", "validation")}
     assert found == {key.encode() for key in keys[:3]}
     assert manifest(tmp_path / "out").records == manifest(images).records
-    assert "no record   for 1 key of 4 in the list of validation" in capsys.readouterr().out
+    assert "no record   for at least 1 key of 4 in the list of validation" in capsys.readouterr().out
 
 
 def test_splits_are_not_dealt_out_again_without_notice(tmp_path: Path) -> None:
@@ -324,6 +324,22 @@ def test_tokens_keep_their_tokenizer_and_counts(tmp_path: Path) -> None:
     assert one.real_token_share == both.real_token_share == before.real_token_share
     for name in ("one", "both"):
         assert_whole(tmp_path / name)
+
+
+def test_counts_of_tokens_are_not_carried_over_without_all_records(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("To be\nor not to be\n" * 40)
+    flags = ["--tokenizer=chars", "--sequence-length=16", "--pack"]
+    assert main(["convert", "text", f"--input={tmp_path}/a.txt", f"--output={tmp_path}/d", *flags]) == 0
+    assert "tokens" in manifest(tmp_path / "d").counts
+    shard = tmp_path / "d" / manifest(tmp_path / "d").splits["train"].shards[0].name
+    data = bytearray(shard.read_bytes())
+    data[13] ^= 1
+    shard.write_bytes(data)
+    flags = ["--on-bad-record=skip", "--max-bad-records=1"]
+    assert reshard(tmp_path / "d", "--output", tmp_path / "out", *flags) == 0
+    assert sum(manifest(tmp_path / "out").rejected.values()) == 1
+    assert manifest(tmp_path / "out").counts == {}
+    assert_whole(tmp_path / "out")
 
 
 def labelled(folder: Path, names: list[str], labels: list[int], offset: int = 0) -> Path:
@@ -488,13 +504,45 @@ def test_foreign_records_that_do_not_fit(tmp_path: Path) -> None:
         reshard(tmp_path / "bytes", "--output", tmp_path / "out3")
 
 
-def test_a_folder_may_hold_other_files_and_a_pattern_may_not(tmp_path: Path) -> None:
+def test_a_folder_may_hold_other_files_and_a_pattern_may_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     files = write_files(tmp_path / "in", {"a.tfrecord": [{"x": [1]}], "empty.tfrecord": []})
     (files / "features.json").write_text('{"a": 1, "b": "long enough"}')
+    (files / "a.tfrecord.idx").write_text("0 71")
     assert reshard(files, "--output", tmp_path / "out") == 0
-    assert manifest(tmp_path / "out").source.ignored_files == 2
-    with pytest.raises(BadRecordError, match=r"features.json: refused: not a TFRecord file"):
-        reshard(files / "*", "--output", tmp_path / "other")
+    assert manifest(tmp_path / "out").source.ignored_files == 3
+    assert "ignored     3 without TFRecords: a.tfrecord.idx, empty.tfrecord, features.json\n" in capsys.readouterr().out
+    with pytest.raises(BadRecordError, match=r"features.json at byte 0: refused: not a TFRecord file"):
+        reshard(files / "*.json", files / "a.tfrecord", "--output", tmp_path / "other")
+
+
+@pytest.mark.parametrize("damage", ["header", "short", "gzip"])
+@pytest.mark.parametrize("name", ["train-0000{}-of-00003", "{}.tfrecord", "train.tfrecord-0000{}-of-00003", "{}.TFREC"])
+def test_a_damaged_file_of_a_folder_is_not_lost(
+    name: str, damage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compression = "GZIP" if damage == "gzip" else ""
+    names = [name.format(number) for number in range(3)]
+    files = write_files(tmp_path / "in", {name: [{"x": [1]}] * 60 for name in names}, compression)
+    path = files / names[1]
+    data = bytearray(path.read_bytes())
+    data[1 if damage == "header" else 10] ^= 0xFF  # Byte 10 of a gzip file is the first of the packed data.
+    path.write_bytes(data[:11] if damage == "short" else data)
+    with pytest.raises(BadRecordError, match=rf"{names[1]} at byte 0: refused: "):
+        reshard(files, "--output", tmp_path / "out")
+    assert reshard(files, "--output", tmp_path / "out", "--on-bad-record=skip", "--max-bad-records=1") == 0
+    found = manifest(tmp_path / "out")
+    assert (found.records, sum(found.rejected.values()), found.source.ignored_files) == (120, 1, 0)
+    assert "ignored" not in capsys.readouterr().out
+    assert_whole(tmp_path / "out")
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP"])
+def test_a_file_without_records_is_none_that_is_damaged(compression: str, tmp_path: Path) -> None:
+    files = write_files(tmp_path / "in", {"0.tfrecord": [], "1.tfrecord": [{"x": [1]}]}, compression)
+    assert reshard(files, "--output", tmp_path / "out") == 0
+    assert manifest(tmp_path / "out").records == 1
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +62,21 @@ def test_large_records_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(storage, "read_range", counted)
     assert len(scan.frame_offsets(entry(path))) == 21
     assert sum(read) < 150_000
+
+
+def test_many_small_records_take_eight_bytes_each(tmp_path: Path) -> None:
+    record = Path(write(str(tmp_path / "one"), [b"\0"])).read_bytes()
+    (tmp_path / "a").write_bytes(record * 500_000)
+    file = entry(str(tmp_path / "a"))
+    tracemalloc.start()
+    try:
+        found = scan.frame_offsets(file)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert np.array_equal(found, np.arange(500_001) * len(record))
+    # The list of offsets as it grows, and some reads of 4 MB.
+    assert peak < 12 * len(found) + (12 << 20)
 
 
 @pytest.mark.parametrize("records", [1, 30])

@@ -6,6 +6,7 @@ That is the headers, whose checksums are compared; small records are read whole.
 from __future__ import annotations
 
 import struct
+from array import array
 from typing import TypeAlias
 
 import numpy as np
@@ -35,13 +36,13 @@ def frame_offsets(file: Entry) -> Offsets:
     Raises:
         CorruptionError: the checksum of a record's length does not fit, the file ends inside a record, or it is compressed.
     """
-    starts: list[int] = []
-    end = scan_frames(file, starts)
-    return np.array([*starts, end], np.int64)
+    starts = array("q")
+    starts.append(scan_frames(file, starts))
+    return np.frombuffer(starts, np.int64)
 
 
-def scan_frames(file: Entry, starts: list[int]) -> int:
-    """Append where each record of a TFRecord file begins to `starts`, and return the end of the last one.
+def scan_frames(file: Entry, starts: array[int]) -> int:
+    """Append where each record of a TFRecord file begins to `starts`, of type "q", and return the end of the last one.
 
     Raises:
         CorruptionError: as of `frame_offsets`; `starts` then has the records before the damage, which begins at `offset`.
@@ -61,7 +62,7 @@ def scan_frames(file: Entry, starts: list[int]) -> int:
     return offset
 
 
-def _walk(data: bytes, offset: int, file: Entry, starts: list[int]) -> int:
+def _walk(data: bytes, offset: int, file: Entry, starts: array[int]) -> int:
     """Note where records begin whose headers are in a piece of a file, which begins with one; return where the last one ends."""
     place = 0
     while place + HEADER_BYTES <= len(data):
