@@ -116,7 +116,7 @@ def test_a_shard_takes_seven_requests(store: FakeGcs, pictures: Path) -> None:
 
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_limits_of_requests_reach_the_workers(store: FakeGcs, workers: str) -> None:
-    store.latency = 0.01
+    store.latency = 0.1
     flags = ["--num-shards=2", "--workers", workers]
     try:
         assert run(["--input", "gs://b/in", "--output", "gs://b/few", *flags, "--read-threads=2"]) == 0

@@ -154,7 +154,7 @@ def test_what_is_submitted(store: FakeGcs, dataflow: FakeDataflow) -> None:
     assert (options["project"], options["region"], options["experiments"][0]) == ("p", "us-central1", "beam_fn_api")
     assert options["pipelineUrl"].startswith("gs://b/tmp/pictures.")
     steps = {step.unique_name for step in graph(store).components.transforms.values()}
-    assert {"Units", "List", "Tally", "Plan", "Context", "WriteDataset"} <= steps
+    assert {"ListUnits", "List", "Tally", "Plan", "Context", "WriteDataset"} <= steps
     inside = {name.removeprefix("WriteDataset/") for name in steps if name.startswith("WriteDataset/")}
     assert {"GroupByShard", "WriteShards", "Collect", "WriteMetadata"} <= inside
 
