@@ -8,13 +8,14 @@ Its layout, integers little-endian:
     16 N       the entries of tpudata.format.keys, in ascending order as bytes
 
 A bucket has the entries whose keys begin with the same bits: 65,536 at most on average. Keys are hashes, so the inputs of any
-folder are in all buckets. They are therefore looked up some ten thousand at a time, bucket by bucket, and a process holds one.
+folder are in all buckets.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
+import mmap
 import os
 import tempfile
 import threading
@@ -31,17 +32,20 @@ import numpy.typing as npt
 from beam_jobs.append.known_keys import Standing, line_entry, sought_words, standing
 from beam_jobs.output.rejects import listed_refusals
 from beam_jobs.references.reference import HASH_BITS, Reference
-from tpudata.errors import BadRecordError, OutputError
+from tpudata.errors import BadRecordError, OutputError, StorageError
 from tpudata.format import Dataset, Shard
 from tpudata.format.keys import ENTRY, ENTRY_BYTES, Entries, ShardKeys
 from tpudata.format.layout import keys_name
-from tpudata.storage import is_remote, storage_for
+from tpudata.storage import for_each, is_remote, storage_for
+from tpudata.storage.file_urls import local_path
 
 _BUCKET_ENTRIES = 1 << 16
 # Entries that are sorted at a time: 16 MB. At most so many files hold the rest meanwhile.
 _SORTED_ENTRIES, _MOST_FILES = 1 << 20, 256
 # Keys of shards that are read at the same time: object stores are slow one by one.
 _READERS = 16
+# A bucket is fetched by one thread at a time; others may fetch other buckets meanwhile.
+_LOCKS = 64
 _NUMBER = np.dtype("<u8")
 
 
@@ -95,7 +99,8 @@ def write_entries(parts: Iterable[Entries], expected: int, path: str) -> None:
 class KnownFile:
     """A file of `write_known`, to look inputs up in; safe to share between threads.
 
-    A bucket of a file on this machine is read whenever it is needed. One of a store is fetched once, and kept in a temporary file.
+    A file on this machine is mapped into memory, and its entries are found by bisection. A bucket of a store's file is fetched
+    once, into a temporary file that is mapped likewise.
 
     Args:
         path: of the file.
@@ -113,46 +118,71 @@ class KnownFile:
         self._firsts = np.frombuffer(self._storage.read_range(path, head, size), _NUMBER).astype(np.int64)
         self._start = head + size
         self._bits = buckets.bit_length() - 1
-        self._copy = _nameless_file(self) if is_remote(path) else None
+        self._is_copy = is_remote(path)
+        self._file = _nameless_file(self) if self._is_copy else os.open(local_path(path), os.O_RDONLY)
+        size = self._start + int(self._firsts[-1]) * ENTRY_BYTES
+        if self._is_copy:
+            os.truncate(self._file, size)
+        else:
+            weakref.finalize(self, os.close, self._file)
+            if (found := os.fstat(self._file).st_size) != size:
+                raise StorageError(
+                    f"{path} could not be read: cut (got {found} bytes, expected {size}). Start the append again."
+                )
+        table = mmap.mmap(self._file, size, access=mmap.ACCESS_READ)
+        self._entries = np.frombuffer(table, ">u8", offset=self._start).reshape(-1, 2)
         self._fetched: set[int] = set()
-        self._lock = threading.Lock()
+        self._locks = [threading.Lock() for _ in range(_LOCKS)]
 
     def standings(self, inputs: Sequence[Reference | BadRecordError]) -> list[Standing]:
         """Return what the dataset has of each of some inputs.
 
         Args:
-            inputs: some ten thousand, as each bucket may be read for them. For an input that was rejected before there was a
+            inputs: any number. For an input that was rejected before there was a
                 reference to it, the error: it is `REJECTED` if the dataset lists it, else `NEW`.
         """
         words = sought_words(inputs)
-        buckets = _first_bits(words[:, 0], self._bits)
         found = [Standing.NEW] * len(inputs)
-        order = np.argsort(buckets, kind="stable")
-        for rows in np.split(order, np.flatnonzero(np.diff(buckets[order])) + 1):
-            if not len(rows):
-                continue
-            entries = self._bucket(int(buckets[rows[0]]))
-            keys = np.ascontiguousarray(entries[:, 0])
-            begins = keys.searchsorted(words[rows, 0], "left").tolist()
-            ends = keys.searchsorted(words[rows, 0], "right").tolist()
-            for row, begin, end in zip(rows.tolist(), begins, ends, strict=True):
-                if begin < end:
-                    is_error = isinstance(inputs[row], BadRecordError)
-                    found[row] = standing(int(words[row, 1]), entries[begin:end, 1].tolist(), is_error=is_error)
+        if not len(self._entries):
+            return found
+        buckets = _first_bits(words[:, 0], self._bits)
+        if self._is_copy:
+            self._fetch(np.unique(buckets).tolist())
+        begins, ends = self._first_places(words[:, 0], buckets), self._firsts[buckets + 1]
+        is_there = (begins < ends) & (self._keys_at(begins) == words[:, 0])
+        for row in np.flatnonzero(is_there).tolist():
+            begin = end = int(begins[row])
+            while end < ends[row] and self._entries[end, 0] == words[row, 0]:
+                end += 1
+            states = self._entries[begin:end, 1].tolist()
+            found[row] = standing(int(words[row, 1]), states, is_error=isinstance(inputs[row], BadRecordError))
         return found
 
-    def _bucket(self, number: int) -> npt.NDArray[np.uint64]:
+    def _first_places(self, keys: npt.NDArray[np.uint64], buckets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the number of the first entry of each key's bucket that is no smaller than the key: int64 [n]."""
+        low, high = self._firsts[buckets], self._firsts[buckets + 1]
+        while (is_open := low < high).any():
+            middle = (low + high) // 2
+            is_less = self._keys_at(middle) < keys
+            low = np.where(is_open & is_less, middle + 1, low)
+            high = np.where(is_open & ~is_less, middle, high)
+        return low
+
+    def _keys_at(self, places: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+        keys: npt.NDArray[np.uint64] = self._entries[np.minimum(places, len(self._entries) - 1), 0].astype(np.uint64)
+        return keys
+
+    def _fetch(self, buckets: Sequence[int]) -> None:
+        """Fetch those buckets of a store's file that the copy lacks, many at the same time."""
+        for_each(self._path, self._fetch_one, [number for number in buckets if number not in self._fetched])
+
+    def _fetch_one(self, number: int) -> None:
         first, last = self._firsts[number : number + 2].tolist()
         offset, length = self._start + first * ENTRY_BYTES, (last - first) * ENTRY_BYTES
-        if self._copy is None:
-            data = self._storage.read_range(self._path, offset, length)
-        else:
-            with self._lock:
-                if number not in self._fetched:
-                    os.pwrite(self._copy, self._storage.read_range(self._path, offset, length), offset)
-                    self._fetched.add(number)
-            data = os.pread(self._copy, length, offset)
-        return _words(np.frombuffer(data, ENTRY))
+        with self._locks[number % len(self._locks)]:
+            if number not in self._fetched:
+                os.pwrite(self._file, self._storage.read_range(self._path, offset, length), offset)
+                self._fetched.add(number)
 
 
 @functools.lru_cache(maxsize=1)

@@ -69,7 +69,8 @@ def test_bad_records_of_another_package_are_counted(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("installed")
 def test_rejects_unknown_sources() -> None:
-    known = r"^--source is 'pest' \(expected one of folders, files, list, tar, zip, parquet, idx, imagenet, pets\).*did you mean pets"
+    kinds = "folders, files, list, tar, zip, parquet, idx, imagenet, pets"
+    known = rf"^--source is 'pest' \(expected one of {kinds}\).*did you mean pets"
     with pytest.raises(UsageError, match=known):
         images.run(["--input=in", "--output=out", "--source=pest"])
 

@@ -46,7 +46,7 @@ def read_all(store: FakeGcs) -> None:
 
 def test_the_limit_is_halved_once_a_round_and_grows_by_one_a_round() -> None:
     now = 0.0
-    pace = Pace(64, lambda: now)
+    pace = Pace(lambda: 64, lambda: now)
     with pace.request() as first, pace.request() as second:
         now = 1.0
         pace.lower_limit(first, 0)
@@ -63,7 +63,7 @@ def test_the_limit_is_halved_once_a_round_and_grows_by_one_a_round() -> None:
 
 
 def test_no_more_requests_are_in_flight_than_the_limit() -> None:
-    pace, most, now = Pace(3), 0, 0
+    pace, most, now = Pace(lambda: 3), 0, 0
     lock = threading.Lock()
 
     def request() -> None:
@@ -124,6 +124,13 @@ def test_limits_of_the_process_hold(store: FakeGcs, limits: None) -> None:
     read_all(store)
     assert store.most_in_flight <= 3
     assert Session().policy.limit == 7
+
+
+def test_limits_that_are_set_later_hold(store: FakeGcs, limits: None) -> None:
+    session = Session()
+    assert session.pace.limit == 128
+    set_request_limits(RequestLimits(read_threads=200))
+    assert session.pace.limit == 400
 
 
 def test_the_environment_s_retry_limit_comes_first(monkeypatch: pytest.MonkeyPatch, limits: None) -> None:

@@ -18,7 +18,7 @@ from beam_jobs.append.known_keys import Standing, entry, line_entry
 from beam_jobs.output.rejects import reject_line
 from beam_jobs.references.reference import Reference
 from scripts.fake_gcs import FakeGcs
-from tpudata.errors import BadRecordError
+from tpudata.errors import BadRecordError, StorageError
 from tpudata.format.keys import ENTRY
 from tpudata.storage.select import _storage
 
@@ -99,3 +99,24 @@ def test_files_of_many_buckets(count: int, tmp_path: Path, store: FakeGcs, monke
         assert file.standings(references) == [Standing.RECORD] * count
     stored = np.frombuffer((tmp_path / "known").read_bytes()[8 + 8 * (len(file._firsts)) :], ENTRY)
     assert stored.tobytes() == np.sort(np.array(entries, ENTRY)).tobytes()
+
+
+def test_buckets_of_a_store_are_fetched_together_and_once(store: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known_file, "_BUCKET_ENTRIES", 100)
+    references = [reference(f"{number}") for number in range(3_000)]
+    write_entries([np.array(list(map(entry, references)), ENTRY)], len(references), "gs://bucket/known")
+    file = KnownFile("gs://bucket/known")
+    store.latency, store.most_in_flight = 0.02, 0
+    assert file.standings(references) == [Standing.RECORD] * len(references)
+    assert store.most_in_flight > 4
+    store.requests.clear()
+    assert file.standings(references[:100]) == [Standing.RECORD] * 100
+    assert not store.requests["read"]
+
+
+def test_a_cut_file_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "known"
+    write_entries([np.array([entry(reference("a"))], ENTRY)], 1, str(path))
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(StorageError, match="could not be read: cut"):
+        KnownFile(str(path))

@@ -7,6 +7,7 @@ for the requests that were in flight together; each answer that is no error rais
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,13 +21,14 @@ class Pace:
     """Limiter of requests in flight; safe to share between threads.
 
     Args:
-        most: requests at the same time, at most.
+        most: returns the requests at the same time, at most; it may change.
         clock: seconds, ascending.
     """
 
-    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._most = float(most)
-        self._limit = float(most)
+    def __init__(self, most: Callable[[], int], clock: Callable[[], float] = time.monotonic) -> None:
+        self._most = most
+        # Infinite, unless the store has asked for less.
+        self._lowered_limit = math.inf
         self._clock = clock
         self._in_flight = 0
         self._lowered = -1.0
@@ -36,7 +38,7 @@ class Pace:
     @property
     def limit(self) -> int:
         """Requests that may be in flight now."""
-        return int(self._limit)
+        return int(min(self._most(), self._lowered_limit))
 
     @contextlib.contextmanager
     def request(self) -> Iterator[float]:
@@ -44,7 +46,7 @@ class Pace:
         with self._changed:
             while True:
                 pause = self._resume_at - self._clock()
-                if pause <= 0 and self._in_flight < int(self._limit):
+                if pause <= 0 and self._in_flight < self.limit:
                     break
                 self._changed.wait(pause if pause > 0 else None)
             self._in_flight += 1
@@ -59,8 +61,9 @@ class Pace:
     def raise_limit(self) -> None:
         """Note an answer that was no error."""
         with self._changed:
-            if self._limit < self._most:
-                self._limit = min(self._most, self._limit + 1 / self._limit)
+            if self._lowered_limit < math.inf:
+                raised = self._lowered_limit + 1 / self._lowered_limit
+                self._lowered_limit = raised if raised < self._most() else math.inf
                 self._changed.notify()
 
     def lower_limit(self, began: float, pause: float) -> None:
@@ -75,4 +78,4 @@ class Pace:
             # Others that were in flight then are no further sign.
             if began > self._lowered:
                 self._lowered = self._clock()
-                self._limit = max(_LEAST, min(self._limit, float(self._in_flight)) / 2)
+                self._lowered_limit = max(_LEAST, min(self._most(), self._lowered_limit, self._in_flight) / 2)

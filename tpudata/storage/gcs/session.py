@@ -37,7 +37,7 @@ from urllib3.connection import HTTPConnection
 
 from tpudata.errors import UsageError
 from tpudata.storage.gcs.pace import Pace
-from tpudata.storage.limits import request_limits
+from tpudata.storage.limits import MOST_READ_THREADS, request_limits
 
 T = TypeVar("T")
 EMULATOR = "STORAGE_EMULATOR_HOST"
@@ -276,18 +276,21 @@ def is_switched_on(variable: str) -> bool:
 
 
 def _new_client() -> _Client:
-    # A part may be read twice at the same time, so that each reader has two requests in flight.
-    most = max(_CONNECTIONS, 2 * request_limits().read_threads)
     credentials = _credentials()
     http = AuthorizedSession(credentials)  # type: ignore[no-untyped-call]
-    adapter = _Adapter(pool_connections=1, pool_maxsize=most)
+    adapter = _Adapter(pool_connections=1, pool_maxsize=2 * MOST_READ_THREADS)
     http.mount("https://", adapter)
     http.mount("http://", adapter)
     domain = getattr(credentials, "universe_domain", "googleapis.com")
     server = os.environ.get(EMULATOR) or f"https://storage.{domain}"
     for name in ("urllib3.connectionpool", "google.api_core.retry"):
         logging.getLogger(name).addFilter(_hide_uploads)
-    return _Client(http, (server if "://" in server else f"http://{server}").rstrip("/"), Pace(most))
+    return _Client(http, (server if "://" in server else f"http://{server}").rstrip("/"), Pace(_most_in_flight))
+
+
+def _most_in_flight() -> int:
+    # A part may be read twice at the same time, so that each reader has two requests in flight.
+    return max(_CONNECTIONS, 2 * request_limits().read_threads)
 
 
 def _credentials() -> Credentials:
