@@ -76,7 +76,8 @@ def _findings(path: Path, words: dict[re.Pattern[str], str]) -> Iterator[str]:
     text = path.read_text(encoding="utf-8")
     name = path.relative_to(ROOT).as_posix()
     is_page = path.suffix == ".md"
-    for number, line in _prose(text) if is_page else _strings(text, with_messages=name.startswith(CHECKED)):
+    with_messages = name.startswith(CHECKED) or not name.startswith(PROSE)
+    for number, line in _prose(text) if is_page else _strings(text, with_messages=with_messages):
         for pattern, use in words.items():
             for match in pattern.finditer(re.sub(r"`[^`]*`|^ +\w+: ", "``", line)):
                 yield f"{name}:{number}: {match[0]!r}: write {use}"

@@ -23,6 +23,7 @@ def check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[[str, 
     main.__globals__["ROOT"] = tmp_path
 
     def findings(name: str, text: str) -> list[str]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")
         code = main([name])
         lines = capsys.readouterr().out.splitlines()
@@ -54,6 +55,12 @@ raise ValueError(f"{mend} was refused")  # Left out.
         "program.py:3: 'passed over': write skipped, ignored",
         "program.py:6: 'refused': write reject",
     ]
+
+
+@pytest.mark.parametrize(("folder", "messages"), [("tpudata/report", True), ("tpudata/format", False)])
+def test_messages_of_rooms(check: Callable[[str, str], list[str]], folder: str, messages: bool) -> None:
+    found = check(f"{folder}/program.py", 'raise ValueError("refused")  # refused\n')
+    assert found == [f"{folder}/program.py:1: 'refused': write reject"] * (1 + messages)
 
 
 def test_the_width_of_prose(check: Callable[[str, str], list[str]]) -> None:
