@@ -107,12 +107,11 @@ def _strings(text: str, with_messages: bool) -> Iterator[tuple[int, str]]:
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
             yield token.start[0], token.string
-    for node in ast.walk(ast.parse(text)):
-        if with_messages or isinstance(node, ast.Expr):
-            found = node.value if isinstance(node, ast.Expr) else node
-            if isinstance(found, ast.Constant) and isinstance(found.value, str):
-                for offset, line in enumerate(found.value.splitlines()):
-                    yield found.lineno + offset, line
+    nodes = list(ast.walk(ast.parse(text)))
+    for node in nodes if with_messages else [item.value for item in nodes if isinstance(item, ast.Expr)]:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            for offset, line in enumerate(node.value.splitlines()):
+                yield node.lineno + offset, line
 
 
 if __name__ == "__main__":
