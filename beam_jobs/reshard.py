@@ -16,8 +16,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_jobs.command.flags import add_common_flags, common_options
 from beam_jobs.command.run_conversion import check_output_is_writable, parse_flags, run_conversion
+from beam_jobs.conversion import Conversion
 from beam_jobs.options import ConvertOptions
-from beam_jobs.pipeline import Conversion
 from beam_jobs.references.pack import Pack
 from beam_jobs.run.places import absolute_path, check_places
 from beam_jobs.stored_records.converter import DatasetConverter, ForeignConverter, estimate_ratio
@@ -32,7 +32,6 @@ from tpudata.console.process import run_command
 from tpudata.console.tables import counted
 from tpudata.errors import UsageError
 from tpudata.format import open_dataset
-from tpudata.format.tfrecord import FRAME_BYTES
 
 # What the records of images are known by: the name of the file that each was made from, so that splits are those of `convert`.
 _FILE_NAME = "image/filename"
@@ -185,8 +184,6 @@ def _conversion(
         source=source,
         converter=converter,
         layout=layout,
-        # A frame is a record with its overhead.
-        overhead=-FRAME_BYTES,
         text_bytes=_no_text_bytes,
         estimate=functools.partial(estimate_ratio, options.compression),
         deciding=deciding,

@@ -15,7 +15,9 @@ from beam_jobs.append.known_file import known_in
 from beam_jobs.append.known_keys import Standing
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.reference import Reference
+from beam_jobs.references.repeated_keys import Repeat
 from beam_jobs.sources import Refuse, Source, raise_refusal
+from beam_jobs.sources.source import Scan, ScannedSource
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.format import Feature
 
@@ -52,7 +54,9 @@ class NewInputs:
     @property
     def labels(self) -> Labels | None:
         """The classes of the dataset, then those that the source adds, if it knows them before listing."""
-        return None if self.source.labels is None else self.base.extended(self.source.labels)
+        return (
+            None if self.source.labels is None else self.base.extended(self.source.labels, self.source.integer_labels)
+        )
 
     @property
     def integer_labels(self) -> bool:
@@ -115,6 +119,33 @@ class NewInputs:
                 )
             count += standing is Standing.RECORD
         Metrics.counter("tpudata", _KNOWN).inc(count)
+
+
+class NewScannedInputs(NewInputs):
+    """The new records of a ScannedSource: one itself."""
+
+    source: ScannedSource
+
+    def no_facts(self) -> Any:
+        """Do what the source does."""
+        return self.source.no_facts()
+
+    def scan(self, number: int, part: Any) -> Scan:
+        """Do what the source does."""
+        return self.source.scan(number, part)
+
+    def scanned(self, facts: Any, parts: Iterable[Any] | None = None) -> NewInputs:
+        """Return the new records of the source with its schema."""
+        return NewInputs(self.source.scanned(facts, parts), self.base, self.path)
+
+    def repeated(self, repeat: Repeat, facts: Any) -> SourceError:
+        """Do what the source does."""
+        return self.source.repeated(repeat, facts)
+
+
+def new_inputs(source: Source, base: Base, path: str) -> NewInputs:
+    """Return the new records of a source; see `NewInputs`."""
+    return (NewScannedInputs if isinstance(source, ScannedSource) else NewInputs)(source, base, path)
 
 
 def known_count(result: PipelineResult) -> int | None:

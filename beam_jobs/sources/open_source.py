@@ -201,7 +201,7 @@ def _open_files(options: ConvertOptions, said: SourceOptions, first: str) -> Sou
         raise SourceError(f"{first} is one image. Name {_FORMS}.")
     files = InputFiles(options.input)
     if form == _LIST:
-        return Lists.find(options, said, [path for path, _ in files])
+        return Lists.find(options, said, files)
     if form == _PARQUET:
         return ParquetImages.find(options, said, InputFiles(options.input, omits_notes=True))
     said.refuse_list_flags(f"{first} is {form}")

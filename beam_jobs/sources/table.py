@@ -62,7 +62,7 @@ def _imagenet(options: ConvertOptions, said: SourceOptions) -> Source:
 
 
 def _lists(options: ConvertOptions, said: SourceOptions) -> Source:
-    return Lists.find(options, said, [path for path, _ in InputFiles(options.input)])
+    return Lists.find(options, said, InputFiles(options.input))
 
 
 def _tars(options: ConvertOptions, said: SourceOptions) -> Source:

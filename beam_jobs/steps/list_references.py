@@ -58,8 +58,15 @@ class ListReferences(beam.DoFn):  # type: ignore[misc]
         """Take the limits of requests in this worker process."""
         set_request_limits(self._options.request_limits)
 
-    def process(self, units: Sequence[tuple[int, Any]]) -> Iterator[Any]:
-        """List some units, each given with its number among all."""
+    def process(self, units: Sequence[tuple[int, Any]], source: Source | None = None) -> Iterator[Any]:
+        """List some units.
+
+        Args:
+            units: each with its number among all.
+            source: lists them, if it has a schema that the pipeline has found.
+        """
+        if source is not None:
+            self._source = source
         if self._options.shuffle:
             # Small units, such as folders of a few files, share packs: a pack costs half a millisecond.
             yield from self._listed(0, [unit for _, unit in units])

@@ -43,7 +43,6 @@ class WriteMetadata(beam.DoFn):  # type: ignore[misc]
         self._spec = spec
         self._claim = spec.claim
         self._options = spec.options
-        self._converter = spec.converter
         self._base = spec.base
 
     def setup(self) -> None:
@@ -61,17 +60,17 @@ class WriteMetadata(beam.DoFn):  # type: ignore[misc]
             context: what the converter knew of all inputs.
             inputs: those that have no record.
         """
-        labels = context.labels
-        total = self._converter.new_summary()
+        labels, converter = context.labels, self._spec.converter.in_context(context)
+        total = converter.new_summary()
         decoded = dict.fromkeys(plan.splits, 0)
         shards: dict[str, list[Shard]] = {name: [] for name in plan.splits}
         rejected = Counter(inputs.rejected)
-        converted = Counter(self._converter.converted())
+        converted = Counter(converter.converted())
         written: list[WrittenFile] = []
         for result in (ShardResult(*fields) for fields in sorted(results, key=lambda fields: str(fields[1]))):
             written += (WrittenFile(*file) for file in result.files)
             said = json.loads(result.summary)
-            summary = self._converter.summary_from_json(said)
+            summary = converter.summary_from_json(said)
             total.merge(summary)
             decoded[result.split] += summary.decoded_bytes
             rejected.update(result.rejected)
@@ -86,19 +85,19 @@ class WriteMetadata(beam.DoFn):  # type: ignore[misc]
             raise SourceError(
                 f"{self._options.input}: no record in {counted(plan.files, 'input')}. Pass an input that holds text."
             )
-        counts = self._converter.counts(total)
+        counts = converter.counts(total)
         if duplicates := sum(count for count, _ in inputs.duplicates.values()):
             counts["duplicates"] = duplicates
         manifest = Manifest(
             layout=self._spec.layout,
             compression=self._options.compression,
             splits={name: Split(tuple(shards[name]), decoded[name]) for name in sorted(shards) if shards[name]},
-            features=self._converter.features(total, labels),
+            features=converter.features(total, labels),
             source=Source(self._options.input, plan.files, plan.bytes, plan.fingerprint, inputs.ignored),
             created_by=f"tpudata {__version__}",
             labels=len(labels.names) if self._spec.has_classes else None,
             rejected=dict(sorted(rejected.items())),
-            options={**self._spec.deciding, **self._converter.manifest_options(context)},
+            options={**self._spec.deciding, **converter.manifest_options(context)},
             rejects=listing_rejects(self._options.output),
             keys=self._spec.keys,
             converted=dict(sorted(converted.items())),
@@ -122,7 +121,7 @@ class WriteMetadata(beam.DoFn):  # type: ignore[misc]
             self._refuse_another_append(self._base.manifest, manifest)
         else:
             refuse_another_run(self._options.output, manifest)
-        written += self._write_files(self._converter.files(context))
+        written += self._write_files(converter.files(context))
         if self._base is not None:
             shards_before = (shard for split in self._base.manifest.splits.values() for shard in split.shards)
             written += (WrittenFile(shard.name, shard.bytes, shard.crc32c) for shard in shards_before)

@@ -125,7 +125,9 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
             raise
         name = shard_name(shard_prefix(split, self._spec.append_number), number, plan.splits[split].count, plan.suffix)
         entries = known_entries(packs)
-        return _Inputs(split, name, packs, entries, _inputs_digest(entries, self._spec.converter, context))
+        return _Inputs(
+            split, name, packs, entries, _inputs_digest(entries, self._spec.converter.in_context(context), context)
+        )
 
     def _kept(self, inputs: _Inputs) -> ShardResult | None:
         """Return the result of a shard that a killed run has finished, or None."""
@@ -147,7 +149,7 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
         conversion = ShardConversion(
             inputs.name,
             inputs.packs,
-            self._spec.converter,
+            self._spec.converter.in_context(context),
             context,
             skip=self._skip,
             progress=self._progress,

@@ -21,6 +21,7 @@ from tpudata.format import Feature, decode_example, encode_example
 from tpudata.format.example import Value
 from tpudata.format.gzip_blocks import packed_size
 from tpudata.format.index import BLOCK_RECORDS
+from tpudata.format.tfrecord import FRAME_BYTES
 from tpudata.storage import storage_for
 
 # Counts that hold for all records together, and for no part of them.
@@ -53,6 +54,11 @@ class StoredSummary:
 @dataclasses.dataclass(frozen=True)
 class FrameConverter(InputConverter):
     """Base of the converters of stored records."""
+
+    @property
+    def record_overhead(self) -> int:
+        """Nothing: what is read is the frame, which a plan would add."""
+        return -FRAME_BYTES
 
     def read(self, packs: Sequence[Pack]) -> Iterator[tuple[Reference, bytes | BadRecordError]]:
         """Yield the frames of packs, many neighbours with one read."""

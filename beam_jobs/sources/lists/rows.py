@@ -1,7 +1,7 @@
 """The rows of CSV and JSONL lists and of JSON arrays, with the line and the byte at which each ends.
 
-A list is read twice: once from start to end where the job begins, which finds the kinds of its columns and cuts it into blocks, and
-once block by block on the workers. Cuts are made where a row ended, so a block never begins inside quotes, whatever they hold.
+A list is read twice: once from start to end by one worker, which finds the kinds of its columns and cuts it into blocks, and once
+block by block. Cuts are made where a row ended, so a block never begins inside quotes, whatever they hold.
 """
 
 from __future__ import annotations

@@ -15,6 +15,8 @@ from beam_jobs.options import ConvertOptions, SplitShares
 from beam_jobs.references.reference import WHOLE_FILE, Reference
 from beam_jobs.run.runner import pipeline_options
 from beam_jobs.sources import Source, SourceOptions, open_source
+from beam_jobs.sources.source import ScannedSource
+from beam_jobs.steps.scan_source import scan_here
 from tpudata.errors import BadRecordError
 from tpudata.format import open_dataset
 
@@ -50,7 +52,8 @@ def options(input: Path | str, output: Path | str = "unused", split: str | None 
 
 
 def opened(input: Path | str, said: SourceOptions | None = None, split: str | None = None) -> Source:
-    return open_source(options(input, split=split), said)
+    source = open_source(options(input, split=split), said)
+    return scan_here(source) if isinstance(source, ScannedSource) else source
 
 
 def units(source: Source, passed: list[str] | None = None) -> list[Any]:

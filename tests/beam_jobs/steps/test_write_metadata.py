@@ -42,6 +42,8 @@ class Counted:
 class Labelled(InputConverter):
     """A converter, as far as the last step needs it."""
 
+    record_overhead = 0
+
     def new_summary(self) -> Counted:
         return Counted()
 
