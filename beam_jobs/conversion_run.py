@@ -41,7 +41,7 @@ from beam_jobs.steps.list_units import numbered_units
 from beam_jobs.steps.make_plan import plan_here
 from tpudata.errors import TpudataError
 from tpudata.format import open_dataset
-from tpudata.storage import set_request_limits, storage_for
+from tpudata.storage import held_request_limits, storage_for
 from tpudata.storage.claims.claim import JOB, PROCESS, Claim, claimed, name_job, refuse_claimed, remove_dead_claim
 from tpudata.storage.local import TEMPORARY_PREFIX
 
@@ -90,8 +90,7 @@ def convert(conversion: Conversion, beam_options: PipelineOptions, launch: Launc
         TpudataError: the input or the output is invalid, or a record was rejected.
     """
     options = conversion.options.for_engine(local=is_local(beam_options))
-    set_request_limits(options.request_limits)
-    with with_package(beam_options) as used:
+    with held_request_limits(options.request_limits), with_package(beam_options) as used:
         return _convert(dataclasses.replace(conversion, options=options), used, launch or Launch())
 
 

@@ -27,6 +27,7 @@ from beam_jobs.stored_records.merged_datasets import MergedDatasets
 from beam_jobs.stored_records.options import RECORD, ReshardOptions, add_reshard_flags, reshard_options
 from beam_jobs.stored_records.source import StoredRecords
 from beam_jobs.stored_records.splits import Splitter
+from beam_jobs.stored_records.stored_files import StoredDataset
 from tpudata.console.flags import FlagParser
 from tpudata.console.process import run_command
 from tpudata.console.tables import counted
@@ -92,13 +93,15 @@ def reshard_conversion(
     """
     check_apart(inputs, options.output)
     found = find_inputs(inputs, stored.take)
-    check_splits(found.files, stored.take, deals=options.split is not None)
+    check_splits(found.splits, stored.take, deals=options.split is not None)
     if found.datasets:
-        return _of_datasets(options, found, stored, keeps_compression)
-    return _of_files(options, found, stored)
+        return _of_datasets(options, inputs, found, stored, keeps_compression)
+    return _of_files(options, inputs, found, stored)
 
 
-def _of_datasets(options: ConvertOptions, found: Inputs, stored: ReshardOptions, keeps_compression: bool) -> Conversion:
+def _of_datasets(
+    options: ConvertOptions, inputs: Sequence[str], found: Inputs, stored: ReshardOptions, keeps_compression: bool
+) -> Conversion:
     for flag, value in (("--labels", stored.labels_file), ("--label", stored.label), ("--raw", stored.raw)):
         if value:
             raise UsageError(
@@ -139,7 +142,9 @@ def _of_datasets(options: ConvertOptions, found: Inputs, stored: ReshardOptions,
         ours = {name: value for name, value in ours.items() if name != "split" or name not in merged.options}
     return _conversion(
         options,
-        StoredRecords(found.files, found.datasets, splitter, merged.class_names),
+        StoredRecords(
+            tuple(inputs), stored.take, tuple(map(StoredDataset.of, found.datasets)), splitter, merged.class_names
+        ),
         converter,
         merged.layout,
         {**merged.options, **ours, "reshard": {**stored.deciding(), "inputs": origin}},
@@ -147,10 +152,10 @@ def _of_datasets(options: ConvertOptions, found: Inputs, stored: ReshardOptions,
     )
 
 
-def _of_files(options: ConvertOptions, found: Inputs, stored: ReshardOptions) -> Conversion:
+def _of_files(options: ConvertOptions, inputs: Sequence[str], found: Inputs, stored: ReshardOptions) -> Conversion:
     if stored.merge_labels:
         raise UsageError("--merge-labels is for datasets, whose classes have names. Omit it.")
-    first = FirstRecords.of(found.files)
+    first = FirstRecords.of(found.first)
     raw = {raw.name for raw in stored.raw}
     label = None
     if stored.labels is not None:
@@ -166,7 +171,7 @@ def _of_files(options: ConvertOptions, found: Inputs, stored: ReshardOptions) ->
         label_offset=options.label_offset,
     )
     splitter = Splitter(stored.key or RECORD, stored.split_keys, options.split)
-    source = StoredRecords(found.files, (), splitter, stored.labels, skips_foreign=found.skips_foreign)
+    source = StoredRecords(tuple(inputs), stored.take, (), splitter, stored.labels, skips_foreign=found.skips_foreign)
     deciding = {**options.deciding(), "reshard": stored.deciding()}
     return _conversion(options, source, converter, first.layout(raw), deciding, ())
 

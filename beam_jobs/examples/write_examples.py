@@ -40,7 +40,7 @@ from beam_jobs.steps.write_dataset import WriteDataset
 from tpudata.errors import SourceError, StorageError, TpudataError, UsageError
 from tpudata.format import Feature
 from tpudata.format.manifest import MANIFEST_NAME
-from tpudata.storage import storage_for
+from tpudata.storage import request_limits, storage_for
 from tpudata.storage.claims.claim import JOB, PIPELINE, Claim, check_claim, refuse_claimed, take_claim
 
 LAYOUT = "examples"
@@ -146,8 +146,8 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
             raise UsageError(
                 "WriteTFRecordShards takes a bounded PCollection: the number of shards follows from all of it."
             )
-        options = self._options
         pipeline = examples.pipeline
+        options = _with_limits(self._options, local=is_in_process(type(pipeline.runner).__name__))
         check_places(pipeline.options, {"output": options.output}, type(pipeline.runner).__name__)
         # Found here, it costs nobody the time that their pipeline takes. Nothing is changed before the plan is made.
         refuse_claimed(options.output)
@@ -178,6 +178,14 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
             claim=claim,
         )
         return spooled.packs | WriteDataset(spec, plan, context, counts)
+
+
+def _with_limits(options: ConvertOptions, *, local: bool) -> ConvertOptions:
+    """Return the options with limits of requests: in the process of the program those that hold there."""
+    if not local:
+        return options.for_engine(local=False)
+    limits = request_limits()
+    return dataclasses.replace(options, read_threads=limits.read_threads, retry_seconds=limits.retry_seconds)
 
 
 def _claimed(output: str, claim: Claim) -> Claim:

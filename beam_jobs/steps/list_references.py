@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
-import apache_beam as beam
 import numpy as np
 import numpy.typing as npt
 from apache_beam.pvalue import TaggedOutput
@@ -24,8 +23,9 @@ from beam_jobs.references.pack import Pack, packs
 from beam_jobs.references.reference import Digests, Reference
 from beam_jobs.sources import Refuse, Source
 from beam_jobs.sources.source import PackSource
+from beam_jobs.steps.limited_step import LimitedStep
 from tpudata.errors import BadRecordError
-from tpudata.storage import set_request_limits, storage_for
+from tpudata.storage import storage_for
 from tpudata.storage.local import TEMPORARY_PREFIX
 
 # Names of the outputs besides the packs. Of each pack: a TallyPart, the class names, and a sample of its references. Of some units:
@@ -36,7 +36,7 @@ TALLY, NAMES, SAMPLE, COUNTS = "tally", "names", "sample", "counts"
 TextBytes: TypeAlias = Callable[[Pack], npt.NDArray[np.int64]]
 
 
-class ListReferences(beam.DoFn):  # type: ignore[misc]
+class ListReferences(LimitedStep):
     """Yields packs of references to the records of some units, and aside the outputs named above.
 
     Records of a compressed stream have no address. Their bytes are written aside into a temporary file of the output folder,
@@ -49,14 +49,10 @@ class ListReferences(beam.DoFn):  # type: ignore[misc]
     """
 
     def __init__(self, source: Source, options: ConvertOptions, text_bytes: TextBytes) -> None:
-        super().__init__()
+        super().__init__(options.request_limits)
         self._source = source
         self._options = options
         self._text_bytes = text_bytes
-
-    def setup(self) -> None:
-        """Take the limits of requests in this worker process."""
-        set_request_limits(self._options.request_limits)
 
     def process(self, units: Sequence[tuple[int, Any]], source: Source | None = None) -> Iterator[Any]:
         """List some units.

@@ -12,8 +12,9 @@ from beam_jobs.options import ConvertOptions
 from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.sources import Source
 from beam_jobs.steps.growing import growing
+from beam_jobs.steps.limited_step import LimitedStep
 from beam_jobs.steps.scan_source import ScannedParts
-from tpudata.storage import set_request_limits
+from tpudata.storage import held_request_limits
 
 # Name of the side output: InputCounts of the skipped files.
 SKIPPED = "skipped"
@@ -58,8 +59,8 @@ def numbered_units(source: Source, ignored: list[str]) -> Iterator[tuple[int, An
 
 def _parts(begin: None, source: Source, options: ConvertOptions) -> Iterator[list[Any]]:
     del begin
-    set_request_limits(options.request_limits)
-    return growing(source.parts(), 1)
+    with held_request_limits(options.request_limits):
+        yield from growing(source.parts(), 1)
 
 
 def list_scanned_units(parts: ScannedParts, source: Source, firsts: Mapping[int, int] | None = None) -> Units:
@@ -75,16 +76,12 @@ def list_scanned_units(parts: ScannedParts, source: Source, firsts: Mapping[int,
     return list(zip(numbers, units, strict=True))
 
 
-class _TakeApart(beam.DoFn):  # type: ignore[misc]
+class _TakeApart(LimitedStep):
     """DoFn that yields the Units of some parts, or of all."""
 
     def __init__(self, source: Source, options: ConvertOptions) -> None:
-        super().__init__()
+        super().__init__(options.request_limits)
         self._source = source
-        self._options = options
-
-    def setup(self) -> None:
-        set_request_limits(self._options.request_limits)
 
     def process(self, parts: Sequence[Any] | None) -> Iterator[Any]:
         source, ignored = self._source, list[str]()

@@ -17,7 +17,8 @@ from beam_jobs.references.repeated_keys import Repeat, first_repeat, grouped
 from beam_jobs.sources import Source
 from beam_jobs.sources.source import Scan, ScannedSource
 from beam_jobs.steps.growing import growing
-from tpudata.storage import set_request_limits
+from beam_jobs.steps.limited_step import LimitedStep
+from tpudata.storage import held_request_limits
 
 _FACTS, _KEYS = "facts", "keys"
 # Rows whose keys a worker holds back, so that a group gets some hundreds of them at a time.
@@ -94,20 +95,16 @@ def scan_here(source: ScannedSource) -> Source:
 
 def _numbered(begin: None, source: ScannedSource, options: ConvertOptions) -> Iterator[list[tuple[int, Any]]]:
     del begin
-    set_request_limits(options.request_limits)
-    return growing(enumerate(source.parts()), 1)
+    with held_request_limits(options.request_limits):
+        yield from growing(enumerate(source.parts()), 1)
 
 
-class _Scan(beam.DoFn):  # type: ignore[misc]
+class _Scan(LimitedStep):
     """DoFn that yields the ScannedParts of some parts of the input; aside their facts, and the keys of their rows by group."""
 
     def __init__(self, source: ScannedSource, options: ConvertOptions) -> None:
-        super().__init__()
+        super().__init__(options.request_limits)
         self._source = source
-        self._options = options
-
-    def setup(self) -> None:
-        set_request_limits(self._options.request_limits)
 
     def process(self, numbered: Sequence[tuple[int, Any]]) -> Iterator[Any]:
         aside: list[TaggedOutput] = []

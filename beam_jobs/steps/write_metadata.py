@@ -8,8 +8,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import apache_beam as beam
-
 from beam_jobs.converter import ShardContext
 from beam_jobs.output.folder import refuse_another_run, remove_temporary_files
 from beam_jobs.output.rejects import listing_rejects
@@ -17,6 +15,7 @@ from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.planning.plan import Plan
 from beam_jobs.references.labels import Labels
 from beam_jobs.steps.dataset_spec import DatasetSpec
+from beam_jobs.steps.limited_step import LimitedStep
 from beam_jobs.steps.write_shards import ShardResult
 from tpudata._version import __version__
 from tpudata.console.tables import counted
@@ -25,11 +24,11 @@ from tpudata.format import Manifest, Shard, Source, Split, open_dataset, write_m
 from tpudata.format.layout import REJECTS_FOLDER
 from tpudata.format.manifest import MANIFEST_NAME
 from tpudata.format.written_files import WrittenFile
-from tpudata.storage import set_request_limits, storage_for
+from tpudata.storage import storage_for
 from tpudata.storage.claims.claim import PROCESS, check_claim, drop_claim, has_claim
 
 
-class WriteMetadata(beam.DoFn):  # type: ignore[misc]
+class WriteMetadata(LimitedStep):
     """Step that writes the files next to the shards, the manifest last, from the list of all ShardResults.
 
     Runs inside the pipeline, so that a dataset is completed even if the process that started the job has ended.
@@ -39,15 +38,11 @@ class WriteMetadata(beam.DoFn):  # type: ignore[misc]
     """
 
     def __init__(self, spec: DatasetSpec) -> None:
-        super().__init__()
+        super().__init__(spec.options.request_limits)
         self._spec = spec
         self._claim = spec.claim
         self._options = spec.options
         self._base = spec.base
-
-    def setup(self) -> None:
-        """Take the limits of requests in this worker process."""
-        set_request_limits(self._options.request_limits)
 
     def process(
         self, results: Iterable[tuple[Any, ...]], plan: Plan, context: ShardContext, inputs: InputCounts

@@ -9,7 +9,6 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import apache_beam as beam
 import numpy as np
 from apache_beam.metrics import Metrics
 
@@ -24,6 +23,7 @@ from beam_jobs.steps.dataset_spec import DatasetSpec
 from beam_jobs.steps.duplicates.keys import duplicate_keys
 from beam_jobs.steps.finished_shard import INPUTS, RECORDS, REJECTED, find_finished, match_dali_index, remove_shard
 from beam_jobs.steps.group_by_shard import ShardKey
+from beam_jobs.steps.limited_step import LimitedStep
 from beam_jobs.steps.shard_conversion import ShardConversion
 from tpudata.errors import SourceError
 from tpudata.format import shard_name
@@ -31,7 +31,7 @@ from tpudata.format.keys import Entries, ShardKeys
 from tpudata.format.layout import keys_name, shard_prefix
 from tpudata.format.shard import write_shard_files
 from tpudata.format.written_files import WrittenFile
-from tpudata.storage import set_request_limits, storage_for
+from tpudata.storage import storage_for
 from tpudata.storage.claims.claim import check_claim
 
 
@@ -77,7 +77,7 @@ class _Inputs(NamedTuple):
     digest: str
 
 
-class WriteShards(beam.DoFn):  # type: ignore[misc]
+class WriteShards(LimitedStep):
     """DoFn that writes the shard of each ((split, shard number), packs of references) and yields its ShardResult, as a tuple.
 
     A shard is never empty: if all its inputs are rejected it is not written, and they are listed without one. A shard appears under
@@ -89,7 +89,7 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
     """
 
     def __init__(self, spec: DatasetSpec, progress: ProgressReport | None = None) -> None:
-        super().__init__()
+        super().__init__(spec.options.request_limits)
         self._spec = spec
         self._output = spec.options.output
         self._skip = spec.options.on_bad_record == SKIP
@@ -100,10 +100,6 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
         self._bytes_read = Metrics.counter("tpudata", "bytes_read")
         self._shards_written = Metrics.counter("tpudata", "shards_written")
         self._shards_kept = Metrics.counter("tpudata", "shards_kept")
-
-    def setup(self) -> None:
-        """Take the limits of requests in this worker process."""
-        set_request_limits(self._spec.options.request_limits)
 
     def process(
         self, element: tuple[ShardKey, Iterable[bytes]], plan: Plan, context: ShardContext

@@ -14,7 +14,6 @@ import struct
 import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +23,9 @@ from beam_jobs.references.reference import Reference
 from beam_jobs.sources.source import Refuse, raise_refusal
 from beam_jobs.stored_records.frames import framed, read_frames, read_packed_frames, unframed
 from beam_jobs.stored_records.splits import Splitter
+from beam_jobs.stored_records.stored_files import StoredDataset, StoredFile, stored_files
 from tpudata.errors import BadRecordError, CorruptionError
-from tpudata.format import Dataset, Feature, Shard, read_records
+from tpudata.format import Feature, Shard, read_records
 from tpudata.format.frame_scan import GZIP_MAGIC, scan_frames
 from tpudata.format.gzip_blocks import GZIP
 from tpudata.format.tfrecord import HEADER_BYTES, masked_crc32c
@@ -40,46 +40,23 @@ _NAMES, _LOOKS = 5, 100
 Runs = Sequence[tuple[int, int]]
 
 
-class StoredFile(NamedTuple):
-    """One file of records: what one worker lists.
-
-    Attributes:
-        path: of the file.
-        size: bytes.
-        name: what the keys of its records begin with.
-        split: that its records have in the input.
-        dataset: number of the dataset that it belongs to; None for a foreign file.
-        shard: as the dataset's manifest has it; None for a foreign file.
-    """
-
-    path: str
-    size: int
-    name: str
-    split: str
-    dataset: int | None = None
-    shard: Shard | None = None
-
-    @property
-    def origin(self) -> str:
-        """Name of the records' origin for converters: the dataset and the split, or nothing."""
-        return "" if self.dataset is None else f"{self.dataset}/{self.split}"
-
-
 @dataclasses.dataclass(frozen=True)
 class StoredRecords:
-    """The records of some files, in order.
+    """The records of datasets or of files, in order: a Source whose parts and units are files.
 
     Attributes:
-        files: in order.
-        datasets: those that files belong to; empty for foreign files.
+        paths: of the inputs.
+        take: the splits that are read, or None for all.
+        datasets: those that the inputs are; empty for files of other programs.
         splitter: gives each record its split.
         class_names: of the output, or None without classes.
         skips_foreign: whether files that hold no TFRecords are ignored, unless their name is that of TFRecords; otherwise they are
             an error.
     """
 
-    files: tuple[StoredFile, ...]
-    datasets: tuple[Dataset, ...]
+    paths: tuple[str, ...]
+    take: tuple[str, ...] | None
+    datasets: tuple[StoredDataset, ...]
     splitter: Splitter
     class_names: tuple[str, ...] | None
     skips_foreign: bool = False
@@ -99,18 +76,18 @@ class StoredRecords:
 
     def why_ignored(self) -> str:
         """Return why files were ignored, with the first names, to stand after their number."""
-        others = (file for file in self.files if not file.size or is_named_otherwise(file.name))
+        others = (file for file in self.parts() if not file.size or is_named_otherwise(file.name))
         found = (file.name for file in itertools.islice(others, _LOOKS) if file_kind(file.path, file.size) is None)
         names = list(itertools.islice(found, _NAMES + 1))
         more = ", ..." if len(names) > _NAMES else ""
         return f"without TFRecords{': ' if names else ''}{', '.join(names[:_NAMES])}{more}"
 
-    def parts(self) -> Sequence[StoredFile]:
-        """Return the files."""
-        return self.files
+    def parts(self) -> Iterator[StoredFile]:
+        """Yield the files; raise as `stored_files`."""
+        return stored_files(self.paths, [dataset.opened() for dataset in self.datasets], self.take)
 
-    def units(self, part: StoredFile, ignored: list[str]) -> Sequence[StoredFile]:
-        """Return a file."""
+    def units(self, part: StoredFile, ignored: list[str]) -> tuple[StoredFile]:
+        """Return a file, which is listed at once; nothing is ignored here."""
         del ignored
         return (part,)
 
@@ -139,7 +116,7 @@ class StoredRecords:
 
     def _of_shard(self, unit: StoredFile, shard: Shard, refuse: Refuse) -> Iterator[Reference]:
         assert unit.dataset is not None
-        dataset = self.datasets[unit.dataset]
+        dataset = self.datasets[unit.dataset].opened()
         index = dataset.index(shard)
         runs = [(first, last) for first, last in dataset.kept_runs(shard).tolist()]
         if index.compression is None:

@@ -721,6 +721,6 @@ def test_a_last_step_that_is_tried_again_after_its_job_has_ended(
 
     monkeypatch.setattr(WriteMetadata, "process", twice)
     # As on an engine whose jobs outlive the process: the step removes the claim.
-    monkeypatch.setattr("beam_jobs.pipeline.ends_with_process", lambda _options: False)
+    monkeypatch.setattr("beam_jobs.conversion_run.ends_with_process", lambda _options: False)
     assert sample.convert("--append") == 0
     assert defects(sample.output) == []

@@ -19,10 +19,12 @@ from apache_beam.transforms.window import FixedWindows, TimestampedValue
 
 from beam_jobs import WriteTFRecordShards
 from beam_jobs.run.runner import new_pipeline, pipeline_options
+from beam_jobs.steps.write_shards import WriteShards
 from tests.beam_jobs.pipelines import run_pipeline
 from tests.beam_jobs.test_images import digests
 from tpudata.errors import BadRecordError, FeatureError, OutputError, SourceError, TpudataError, UsageError
 from tpudata.format import Feature, Manifest, open_dataset
+from tpudata.storage import RequestLimits, held_request_limits, request_limits
 
 ROOT = Path(__file__).parents[3]
 COUNT = 600
@@ -388,3 +390,23 @@ def test_memory_does_not_grow_with_the_records(tmp_path: Path) -> None:
 def with_root() -> dict[str, str]:
     """The environment of a program that finds the packages although it runs elsewhere."""
     return {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+def test_the_limits_of_requests_are_those_of_the_process_and_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    write = WriteShards._written
+
+    def written(self: WriteShards, *args: Any) -> Any:
+        seen.append(request_limits())
+        return write(self, *args)
+
+    monkeypatch.setattr(WriteShards, "_written", written)
+    before = request_limits()
+    with held_request_limits(RequestLimits(read_threads=5, retry_seconds=9)):
+        pipeline = new_pipeline(pipeline_options([], 1)[0])
+        _ = pipeline | beam.Create([{"n": 1}]) | WriteTFRecordShards(tmp_path / "out")
+        run_pipeline(pipeline)
+    assert set(seen) == {RequestLimits(read_threads=5, retry_seconds=9)}
+    assert request_limits() is before
