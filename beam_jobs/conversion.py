@@ -16,9 +16,9 @@ from beam_jobs.references.labels import Labels
 from beam_jobs.sources import Source
 from beam_jobs.sources.source import ScannedSource
 from beam_jobs.steps.dataset_spec import DatasetSpec
-from beam_jobs.steps.list_references import TextBytes
+from beam_jobs.steps.listing.list_references import TextBytes
+from beam_jobs.steps.listing.scan_source import scan_here
 from beam_jobs.steps.make_plan import Estimate
-from beam_jobs.steps.scan_source import scan_here
 from tpudata.format import Feature
 from tpudata.storage import RequestLimits
 from tpudata.storage.claims.claim import Claim

@@ -37,7 +37,7 @@ from beam_jobs.run.package import with_package
 from beam_jobs.run.progress import progress_bar
 from beam_jobs.run.runner import is_local, new_pipeline
 from beam_jobs.sources.source import ScannedSource
-from beam_jobs.steps.list_units import numbered_units
+from beam_jobs.steps.listing.list_units import numbered_units
 from beam_jobs.steps.make_plan import plan_here
 from tpudata.errors import TpudataError
 from tpudata.format import open_dataset

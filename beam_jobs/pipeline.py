@@ -26,10 +26,10 @@ from beam_jobs.sources import Source
 from beam_jobs.sources.source import ScannedSource
 from beam_jobs.steps.duplicates.keys import CheckDuplicates
 from beam_jobs.steps.duplicates.texts import KEPT, LEFT_OUT
-from beam_jobs.steps.list_references import COUNTS, NAMES, SAMPLE, TALLY, ListReferences
-from beam_jobs.steps.list_units import SKIPPED, ListUnits, Units, list_scanned_units
+from beam_jobs.steps.listing.list_references import COUNTS, NAMES, SAMPLE, TALLY, ListReferences
+from beam_jobs.steps.listing.list_units import SKIPPED, ListUnits, Units, list_scanned_units
+from beam_jobs.steps.listing.scan_source import ScanSource
 from beam_jobs.steps.make_plan import estimated, planned
-from beam_jobs.steps.scan_source import ScanSource
 from beam_jobs.steps.write_dataset import WriteDataset
 from tpudata.format import Manifest
 

@@ -13,13 +13,13 @@ from collections.abc import Iterator, Sequence
 
 from beam_jobs.image_records.header import BMP, PPM, image_format
 from beam_jobs.options import ConvertOptions
-from beam_jobs.sources.class_folders import ClassFolders
+from beam_jobs.sources.folders.class_folders import ClassFolders
+from beam_jobs.sources.folders.imagenet import ImageNet
+from beam_jobs.sources.folders.matched_images import MatchedImages
 from beam_jobs.sources.idx import IdxPairs, is_idx_name
-from beam_jobs.sources.imagenet import ImageNet
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.lists.lists import Lists
 from beam_jobs.sources.lists.rows import UTF16_BOMS
-from beam_jobs.sources.matched_images import MatchedImages
 from beam_jobs.sources.names import is_left_behind
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.parquet_images import PARQUET_MAGIC, ParquetImages

@@ -17,8 +17,8 @@ from beam_jobs.references.pack import packs
 from beam_jobs.references.reference import Reference
 from beam_jobs.run.progress import ProgressReport
 from beam_jobs.sources import Source, raise_refusal
-from beam_jobs.steps.list_references import TextBytes
-from beam_jobs.steps.list_units import numbered_units
+from beam_jobs.steps.listing.list_references import TextBytes
+from beam_jobs.steps.listing.list_units import numbered_units
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.format.layout import REJECTS_FOLDER
 

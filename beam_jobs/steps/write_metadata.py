@@ -16,7 +16,7 @@ from beam_jobs.planning.plan import Plan
 from beam_jobs.references.labels import Labels
 from beam_jobs.steps.dataset_spec import DatasetSpec
 from beam_jobs.steps.limited_step import LimitedStep
-from beam_jobs.steps.write_shards import ShardResult
+from beam_jobs.steps.shards.write_shards import ShardResult
 from tpudata._version import __version__
 from tpudata.console.tables import counted
 from tpudata.errors import OutputError, SourceError

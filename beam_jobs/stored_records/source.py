@@ -1,7 +1,7 @@
 """The records of datasets and of other TFRecord files: a Source whose references lead to frames.
 
 Records of uncompressed files are referred to where they are. Those of compressed files have no address, so that they are unpacked
-once and written aside (see beam_jobs.steps.list_references).
+once and written aside (see beam_jobs.steps.listing.list_references).
 """
 
 from __future__ import annotations

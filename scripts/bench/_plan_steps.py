@@ -26,9 +26,9 @@ from beam_jobs.references.labels import CollectLabels, Labels
 from beam_jobs.references.pack import Pack
 from beam_jobs.references.reference import Reference
 from beam_jobs.sources import Refuse, make_reference, raise_refusal
-from beam_jobs.steps.group_by_shard import ByRun, by_shard
-from beam_jobs.steps.list_references import NAMES, SAMPLE, TALLY, ListReferences
-from beam_jobs.steps.list_units import numbered_units
+from beam_jobs.steps.listing.list_references import NAMES, SAMPLE, TALLY, ListReferences
+from beam_jobs.steps.listing.list_units import numbered_units
+from beam_jobs.steps.shards.group_by_shard import ByRun, by_shard
 from tpudata.format import Feature, Manifest, Shard, Source, Split, shard_name
 
 OPTIONS = ConvertOptions("/data/imagenet/train", "/data/imagenet/shards")

@@ -81,7 +81,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for n in range(COUNT)
     ]
     bad = [*rows[:9], {"path": "none.jpg", "label": "x"}, *rows[9:], {"path": "0.jpg/", "label": 1.5}]
-    named = [
+    named: list[list[object]] = [
         ["path", "label", "split"],
         *([f"{n}.jpg", 7 * n % 9, ["train", "VAL", "extra"][n % 3]] for n in range(COUNT)),
     ]

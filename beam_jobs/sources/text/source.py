@@ -1,7 +1,7 @@
 """Files of text: a Source whose records are documents.
 
-Small documents are read while they are listed, so they are written aside (see beam_jobs.steps.list_references), as they will
-be needed: sorted by their place in the shuffled order, 16 MB at a time. A shard then finds what it takes of each such run
+Small documents are read while they are listed, so they are written aside (see beam_jobs.steps.listing.list_references), as they
+will be needed: sorted by their place in the shuffled order, 16 MB at a time. A shard then finds what it takes of each such run
 side by side, where reading a million lines from where they stand would be a million reads. Large documents, and all where
 the order is that of the input, are read from where they stand.
 """

@@ -19,7 +19,7 @@ from apache_beam.transforms.window import FixedWindows, TimestampedValue
 
 from beam_jobs import WriteTFRecordShards
 from beam_jobs.run.runner import new_pipeline, pipeline_options
-from beam_jobs.steps.write_shards import WriteShards
+from beam_jobs.steps.shards.write_shards import WriteShards
 from tests.beam_jobs.pipelines import run_pipeline
 from tests.beam_jobs.test_images import digests
 from tpudata.errors import BadRecordError, FeatureError, OutputError, SourceError, TpudataError, UsageError

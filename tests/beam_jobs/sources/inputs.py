@@ -16,7 +16,7 @@ from beam_jobs.references.reference import WHOLE_FILE, Reference
 from beam_jobs.run.runner import pipeline_options
 from beam_jobs.sources import Source, SourceOptions, open_source
 from beam_jobs.sources.source import ScannedSource
-from beam_jobs.steps.scan_source import scan_here
+from beam_jobs.steps.listing.scan_source import scan_here
 from tpudata.errors import BadRecordError
 from tpudata.format import open_dataset
 

@@ -17,8 +17,8 @@ from beam_jobs.planning.plan import Plan, SplitPlan
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.reference import Reference
 from beam_jobs.steps.dataset_spec import DatasetSpec
+from beam_jobs.steps.shards.write_shards import ShardResult
 from beam_jobs.steps.write_metadata import WriteMetadata
-from beam_jobs.steps.write_shards import ShardResult
 from tpudata.errors import OutputError, SourceError
 from tpudata.format import Feature, Manifest, open_dataset
 

@@ -18,8 +18,8 @@ from beam_jobs.pipeline import build_pipeline
 from beam_jobs.run.progress import ProgressReport
 from beam_jobs.run.runner import new_pipeline, pipeline_options
 from beam_jobs.sources import SourceOptions
-from beam_jobs.steps import growing
-from beam_jobs.steps.list_units import SKIPPED, ListUnits
+from beam_jobs.steps.listing import growing
+from beam_jobs.steps.listing.list_units import SKIPPED, ListUnits
 from beam_jobs.text import convert_text
 from beam_jobs.text_files.options import TextOptions
 from scripts.fake_gcs import FakeGcs

@@ -21,10 +21,17 @@ from beam_jobs.references.pack import Pack
 from beam_jobs.run.progress import ProgressReport
 from beam_jobs.steps.dataset_spec import DatasetSpec
 from beam_jobs.steps.duplicates.keys import duplicate_keys
-from beam_jobs.steps.finished_shard import INPUTS, RECORDS, REJECTED, find_finished, match_dali_index, remove_shard
-from beam_jobs.steps.group_by_shard import ShardKey
 from beam_jobs.steps.limited_step import LimitedStep
-from beam_jobs.steps.shard_conversion import ShardConversion
+from beam_jobs.steps.shards.finished_shard import (
+    INPUTS,
+    RECORDS,
+    REJECTED,
+    find_finished,
+    match_dali_index,
+    remove_shard,
+)
+from beam_jobs.steps.shards.group_by_shard import ShardKey
+from beam_jobs.steps.shards.shard_conversion import ShardConversion
 from tpudata.errors import SourceError
 from tpudata.format import shard_name
 from tpudata.format.keys import Entries, ShardKeys

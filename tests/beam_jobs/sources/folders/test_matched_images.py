@@ -10,9 +10,9 @@ from PIL import Image
 from beam_jobs.images import run
 from beam_jobs.references.labels import Labels
 from beam_jobs.sources import SourceOptions
+from beam_jobs.sources.folders.matched_images import MatchedImages
 from beam_jobs.sources.idx import IdxPairs
 from beam_jobs.sources.lists.lists import Lists
-from beam_jobs.sources.matched_images import MatchedImages
 from beam_jobs.sources.tars.tars import Tars
 from scripts.fake_gcs import FakeGcs
 from tests.beam_jobs.sources.inputs import (

@@ -16,8 +16,8 @@ from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.references.repeated_keys import Repeat, first_repeat, grouped
 from beam_jobs.sources import Source
 from beam_jobs.sources.source import Scan, ScannedSource
-from beam_jobs.steps.growing import growing
 from beam_jobs.steps.limited_step import LimitedStep
+from beam_jobs.steps.listing.growing import growing
 from tpudata.storage import held_request_limits
 
 _FACTS, _KEYS = "facts", "keys"

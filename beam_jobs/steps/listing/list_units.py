@@ -11,9 +11,9 @@ from apache_beam.pvalue import TaggedOutput
 from beam_jobs.options import ConvertOptions
 from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.sources import Source
-from beam_jobs.steps.growing import growing
 from beam_jobs.steps.limited_step import LimitedStep
-from beam_jobs.steps.scan_source import ScannedParts
+from beam_jobs.steps.listing.growing import growing
+from beam_jobs.steps.listing.scan_source import ScannedParts
 from tpudata.storage import held_request_limits
 
 # Name of the side output: InputCounts of the skipped files.

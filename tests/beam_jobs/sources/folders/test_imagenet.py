@@ -12,7 +12,7 @@ from PIL import Image
 
 from beam_jobs.references.labels import Labels
 from beam_jobs.sources import SourceOptions
-from beam_jobs.sources.imagenet import ImageNet
+from beam_jobs.sources.folders.imagenet import ImageNet
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.tars.tars import Tars
 from scripts.fake_gcs import FakeGcs

@@ -19,7 +19,7 @@ from beam_jobs.references.pack import Pack
 from beam_jobs.references.reading import read_reference
 from beam_jobs.references.reference import WHOLE_FILE, Reference
 from beam_jobs.sources import Refuse, raise_refusal
-from beam_jobs.steps.list_references import COUNTS, NAMES, SAMPLE, TALLY, ListReferences
+from beam_jobs.steps.listing.list_references import COUNTS, NAMES, SAMPLE, TALLY, ListReferences
 from tpudata.errors import BadRecordError, StorageError
 from tpudata.format import Feature
 from tpudata.storage.uncached_file import UncachedFile

@@ -71,8 +71,8 @@ def test_blocks_and_workers_change_no_record(tmp_path: Path, shuffle: bool, monk
         assert converted("workers", 2) == whole
     # Rows are counted by bytes of blocks, and held back until there are many: both are cut here.
     monkeypatch.setattr(scan, "BLOCK_BYTES", 30)
-    monkeypatch.setattr("beam_jobs.steps.scan_source._HELD_ROWS", 3)
-    monkeypatch.setattr("beam_jobs.steps.growing._EQUAL_ELEMENTS", 2)
+    monkeypatch.setattr("beam_jobs.steps.listing.scan_source._HELD_ROWS", 3)
+    monkeypatch.setattr("beam_jobs.steps.listing.growing._EQUAL_ELEMENTS", 2)
     cut = converted("cut", 1)
     if shuffle:
         assert cut == whole
