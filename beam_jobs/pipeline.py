@@ -30,6 +30,7 @@ from beam_jobs.steps.listing.list_references import COUNTS, NAMES, SAMPLE, TALLY
 from beam_jobs.steps.listing.list_units import SKIPPED, ListUnits, Units, list_scanned_units
 from beam_jobs.steps.listing.scan_source import ScanSource
 from beam_jobs.steps.make_plan import estimated, planned
+from beam_jobs.steps.spread import Spread
 from beam_jobs.steps.write_dataset import WriteDataset
 from tpudata.format import Manifest
 
@@ -49,7 +50,7 @@ def build_pipeline(conversion: Conversion, pipeline: beam.Pipeline, progress: Pr
     units = _units(conversion, pipeline)
     listed = (
         units.units
-        | "SpreadUnits" >> beam.Reshuffle()
+        | "SpreadUnits" >> Spread()
         | "List"
         >> beam.ParDo(
             ListReferences(conversion.source, options, conversion.text_bytes), *_as_argument(units.source)

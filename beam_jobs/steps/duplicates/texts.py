@@ -46,8 +46,9 @@ class LeaveOutDuplicates(beam.PTransform):  # type: ignore[misc]
     """
 
     def __init__(self, options: TextOptions, limits: RequestLimits) -> None:
-        super().__init__(limits)
+        super().__init__()
         self._options = options
+        self._limits = limits
 
     def expand(self, packs: beam.PCollection) -> Any:
         """Apply the transform."""

@@ -14,6 +14,7 @@ from beam_jobs.sources import Source
 from beam_jobs.steps.limited_step import LimitedStep
 from beam_jobs.steps.listing.growing import growing
 from beam_jobs.steps.listing.scan_source import ScannedParts
+from beam_jobs.steps.spread import Spread
 from tpudata.storage import held_request_limits
 
 # Name of the side output: InputCounts of the skipped files.
@@ -41,7 +42,7 @@ class ListUnits(beam.PTransform):  # type: ignore[misc]
         """Apply the transform."""
         parts = begin | "Begin" >> beam.Create([None], reshuffle=False)
         if self._options.shuffle:
-            parts |= "Parts" >> beam.FlatMap(_parts, self._source, self._options) | "SpreadParts" >> beam.Reshuffle()
+            parts |= "Parts" >> beam.FlatMap(_parts, self._source, self._options) | "SpreadParts" >> Spread()
         return parts | "Units" >> beam.ParDo(_TakeApart(self._source, self._options)).with_outputs(
             SKIPPED, main="units"
         )

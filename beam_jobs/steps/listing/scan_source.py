@@ -18,6 +18,7 @@ from beam_jobs.sources import Source
 from beam_jobs.sources.source import Scan, ScannedSource
 from beam_jobs.steps.limited_step import LimitedStep
 from beam_jobs.steps.listing.growing import growing
+from beam_jobs.steps.spread import Spread
 from tpudata.storage import held_request_limits
 
 _FACTS, _KEYS = "facts", "keys"
@@ -60,7 +61,7 @@ class ScanSource(beam.PTransform):  # type: ignore[misc]
             begin
             | "Begin" >> beam.Create([None], reshuffle=False)
             | "Number" >> beam.FlatMap(_numbered, self._source, self._options)
-            | "SpreadParts" >> beam.Reshuffle()
+            | "SpreadParts" >> Spread()
             | "Scan" >> beam.ParDo(_Scan(self._source, self._options)).with_outputs(_FACTS, _KEYS, main="parts")
         )
         facts = found[_FACTS] | "Facts" >> beam.CombineGlobally(_SumFacts(self._source))
