@@ -122,7 +122,11 @@ class _BeamParser(argparse.ArgumentParser):
 
 
 def _beam_parser() -> argparse.ArgumentParser:
-    """Return a parser of every flag that Beam's own options declare; Beam has no public list of them."""
+    """Return a parser of every flag that Beam's own options declare.
+
+    Beam has no public list of them. `_add_argparse_args` is what its guide has custom options override; a test fails if Beam
+    renames it.
+    """
     parser = _BeamParser(add_help=False, allow_abbrev=False, conflict_handler="resolve")
     for options in PipelineOptions.__subclasses__():
         add = getattr(options, "_add_argparse_args", None)
