@@ -22,9 +22,9 @@ from beam_jobs.output.folder import (
     give_up,
     look_at_output,
     not_written,
-    refuse_another_dataset,
-    refuse_foreign_metadata,
-    refuse_strays,
+    reject_another_dataset,
+    reject_foreign_metadata,
+    reject_strays,
     remove_dataset,
 )
 from beam_jobs.output.rejects import remove_listing_rejects
@@ -42,7 +42,7 @@ from beam_jobs.steps.make_plan import plan_here
 from tpudata.errors import TpudataError
 from tpudata.format import open_dataset
 from tpudata.storage import held_request_limits, storage_for
-from tpudata.storage.claims.claim import JOB, PROCESS, Claim, claimed, name_job, refuse_claimed, remove_dead_claim
+from tpudata.storage.claims.claim import JOB, PROCESS, Claim, claimed, name_job, reject_claimed, remove_dead_claim
 from tpudata.storage.local import TEMPORARY_PREFIX
 
 # Those that an input itself may have: train, validation and test.
@@ -98,7 +98,7 @@ def _convert(conversion: Conversion, beam_options: PipelineOptions, launch: Laun
     options = conversion.options
     pipeline = new_pipeline(beam_options, _most_parts(conversion) if is_local(beam_options) else None)
     has_ended = functools.partial(job_has_ended, options=beam_options)
-    refuse_claimed(options.output, has_ended)
+    reject_claimed(options.output, has_ended)
     found = _look_at_output(conversion)
     if found is Found.DATASET and options.resume and not options.append:
         plan_conversion(conversion)
@@ -178,19 +178,19 @@ def _check_output(conversion: Conversion, found: Found, plan: Plan) -> None:
     options, base = conversion.options, conversion.base
     names = plan.shard_names() if base is None else base.all_shard_names(plan)
     if found is Found.DATASET and options.resume:
-        refuse_another_dataset(options.output, conversion.deciding, plan.fingerprint, can_append=True)
+        reject_another_dataset(options.output, conversion.deciding, plan.fingerprint, can_append=True)
         check_has_dali_index(options)
         return
     if found is Found.DATASET and options.overwrite:
         names |= open_dataset(options.output).manifest.shard_names()
-        refuse_foreign_metadata(
+        reject_foreign_metadata(
             options.output,
             options.compression,
             conversion.features(),
             labelled=conversion.source.has_classes,
             files=conversion.files,
         )
-    refuse_strays(options.output, names)
+    reject_strays(options.output, names)
 
 
 def _run(

@@ -16,8 +16,8 @@ from tpudata.format.read_errors import Odd, odd_record_error, read_error
 _RAISED = re.compile(r"tpudata\.errors\.(\w+): (.*?)(?: \[while running|\\n|\n|$)")
 _WHILE_RUNNING = re.compile(r" \[while running '.*", re.DOTALL)
 # How BadRecordError and CorruptionError say where.
-_PLACED = re.compile(r"(?P<path>.*?)(?: at byte (?P<offset>\d+))?: (?P<reason>refused: .*|(?<=\d: ).*)", re.DOTALL)
-_REFUSED = "refused: "
+_PLACED = re.compile(r"(?P<path>.*?)(?: at byte (?P<offset>\d+))?: (?P<reason>rejected: .*|(?<=\d: ).*)", re.DOTALL)
+_REJECTED = "rejected: "
 # What TensorFlow's decoders say of an image.
 _NO_IMAGE = re.compile(
     r"(Invalid (JPEG|PNG|GIF) data|Unknown image file format|Incomplete bmp|Input size should match \(header_size"
@@ -87,7 +87,7 @@ def reader_error(error: BaseException, *, may_be_plain: bool = False) -> Tpudata
     if found is not None:
         return DatasetError(
             f"an encoded image does not decode: {found[0].strip().rstrip('.')}. TensorFlow does not say which: `tpudata verify DIR"
-            " --decode` names the file and the offset. Convert the dataset again with --check decode, which refuses such"
+            " --decode` names the file and the offset. Convert the dataset again with --check decode, which rejects such"
             f" images.{plain}"
         )
     found = _ODD_IMAGE.search(text)
@@ -122,9 +122,9 @@ def _odd_feature(text: str) -> tuple[str, str, Odd] | None:
 def _rebuilt(kind: type[TpudataError], message: str) -> TpudataError:
     """Rebuild an error from its class and its text: Beam adds to the text, and may pass on nothing else."""
     placed = _PLACED.fullmatch(message)
-    if issubclass(kind, BadRecordError) and placed and placed["reason"].startswith(_REFUSED):
+    if issubclass(kind, BadRecordError) and placed and placed["reason"].startswith(_REJECTED):
         offset = None if placed["offset"] is None else int(placed["offset"])
-        return BadRecordError(placed["path"], placed["reason"].removeprefix(_REFUSED), offset)
+        return BadRecordError(placed["path"], placed["reason"].removeprefix(_REJECTED), offset)
     if issubclass(kind, CorruptionError) and placed and placed["offset"] is not None:
         return CorruptionError(placed["path"], int(placed["offset"]), placed["reason"])
     if issubclass(kind, (BadRecordError, CorruptionError, MissingExtraError)):

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from beam_jobs.options import ConvertOptions
-from beam_jobs.output.folder import refuse_other_options
+from beam_jobs.output.folder import reject_other_options
 from beam_jobs.planning.plan import Plan, make_plan
 from beam_jobs.planning.tally import Tally, joined_fingerprint
 from beam_jobs.references.labels import Labels, check_classes
@@ -67,7 +67,7 @@ class Base:
                 " wrote it. Pass --overwrite to convert everything again, or name another folder."
             )
         skipped = {*_OF_ONE_RUN}
-        refuse_other_options(
+        reject_other_options(
             output,
             {name: value for name, value in manifest.options.items() if name not in skipped},
             {name: value for name, value in deciding.items() if name not in skipped},
@@ -77,7 +77,7 @@ class Base:
 
     def check_features(self, features: tuple[Feature, ...]) -> None:
         """Raise OutputError if new records would have other features; their shapes may differ."""
-        _refuse_other_features(self.output, self.manifest.features, features)
+        _reject_other_features(self.output, self.manifest.features, features)
 
     @property
     def dataset(self) -> Dataset:
@@ -203,7 +203,7 @@ def _joined(old: Split | None, new: Split | None) -> Split:
     return Split(shards, sum(split.decoded_bytes for split in parts))
 
 
-def _refuse_other_features(output: str, old: tuple[Feature, ...], new: tuple[Feature, ...]) -> None:
+def _reject_other_features(output: str, old: tuple[Feature, ...], new: tuple[Feature, ...]) -> None:
     """Raise OutputError if two schemas differ in more than sizes and the number of classes."""
     olds, news = ({feature.name: _fixed(feature) for feature in features} for features in (old, new))
     for name in [*olds, *news]:

@@ -16,7 +16,7 @@ from beam_jobs.append.known_keys import Standing
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.reference import Reference
 from beam_jobs.references.repeated_keys import Repeat
-from beam_jobs.sources import Refuse, Source, raise_refusal
+from beam_jobs.sources import Reject, Source, raise_rejection
 from beam_jobs.sources.source import Scan, ScannedSource
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.format import Feature
@@ -81,13 +81,13 @@ class NewInputs:
         """
         return ((self.base.number, unit) for unit in self.source.units(part, ignored))
 
-    def references(self, unit: Any, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
+    def references(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
         """Yield a reference to each new record of a unit, and pass on the rejections that the dataset does not list.
 
         Args:
             unit: one of `units`.
             ignored: gets the path of each file that is skipped by its name.
-            refuse: called with a new rejection.
+            reject: called with a new rejection.
 
         Raises:
             SourceError: an input that the dataset has a record of is not what it was.
@@ -99,16 +99,16 @@ class NewInputs:
             held.append(reference)
             size += len(reference.data)
             if len(held) >= _HELD_INPUTS or size >= _HELD_BYTES:
-                yield from self._new(held, refuse)
+                yield from self._new(held, reject)
                 held.clear()
                 size = 0
-        yield from self._new(held, refuse)
+        yield from self._new(held, reject)
 
-    def _new(self, inputs: Sequence[Reference | BadRecordError], refuse: Refuse) -> Iterator[Reference]:
+    def _new(self, inputs: Sequence[Reference | BadRecordError], reject: Reject) -> Iterator[Reference]:
         count = 0
         for one, standing in zip(inputs, known_in(self.path).standings(inputs), strict=True):
             if standing is Standing.NEW and isinstance(one, BadRecordError):
-                refuse(one)
+                reject(one)
             elif standing is Standing.NEW and isinstance(one, Reference):
                 yield one
             elif standing is Standing.CHANGED and isinstance(one, Reference):

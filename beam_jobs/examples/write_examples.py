@@ -23,9 +23,9 @@ from beam_jobs.output.folder import (
     check_has_dali_index,
     give_up,
     look_at_output,
-    refuse_another_dataset,
-    refuse_foreign_metadata,
-    refuse_strays,
+    reject_another_dataset,
+    reject_foreign_metadata,
+    reject_strays,
     remove_dataset,
     suffix_for,
 )
@@ -41,7 +41,7 @@ from tpudata.errors import SourceError, StorageError, TpudataError, UsageError
 from tpudata.format import Feature
 from tpudata.format.manifest import MANIFEST_NAME
 from tpudata.storage import request_limits, storage_for
-from tpudata.storage.claims.claim import JOB, PIPELINE, Claim, check_claim, refuse_claimed, take_claim
+from tpudata.storage.claims.claim import JOB, PIPELINE, Claim, check_claim, reject_claimed, take_claim
 
 LAYOUT = "examples"
 # What the manifest says of the input: a pipeline has no path.
@@ -150,7 +150,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         options = _with_limits(self._options, local=is_in_process(type(pipeline.runner).__name__))
         check_places(pipeline.options, {"output": options.output}, type(pipeline.runner).__name__)
         # Found here, it costs nobody the time that their pipeline takes. Nothing is changed before the plan is made.
-        refuse_claimed(options.output)
+        reject_claimed(options.output)
         look_at_output(options.output, resume=options.resume, overwrite=options.overwrite)
         claim = Claim.new(PIPELINE if is_in_process(type(pipeline.runner).__name__) else JOB)
         taken = AsSingleton(pipeline | "Run" >> beam.Create([options.output]) | "Claim" >> beam.Map(_claimed, claim))
@@ -218,12 +218,12 @@ def _planned(
         storage = storage_for(options.output)
         if storage.stat(storage.join(options.output, MANIFEST_NAME)) is not None:
             if options.overwrite:
-                refuse_foreign_metadata(options.output, options.compression, features, labelled=bool(labels.names))
+                reject_foreign_metadata(options.output, options.compression, features, labelled=bool(labels.names))
                 remove_dataset(options.output)
             else:
-                refuse_another_dataset(options.output, options.deciding(), plan.fingerprint)
+                reject_another_dataset(options.output, options.deciding(), plan.fingerprint)
                 check_has_dali_index(options)
-        refuse_strays(options.output, plan.shard_names())
+        reject_strays(options.output, plan.shard_names())
     except StorageError:
         # Another attempt may do better.
         raise

@@ -89,7 +89,7 @@ def open_source(options: ConvertOptions, source_options: SourceOptions | None = 
 def _named(options: ConvertOptions, said: SourceOptions, name: str) -> Source:
     if name in SOURCES:
         if name not in ("list", "parquet"):
-            said.refuse_list_flags(f"--source is {name}")
+            said.reject_list_flags(f"--source is {name}")
         if said.unlabelled and name in ("folders", "imagenet"):
             raise UsageError(
                 f"--unlabelled: --source={name} takes classes from folders. Use --source=files, or omit the flag."
@@ -116,7 +116,7 @@ def _open_folder(options: ConvertOptions, said: SourceOptions) -> Source:
     source = _open_parquet_or_zips(options, said, entries)
     if source is not None:
         return source
-    said.refuse_list_flags(f"{options.input} is a folder")
+    said.reject_list_flags(f"{options.input} is a folder")
     imagenet = ImageNet.find(options, said) if not said.unlabelled else None
     if imagenet is not None:
         return imagenet
@@ -146,7 +146,7 @@ def _open_pattern(options: ConvertOptions, said: SourceOptions) -> Source:
     if storage_for(folder).stat(folder) is None:
         raise SourceError(f"{options.input}: there is no folder {folder}.")
     if _matched_form(options.input) == _IMAGE:
-        said.refuse_list_flags(f"{options.input} matches images")
+        said.reject_list_flags(f"{options.input} matches images")
         return MatchedImages.find(options, said, *split_pattern(options.input))
     first, _ = next(_matched_files(options.input))
     return _open_files(options, said, first.path)
@@ -204,7 +204,7 @@ def _open_files(options: ConvertOptions, said: SourceOptions, first: str) -> Sou
         return Lists.find(options, said, files)
     if form == _PARQUET:
         return ParquetImages.find(options, said, InputFiles(options.input, omits_notes=True))
-    said.refuse_list_flags(f"{first} is {form}")
+    said.reject_list_flags(f"{first} is {form}")
     if form == _IDX:
         return IdxPairs.find(options, said, [path for path, _ in files])
     if form == _ZIP:

@@ -13,10 +13,10 @@ from beam_jobs.references.repeated_keys import KeyRows, Repeat
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.format import Feature
 
-Refuse: TypeAlias = Callable[[BadRecordError], None]
+Reject: TypeAlias = Callable[[BadRecordError], None]
 
 
-def raise_refusal(error: BadRecordError) -> None:
+def raise_rejection(error: BadRecordError) -> None:
     """Raise the error of a rejected record: the first one ends the listing."""
     raise error
 
@@ -60,13 +60,13 @@ class Source(Protocol):
             ignored: gets the path of each file that is skipped by its name here.
         """
 
-    def references(self, unit: Any, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
+    def references(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
         """Yield a reference to each record of a unit.
 
         Args:
             unit: one of `units`.
             ignored: gets the path of what is ignored by its name.
-            refuse: called with the error of a record that cannot be referred to (a listed file that is missing, an unknown
+            reject: called with the error of a record that cannot be referred to (a listed file that is missing, an unknown
                 label, an image without its label). It may raise; where it returns, the listing goes on without the record.
         """
 
@@ -75,7 +75,7 @@ class Source(Protocol):
 class PackSource(Source, Protocol):
     """A source that lists references by column: for records so small that an object for each would cost more than they."""
 
-    def packs(self, unit: Any, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[ListedPack]:
+    def packs(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[ListedPack]:
         """Yield the records of a unit in packs of at most 4,096, the same as `references` does and in the same order."""
 
 

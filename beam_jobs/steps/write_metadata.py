@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from beam_jobs.converter import ShardContext
-from beam_jobs.output.folder import refuse_another_run, remove_temporary_files
+from beam_jobs.output.folder import reject_another_run, remove_temporary_files
 from beam_jobs.output.rejects import listing_rejects
 from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.planning.plan import Plan
@@ -72,7 +72,7 @@ class WriteMetadata(LimitedStep):
             converted.update(said.get("converted", {}))
             if result.records:
                 shards[result.split].append(Shard(result.name, result.records, result.bytes, result.crc32c))
-        self._check_refused(rejected, plan.files + sum(inputs.rejected.values()))
+        self._check_rejected(rejected, plan.files + sum(inputs.rejected.values()))
         if self._base is not None and not any(shards.values()):
             # Classes come with records.
             labels = Labels(self._base.labels or ())
@@ -113,9 +113,9 @@ class WriteMetadata(LimitedStep):
                 self._drop_claim()
                 yield manifest
                 return
-            self._refuse_another_append(self._base.manifest, manifest)
+            self._reject_another_append(self._base.manifest, manifest)
         else:
-            refuse_another_run(self._options.output, manifest)
+            reject_another_run(self._options.output, manifest)
         written += self._write_files(converter.files(context))
         if self._base is not None:
             shards_before = (shard for split in self._base.manifest.splits.values() for shard in split.shards)
@@ -149,7 +149,7 @@ class WriteMetadata(LimitedStep):
                 file.write(data)
         return [WrittenFile.of(*file) for file in files.items()]
 
-    def _refuse_another_append(self, before: Manifest, after: Manifest) -> None:
+    def _reject_another_append(self, before: Manifest, after: Manifest) -> None:
         """Raise OutputError if the manifest that is there is neither the one that was found, nor what a retry finds."""
         found = open_dataset(self._options.output).manifest
         if dataclasses.replace(found, labels_crc32c=before.labels_crc32c, tfds=before.tfds) not in (before, after):
@@ -158,19 +158,19 @@ class WriteMetadata(LimitedStep):
                 " same names. `tpudata verify` says whether it is whole. Run one job at a time."
             )
 
-    def _check_refused(self, rejected: Counter[str], records: int) -> None:
+    def _check_rejected(self, rejected: Counter[str], records: int) -> None:
         """Raise SourceError if more inputs were rejected than allowed, or all of a dataset's."""
-        options, refused = self._options, rejected.total()
-        kinds = ", ".join(f"{count} {kind}" for kind, count in rejected.most_common(3))
+        options, count = self._options, rejected.total()
+        kinds = ", ".join(f"{number} {kind}" for kind, number in rejected.most_common(3))
         where = f"They are listed in {options.output}/{REJECTS_FOLDER}/."
         again = "--append" if options.append else "--resume"
-        if not options.max_bad_records.allows(refused, records):
+        if not options.max_bad_records.allows(count, records):
             raise SourceError(
-                f"{refused} of {counted(records, 'input')} rejected ({kinds}), more than"
+                f"{count} of {counted(records, 'input')} rejected ({kinds}), more than"
                 f" --max-bad-records={options.max_bad_records}. {where} Fix them or allow more, and run again with {again}."
             )
-        if refused == records and self._base is None:
+        if count == records and self._base is None:
             raise SourceError(
-                f"{options.input}: {refused} of {counted(records, 'input')} rejected ({kinds}); a dataset has at least one record."
+                f"{options.input}: {count} of {counted(records, 'input')} rejected ({kinds}); a dataset has at least one record."
                 f" {where} Fix them, and run again with {again}."
             )

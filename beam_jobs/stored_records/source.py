@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.reference import Reference
-from beam_jobs.sources.source import Refuse, raise_refusal
+from beam_jobs.sources.source import Reject, raise_rejection
 from beam_jobs.stored_records.frames import framed, read_frames, read_packed_frames, unframed
 from beam_jobs.stored_records.splits import Splitter
 from beam_jobs.stored_records.stored_files import StoredDataset, StoredFile, stored_files
@@ -91,46 +91,46 @@ class StoredRecords:
         del ignored
         return (part,)
 
-    def references(self, unit: StoredFile, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
+    def references(self, unit: StoredFile, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
         """Yield a reference to each record of a file that is not in quarantine.
 
         Args:
             unit: the file.
             ignored: gets the path of an ignored file without TFRecords.
-            refuse: called with the error of damage, after which the records that can be found are listed.
+            reject: called with the error of damage, after which the records that can be found are listed.
         """
         if unit.shard is not None:
-            yield from self._of_shard(unit, unit.shard, refuse)
+            yield from self._of_shard(unit, unit.shard, reject)
             return
         kind = file_kind(unit.path, unit.size)
         if kind is None:
             if unit.size and not (self.skips_foreign and is_named_otherwise(unit.name)):
-                refuse(_not_records(unit))
+                reject(_not_records(unit))
             else:
                 ignored.append(unit.path)
         elif kind == GZIP:
-            yield from self._unpacked(unit, _unpacked_frames(unit.path, refuse), refuse)
+            yield from self._unpacked(unit, _unpacked_frames(unit.path, reject), reject)
         else:
-            offsets = _offsets(unit, refuse)
-            yield from self._listed(unit, offsets, [(0, len(offsets) - 1)], "", refuse)
+            offsets = _offsets(unit, reject)
+            yield from self._listed(unit, offsets, [(0, len(offsets) - 1)], "", reject)
 
-    def _of_shard(self, unit: StoredFile, shard: Shard, refuse: Refuse) -> Iterator[Reference]:
+    def _of_shard(self, unit: StoredFile, shard: Shard, reject: Reject) -> Iterator[Reference]:
         assert unit.dataset is not None
         dataset = self.datasets[unit.dataset].opened()
         index = dataset.index(shard)
         runs = [(first, last) for first, last in dataset.kept_runs(shard).tolist()]
         if index.compression is None:
-            yield from self._listed(unit, index.offsets.astype(np.int64), runs, f"{shard.crc32c:08x}", refuse)
+            yield from self._listed(unit, index.offsets.astype(np.int64), runs, f"{shard.crc32c:08x}", reject)
             return
         numbered = (
             (number, frame)
             for first, last in runs
             for number, frame in enumerate(read_packed_frames(unit.path, index, first, last), first)
         )
-        yield from self._unpacked(unit, numbered, refuse, f"{shard.crc32c:08x}")
+        yield from self._unpacked(unit, numbered, reject, f"{shard.crc32c:08x}")
 
     def _listed(
-        self, unit: StoredFile, offsets: npt.NDArray[np.int64], runs: Runs, form: str, refuse: Refuse
+        self, unit: StoredFile, offsets: npt.NDArray[np.int64], runs: Runs, form: str, reject: Reject
     ) -> Iterator[Reference]:
         """Yield references to records of an uncompressed file, which is read only if that decides their splits."""
         for first, last in runs:
@@ -145,13 +145,13 @@ class StoredRecords:
                 try:
                     known_by = self.splitter.key_of(unframed(frame, unit.path, begin), unit.path, begin)
                 except BadRecordError as error:
-                    refuse(error)
+                    reject(error)
                     continue
                 split, key = self.splitter.split(unit.split, known_by), f"{unit.name}:{number}"
                 yield Reference(key, split, (), unit.path, begin, len(frame), form, unit.origin)
 
     def _unpacked(
-        self, unit: StoredFile, frames: Iterable[tuple[int, bytes | Exception]], refuse: Refuse, form: str = ""
+        self, unit: StoredFile, frames: Iterable[tuple[int, bytes | Exception]], reject: Reject, form: str = ""
     ) -> Iterator[Reference]:
         """Yield references that carry their frames."""
         for number, frame in frames:
@@ -163,7 +163,7 @@ class StoredRecords:
                 if self.splitter.reads_records:
                     known_by = self.splitter.key_of(unframed(frame, unit.path, 0), f"{key} in {unit.path}", 0)
             except BadRecordError as error:
-                refuse(error)
+                reject(error)
                 continue
             split = self.splitter.split(unit.split, known_by)
             yield Reference(key, split, (), unit.path, 0, len(frame), form, unit.origin, frame)
@@ -208,19 +208,19 @@ def _not_records(unit: StoredFile) -> BadRecordError:
     )
 
 
-def _offsets(unit: StoredFile, refuse: Refuse) -> npt.NDArray[np.int64]:
+def _offsets(unit: StoredFile, reject: Reject) -> npt.NDArray[np.int64]:
     """Return where the records of a foreign file begin, and the end of the last one that can be found."""
     starts = array("q")
     try:
         end = scan_frames(Entry(unit.path, unit.name, unit.size, False), starts)
     except CorruptionError as error:
-        refuse(BadRecordError(unit.path, error.reason, error.offset))
+        reject(BadRecordError(unit.path, error.reason, error.offset))
         end = error.offset
     starts.append(end)
     return np.frombuffer(starts, np.int64)
 
 
-def _unpacked_frames(path: str, refuse: Refuse) -> Iterator[tuple[int, bytes]]:
+def _unpacked_frames(path: str, reject: Reject) -> Iterator[tuple[int, bytes]]:
     number = 0
     try:
         for _, data in read_records(path, GZIP):
@@ -228,4 +228,4 @@ def _unpacked_frames(path: str, refuse: Refuse) -> Iterator[tuple[int, bytes]]:
             number += 1
     except CorruptionError as error:
         reason = f"{error.reason}; no record after it can be read"
-        refuse(BadRecordError(path, reason, error.offset))
+        reject(BadRecordError(path, reason, error.offset))

@@ -270,10 +270,10 @@ def test_an_object_that_went_is_that_record_s_error(store: FakeGcs) -> None:
     assert "it is not there (404)" in str(failed[0][1])
 
 
-def test_objects_stored_with_an_encoding_are_refused_by_name(store: FakeGcs, tmp_path: Path) -> None:
+def test_objects_stored_with_an_encoding_are_rejected_by_name(store: FakeGcs, tmp_path: Path) -> None:
     store.put("b", "in/cat/000.jpg", gzip.compress(store.buckets["b"]["in/cat/000.jpg"].data), encoding="gzip")
     argv = ["--input", "gs://b/in", "--output", str(tmp_path / "out"), "--num-shards=2"]
-    with pytest.raises(BadRecordError, match=r"gs://b/in/cat/000\.jpg: refused: .*stored with Content-Encoding: gzip"):
+    with pytest.raises(BadRecordError, match=r"gs://b/in/cat/000\.jpg: rejected: .*stored with Content-Encoding: gzip"):
         run(argv)
     assert run([*argv, "--on-bad-record=skip", "--resume"]) == 0
     manifest = open_dataset(str(tmp_path / "out")).manifest
@@ -363,10 +363,10 @@ def test_the_files_of_a_list_are_looked_at_at_once_and_come_in_order(store: Fake
     shard = tmp_path / "out" / "train-00000-of-00001.tfrecord"
     found = [decode_example(record)["image/filename"][0] for _, record in read_records(str(shard))]
     assert found == [name.encode() for name in names]
-    refused = [
+    rejected = [
         json.loads(line) for file in (tmp_path / "out").glob("rejects/*") for line in file.read_bytes().splitlines()
     ]
-    assert [line["source"].rpartition(" ")[2] for line in refused] == ["5", "6", "7"]
+    assert [line["source"].rpartition(" ")[2] for line in rejected] == ["5", "6", "7"]
 
 
 def test_two_conversions_to_one_folder_at_once_leave_one_whole_dataset(store: FakeGcs, tmp_path: Path) -> None:

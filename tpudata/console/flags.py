@@ -53,7 +53,7 @@ class FlagParser(argparse.ArgumentParser):
             UsageError: a flag is unknown, a value does not fit or a required flag is missing.
         """
         flags, rest = self.parse_with_rest(argv, also_known=())
-        self.refuse_unknown(rest)
+        self.reject_unknown(rest)
         return flags
 
     def parse_with_rest(
@@ -71,10 +71,10 @@ class FlagParser(argparse.ArgumentParser):
         if also_known is not None:
             # Checked first: a misspelt flag is the better message than a missing one.
             known = {*self.flag_names(), *also_known}
-            self.refuse_unknown([w for w in words if w.startswith("--") and w.split("=", 1)[0] not in known], known)
+            self.reject_unknown([w for w in words if w.startswith("--") and w.split("=", 1)[0] not in known], known)
         return super().parse_known_args([*words, *argv[end:]])
 
-    def refuse_unknown(self, rest: Sequence[str], also_known: Iterable[str] = ()) -> None:
+    def reject_unknown(self, rest: Sequence[str], also_known: Iterable[str] = ()) -> None:
         """Raise UsageError for the first word that nobody knows, with the nearest flag.
 
         Args:

@@ -29,8 +29,8 @@ from beam_jobs.sources.lists.rows import Row
 from beam_jobs.sources.lists.scan import ListScan, row_labels, row_path
 from beam_jobs.sources.lists.sizes import ListedFile, with_sizes
 from beam_jobs.sources.names import listed_split
-from beam_jobs.sources.options import SourceOptions, refuse_split_flag
-from beam_jobs.sources.source import Refuse, make_reference, raise_refusal, with_key
+from beam_jobs.sources.options import SourceOptions, reject_split_flag
+from beam_jobs.sources.source import Reject, make_reference, raise_rejection, with_key
 from beam_jobs.values.column_kinds import ColumnKind
 from tpudata.errors import BadRecordError, SourceError, UsageError
 from tpudata.format import Feature
@@ -96,7 +96,7 @@ class Lists:
         file = list_file(first, source_options)
         roles = Roles.find(first_columns(file), source_options, first)
         if roles.split is not None:
-            refuse_split_flag(options, f"{first} has splits already, in its column {roles.split!r}")
+            reject_split_flag(options, f"{first} has splits already, in its column {roles.split!r}")
         typed = not file.columns
         if typed and source_options.label_separator is not None:
             raise UsageError(
@@ -216,7 +216,7 @@ class Lists:
         del ignored
         return (part,)
 
-    def references(self, unit: Block, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
+    def references(self, unit: Block, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
         """Yield a reference to the file of each row of a block, if it is there."""
         del ignored
         path = unit.file.path
@@ -226,7 +226,7 @@ class Lists:
         rows = unit.file.block_rows(data, unit.start, unit.line)
         for found in with_sizes(self._listed(row, f"{path} line {row.line}", folder, kinds) for row in rows):
             if isinstance(found, BadRecordError):
-                refuse(found)
+                reject(found)
                 continue
             row, size = found
             yield make_reference(

@@ -21,7 +21,7 @@ from beam_jobs.planning.sample import SAMPLE_SIZE
 from beam_jobs.planning.tally import TallyPart
 from beam_jobs.references.pack import Pack, packs
 from beam_jobs.references.reference import Digests, Reference
-from beam_jobs.sources import Refuse, Source
+from beam_jobs.sources import Reject, Source
 from beam_jobs.sources.source import PackSource
 from beam_jobs.steps.limited_step import LimitedStep
 from tpudata.errors import BadRecordError
@@ -92,7 +92,7 @@ class ListReferences(LimitedStep):
         first = 0
         for unit in units:
             with self._unit(unit, counts) as listing:
-                for listed in source.packs(unit, listing.ignored, listing.refuse):
+                for listed in source.packs(unit, listing.ignored, listing.reject):
                     begin = listing.spool.write(listed.held())
                     pack = listed.written_aside(listing.spool.path, begin)
                     positions = order.positions(listed.digests[:, 1], number, first)
@@ -101,7 +101,7 @@ class ListReferences(LimitedStep):
 
     def _references(self, unit: Any, counts: list[InputCounts]) -> Iterator[Reference]:
         with self._unit(unit, counts) as listing:
-            for reference in self._source.references(unit, listing.ignored, listing.refuse):
+            for reference in self._source.references(unit, listing.ignored, listing.reject):
                 if not reference.data:
                     yield reference
                     continue
@@ -115,7 +115,7 @@ class ListReferences(LimitedStep):
         name = hashlib.blake2b(repr(unit).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
         rejects = Rejects(f"listing-{name}")
 
-        def refuse(error: BadRecordError) -> None:
+        def reject(error: BadRecordError) -> None:
             if self._options.on_bad_record != SKIP:
                 raise error
             rejects.add(error)
@@ -123,7 +123,7 @@ class ListReferences(LimitedStep):
         storage, ignored = storage_for(self._options.output), list[str]()
         path = storage.join(self._options.output, f"{TEMPORARY_PREFIX}spool-{name}")
         with _Spool(path) as spool:
-            yield _Listing(ignored, refuse, spool)
+            yield _Listing(ignored, reject, spool)
         if self._options.on_bad_record == SKIP:
             rejects.write(self._options.output)
         counts.append(InputCounts(len(ignored), rejects.counts()))
@@ -178,10 +178,10 @@ class _Listing(NamedTuple):
 
     Attributes:
         ignored: paths of ignored files.
-        refuse: takes the error of a rejected record.
+        reject: takes the error of a rejected record.
         spool: takes the bytes of records without an address.
     """
 
     ignored: list[str]
-    refuse: Refuse
+    reject: Reject
     spool: _Spool

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from apache_beam.metrics import Metrics
 
-from beam_jobs.append.known_keys import known_entries, mark_refused
+from beam_jobs.append.known_keys import known_entries, mark_rejected
 from beam_jobs.converter import Converter, ShardContext
 from beam_jobs.options import SKIP
 from beam_jobs.output.folder import give_up
@@ -184,7 +184,7 @@ class WriteShards(LimitedStep):
         if may_have_rejects:
             files += conversion.rejects.write(self._output)
         if self._spec.keys:
-            mark_refused(inputs.entries, conversion.rejected_rows)
+            mark_rejected(inputs.entries, conversion.rejected_rows)
             files += (self._write_keys(inputs.name, ShardKeys.of(inputs.entries, shard.crc32c)),)
         self._count(conversion)
         self._shards_written.inc()
@@ -197,7 +197,7 @@ class WriteShards(LimitedStep):
         """List the rejected inputs of a shard that has no others, and remove any file under its name."""
         remove_shard(self._output, inputs.name)
         rejects, rows = conversion.rejects, conversion.rejected_rows
-        mark_refused(inputs.entries, rows)
+        mark_rejected(inputs.entries, rows)
         files = rejects.write_without_shard(self._output, inputs.entries[rows]) if rows else ()
         self._count(conversion)
         summary = json.dumps(conversion.summary.to_json())

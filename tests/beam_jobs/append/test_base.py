@@ -28,7 +28,7 @@ from tpudata.errors import BadRecordError, FeatureError, OutputError, SourceErro
 from tpudata.format import Manifest, open_dataset, verify
 
 FLAGS = ("--split=train=0.7,validation=0.3", "--shard-size=15kB", "--on-bad-record=skip", "--max-bad-records=50%")
-REFUSED = ("dog/x.jpg", "eel/y.png")
+REJECTED = ("dog/x.jpg", "eel/y.png")
 
 
 class Sample(NamedTuple):
@@ -73,10 +73,10 @@ class Sample(NamedTuple):
 
 @pytest.fixture(scope="module")
 def first(tmp_path_factory: pytest.TempPathFactory) -> Sample:
-    """36 pictures in three classes, converted, and two files that are none, refused."""
+    """36 pictures in three classes, converted, and two files that are none, rejected."""
     folder = tmp_path_factory.mktemp("first")
     made = Sample(make_pictures(folder / "in", 36), folder / "out")
-    for name in REFUSED:
+    for name in REJECTED:
         (made.source / name).write_bytes(b"no picture")
     made.convert()
     return made
@@ -248,15 +248,15 @@ def test_a_file_that_changed_is_named_and_nothing_is_written(sample: Sample) -> 
         assert sample.state() == before
 
 
-def test_a_refused_file_is_tried_again_only_where_it_changed(sample: Sample) -> None:
-    # Without skipping, a refused file that is looked at again would end the run.
+def test_a_rejected_file_is_tried_again_only_where_it_changed(sample: Sample) -> None:
+    # Without skipping, a rejected file that is looked at again would end the run.
     flags = ["--input", str(sample.source), "--output", str(sample.output), *FLAGS[:2], "--append"]
     before = sample.state()
     run(flags)
     assert sample.state() == before
-    Image.new("L", (5, 6)).save(sample.source / REFUSED[0], "JPEG")
+    Image.new("L", (5, 6)).save(sample.source / REJECTED[0], "JPEG")
     run(flags)
-    assert REFUSED[0] in sample.records()
+    assert REJECTED[0] in sample.records()
     assert open_dataset(str(sample.output)).manifest.rejected == {"no known image": 2}
     assert defects(sample.output) == []
     after = sample.state()
@@ -275,7 +275,7 @@ def test_a_refused_file_is_tried_again_only_where_it_changed(sample: Sample) -> 
         (["--layout=raw"], "has the layout 'imagenet', and what would be added 'raw'"),
     ],
 )
-def test_other_options_are_refused_by_name(sample: Sample, flags: list[str], message: str) -> None:
+def test_other_options_are_rejected_by_name(sample: Sample, flags: list[str], message: str) -> None:
     before = sample.state()
     with pytest.raises(OutputError, match=message):
         sample.convert("--append", *flags)
@@ -507,7 +507,7 @@ def test_a_listed_file_that_was_missing_is_added_once_it_is_there(listed: Path) 
     convert_list(listed, "--append")
     assert digests(listed / "out") == before
     write_list(listed / "list.csv", "0.png,cat", "1.png,dog", "absent.png,cat")
-    with pytest.raises(BadRecordError, match=r"list\.csv line 4: refused: it lists what is not there: absent\.png"):
+    with pytest.raises(BadRecordError, match=r"list\.csv line 4: rejected: it lists what is not there: absent\.png"):
         convert_list(listed, "--append")
     # And overwriting takes all lists away.
     write_list(listed / "list.csv", "0.png,cat", "1.png,dog")
@@ -516,7 +516,7 @@ def test_a_listed_file_that_was_missing_is_added_once_it_is_there(listed: Path) 
     assert defects(listed / "out") == []
 
 
-def test_a_row_that_was_refused_is_known_wherever_it_comes_to(listed: Path, tmp_path: Path) -> None:
+def test_a_row_that_was_rejected_is_known_wherever_it_comes_to(listed: Path, tmp_path: Path) -> None:
     flags = ("--on-bad-record=skip", "--max-bad-records=50%")
     write_list(listed / "list.csv", "0.png,cat", "gone.png,cat", "1.png,dog")
     convert_list(listed, *flags)
@@ -543,7 +543,7 @@ def test_missing_keys_are_named_and_what_to_do(listed: Path) -> None:
         convert_list(listed, "--append")
 
 
-def test_of_two_appends_at_once_the_later_one_is_refused(sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_two_appends_at_once_the_later_one_is_rejected(sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
     sample.grow()
     merged, path = Base.merged, sample.output / "manifest.json"
 
@@ -611,7 +611,7 @@ def test_a_file_of_labels_may_only_grow(listed: Path) -> None:
     assert [example["image/class/label"] for example in dataset.examples("train")] == [[1], [2]]
 
 
-def test_other_columns_are_refused_by_name(listed: Path) -> None:
+def test_other_columns_are_rejected_by_name(listed: Path) -> None:
     write_list(listed / "list.csv", "0.png,cat,3", head="path,label,age")
     convert_list(listed)
     for head, row, message in (
@@ -676,7 +676,7 @@ def test_a_split_and_a_tar_that_are_new(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", ["tar", "tar.gz"])
-def test_what_a_tar_was_refused_for_is_known_where_the_tar_has_moved(
+def test_what_a_tar_was_rejected_for_is_known_where_the_tar_has_moved(
     tmp_path: Path, ending: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     picture = io.BytesIO()

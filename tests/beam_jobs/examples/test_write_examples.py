@@ -188,7 +188,7 @@ def test_equal_examples_without_keys_are_all_kept_in_one_split(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("elements", "key"), [([(7, {"n": 1}), ("7", {"n": 2})], None), ([{"n": 1}, {"n": 1}], lambda x: x["n"])]
 )
-def test_two_examples_of_one_key_are_refused(tmp_path: Path, elements: Any, key: Any) -> None:
+def test_two_examples_of_one_key_are_rejected(tmp_path: Path, elements: Any, key: Any) -> None:
     with pytest.raises(SourceError, match=r"have the same key '[17]'"):
         write(elements, tmp_path / "out", key=key)
     assert not (tmp_path / "out" / "manifest.json").exists()
@@ -223,7 +223,7 @@ def test_pairs_and_a_key_function_are_the_same(tmp_path: Path) -> None:
         ([{"x": 1e300}], {}, FeatureError, "Feature 'x': 1e+300 does not fit float32"),
     ],
 )
-def test_what_is_refused_leaves_no_file(
+def test_what_is_rejected_leaves_no_file(
     tmp_path: Path, elements: list[Any], said: Any, kind: type[TpudataError], message: str
 ) -> None:
     with pytest.raises(kind, match=re.escape(message)):
@@ -281,7 +281,7 @@ def test_a_conflict_between_bundles_is_found_before_any_shard(tmp_path: Path) ->
         ({"resume": True, "overwrite": True}, "choose one"),
     ],
 )
-def test_wrong_arguments_are_refused_at_once(tmp_path: Path, said: Any, message: str) -> None:
+def test_wrong_arguments_are_rejected_at_once(tmp_path: Path, said: Any, message: str) -> None:
     with pytest.raises(UsageError, match=re.escape(message)):
         WriteTFRecordShards(tmp_path / "out", **said)
 

@@ -65,10 +65,10 @@ def listed(source: Source) -> list[Reference]:
     return [reference for unit in units(source) for reference in source.references(unit, [])]
 
 
-def listed_and_refused(source: Source) -> tuple[list[Reference], list[BadRecordError]]:
-    refused: list[BadRecordError] = []
-    found = [reference for unit in units(source) for reference in source.references(unit, [], refused.append)]
-    return found, refused
+def listed_and_rejected(source: Source) -> tuple[list[Reference], list[BadRecordError]]:
+    rejected: list[BadRecordError] = []
+    found = [reference for unit in units(source) for reference in source.references(unit, [], rejected.append)]
+    return found, rejected
 
 
 def ignored(source: Source) -> list[str]:

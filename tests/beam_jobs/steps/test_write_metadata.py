@@ -78,7 +78,7 @@ def finished(
     output: Path,
     results: list[tuple[Any, ...]],
     *,
-    refused: tuple[dict[str, int], ...] = (),
+    rejected: tuple[dict[str, int], ...] = (),
     seed: int = 0,
     **said: Any,
 ) -> Manifest:
@@ -86,7 +86,7 @@ def finished(
     step = WriteMetadata(DatasetSpec(options, Labelled(), "own", True, options.deciding()))
     context, counts = (
         ShardContext(Labels(("cat", "dog"))),
-        [InputCounts(4), *(InputCounts(rejected=counts) for counts in refused)],
+        [InputCounts(4), *(InputCounts(rejected=counts) for counts in rejected)],
     )
     (manifest,) = step.process(results, PLAN, context, InputCounts.sum(counts))
     return manifest
@@ -124,7 +124,7 @@ def test_the_manifest_is_the_same_in_whatever_order_shards_come(tmp_path: Path) 
     assert (source.input, source.files, source.bytes, source.ignored_files) == ("in", 15, 1500, 4)
 
 
-def test_shards_without_records_are_not_in_it_and_refusals_add_up(tmp_path: Path) -> None:
+def test_shards_without_records_are_not_in_it_and_rejections_add_up(tmp_path: Path) -> None:
     results = [
         result("train", 0, 4, {"cut": 1}),
         result("train", 1),
@@ -132,7 +132,11 @@ def test_shards_without_records_are_not_in_it_and_refusals_add_up(tmp_path: Path
         result("test", 1, 0, {"odd": 2}),
     ]
     manifest = finished(
-        tmp_path, results, refused=({"gone": 1}, {}, {"gone": 2}), on_bad_record="skip", max_bad_records=Budget(count=9)
+        tmp_path,
+        results,
+        rejected=({"gone": 1}, {}, {"gone": 2}),
+        on_bad_record="skip",
+        max_bad_records=Budget(count=9),
     )
     assert list(manifest.splits) == ["train"]
     assert manifest.rejected == {"cut": 4, "gone": 3, "odd": 2}
@@ -141,7 +145,7 @@ def test_shards_without_records_are_not_in_it_and_refusals_add_up(tmp_path: Path
 
 def test_over_the_budget_there_is_no_dataset(tmp_path: Path) -> None:
     results = [result("train", 0, 4, {"cut: at 7": 1}), *ALL[1:]]
-    skip: dict[str, Any] = {"on_bad_record": "skip", "refused": ({"gone": 2},)}
+    skip: dict[str, Any] = {"on_bad_record": "skip", "rejected": ({"gone": 2},)}
     with pytest.raises(SourceError, match=r"3 of 17 inputs rejected \(2 gone, 1 cut.*--max-bad-records=2.*--resume"):
         finished(tmp_path, results, max_bad_records=Budget(count=2), **skip)
     assert not (tmp_path / "manifest.json").exists()
@@ -149,7 +153,7 @@ def test_over_the_budget_there_is_no_dataset(tmp_path: Path) -> None:
     assert (tmp_path / "manifest.json").exists()
 
 
-def test_where_all_was_refused_there_is_no_dataset(tmp_path: Path) -> None:
+def test_where_all_was_rejected_there_is_no_dataset(tmp_path: Path) -> None:
     results = [result(split, number, 0, {"cut": 5}) for split, number in (("train", 0), ("train", 1), ("test", 0))]
     with pytest.raises(SourceError, match="15 of 15 inputs rejected"):
         finished(tmp_path, results, on_bad_record="skip", max_bad_records=Budget(count=99))

@@ -114,7 +114,7 @@ def claim_path(output: str) -> str:
     return storage_for(output).join(output, CLAIM_NAME)
 
 
-def refuse_claimed(output: str, has_ended: HasEnded | None = None) -> None:
+def reject_claimed(output: str, has_ended: HasEnded | None = None) -> None:
     """Raise OutputError if another run is at work in an output folder, or may be. May wait for a minute to see.
 
     Args:
@@ -122,14 +122,14 @@ def refuse_claimed(output: str, has_ended: HasEnded | None = None) -> None:
         has_ended: asks the engine of a claim's job; None asks nobody.
     """
     path = claim_path(output)
-    _refuse_living(output, path, _read(path), has_ended)
+    _reject_living(output, path, _read(path), has_ended)
 
 
 def remove_dead_claim(output: str, has_ended: HasEnded | None = None) -> None:
-    """Remove the claim of a run that was killed after it had completed its dataset; arguments and errors as `refuse_claimed`."""
+    """Remove the claim of a run that was killed after it had completed its dataset; arguments and errors as `reject_claimed`."""
     path = claim_path(output)
     standing = _read(path)
-    _refuse_living(output, path, standing, has_ended)
+    _reject_living(output, path, standing, has_ended)
     if standing is not None:
         storage_for(output).swap(path, standing, None)
 
@@ -140,7 +140,7 @@ def take_claim(output: str, claim: Claim, has_ended: HasEnded | None = None, *, 
     Args:
         output: the folder.
         claim: of the run.
-        has_ended: as for `refuse_claimed`.
+        has_ended: as for `reject_claimed`.
         fix: what a person does if another run is at work there.
 
     Raises:
@@ -153,7 +153,7 @@ def take_claim(output: str, claim: Claim, has_ended: HasEnded | None = None, *, 
         found = _claim_in(standing)
         if found is not None and found.run == claim.run:
             return
-        _refuse_living(output, path, standing, has_ended, fix)
+        _reject_living(output, path, standing, has_ended, fix)
         if storage.swap(path, standing, claim.to_bytes()):
             return
         # Another run was faster, or has just ended.
@@ -240,7 +240,7 @@ def claimed(
     Args:
         output: the folder.
         claim: of the run.
-        has_ended: as for `refuse_claimed`.
+        has_ended: as for `reject_claimed`.
         goes_on: returns in the end whether the run has a job that may go on; its claim then stays.
         fix: as for `take_claim`.
     """
@@ -262,7 +262,7 @@ def claimed(
                     folder.rmdir()
 
 
-def _refuse_living(
+def _reject_living(
     output: str, path: str, standing: bytes | None, has_ended: HasEnded | None, fix: str = _OF_CONVERSIONS
 ) -> None:
     """Raise OutputError unless the run of a claim is known to be dead."""
