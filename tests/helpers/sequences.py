@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.datasets import write_dataset
+from tests.helpers.datasets import write_dataset
 from tpudata.format import Feature, open_dataset, write_metadata
 
 VOCAB_SIZE = 12

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.datasets import load_digits
 
-from tests.datasets import FILENAME, LABEL, encode_image, write_dataset
+from tests.helpers.datasets import FILENAME, LABEL, encode_image, write_dataset
 from tpudata.format import Feature, Source, open_dataset, write_metadata
 
 

@@ -19,10 +19,10 @@ _MODULES = {
     "tensorflow": (
         "tensorflow",
         "tests.estimator",
-        "tests.datasets",
-        "tests.digits",
-        "tests.sequences",
-        "tests.markdown",
+        "tests.helpers.datasets",
+        "tests.helpers.digits",
+        "tests.helpers.sequences",
+        "tests.helpers.markdown",
     ),
     "pipeline": (
         "apache_beam",
@@ -31,7 +31,7 @@ _MODULES = {
         "beam_jobs.reshard",
         "tests.beam_jobs.test_images",
     ),
-    "subprocess": ("subprocess", "tests.processes", "scripts.fake_gcs", "moto"),
+    "subprocess": ("subprocess", "tests.helpers.processes", "scripts.fake_gcs", "moto"),
 }
 # By names that a test calls without importing the module that loads TensorFlow.
 _TEXTS = {
