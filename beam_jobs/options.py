@@ -16,8 +16,8 @@ import numpy.typing as npt
 from beam_jobs.references.record_order import Order
 from beam_jobs.references.reference import HASH_BITS, split_position
 from tpudata.errors import UsageError
-from tpudata.format.dali_index import check_dali_index
-from tpudata.format.gzip_blocks import check_compression
+from tpudata.format.shards.dali_index import check_dali_index
+from tpudata.format.tfrecord.gzip_blocks import check_compression
 from tpudata.storage import RequestLimits
 
 DEFAULT_SHARD_BYTES = 100_000_000

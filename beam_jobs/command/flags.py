@@ -17,7 +17,7 @@ from beam_jobs.options import (
     parse_size,
 )
 from tpudata.console.flags import FlagParser, flag_type, positive_int
-from tpudata.format.gzip_blocks import GZIP
+from tpudata.format.tfrecord.gzip_blocks import GZIP
 
 _NONE = "none"
 

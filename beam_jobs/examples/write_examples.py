@@ -39,7 +39,7 @@ from beam_jobs.steps.dataset_spec import DatasetSpec
 from beam_jobs.steps.write_dataset import WriteDataset
 from tpudata.errors import SourceError, StorageError, TpudataError, UsageError
 from tpudata.format import Feature
-from tpudata.format.manifest import MANIFEST_NAME
+from tpudata.format.manifest.manifest import MANIFEST_NAME
 from tpudata.storage import storage_for
 from tpudata.storage.claims.claim import JOB, PIPELINE, Claim, check_claim, refuse_claimed, take_claim
 

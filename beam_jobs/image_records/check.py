@@ -17,7 +17,7 @@ from beam_jobs.image_records.header import (
 )
 from beam_jobs.image_records.pixels import check_decodes
 from tpudata.format import Feature, Manifest
-from tpudata.format.example import Value
+from tpudata.format.example.codec import Value
 
 # A conversion reads them and writes others; no TensorFlow decodes them.
 _NOT_FED = (AVIF, HEIC, JPEG_2000, PPM, TIFF)

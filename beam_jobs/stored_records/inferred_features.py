@@ -23,7 +23,7 @@ from beam_jobs.image_records.header import JPEG, PNG, image_format, read_header
 from beam_jobs.stored_records.options import RawFeature
 from tpudata.errors import FeatureError
 from tpudata.format import Feature
-from tpudata.format.example import Value
+from tpudata.format.example.codec import Value
 
 IMAGE, TEXT, BYTES = "image", "utf8", "bytes"
 _KINDS = {bytes: BYTES, int: "int64", float: "float"}

@@ -31,8 +31,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from PIL import Image
 
 from beam_jobs.image_records.header import JPEG, read_header
-from tpudata.format.example import encode_example_parts
-from tpudata.format.record_writer import RecordWriter
+from tpudata.format.example.codec import encode_example_parts
+from tpudata.format.tfrecord.record_writer import RecordWriter
 from tpudata.storage.uncached_file import UncachedFile, new_buffer
 
 _FILE_BYTES = 100_000_000

@@ -32,7 +32,7 @@ from tpudata import Images, RecordSource, make_input_fn
 from tpudata.cli import main
 from tpudata.errors import BadRecordError, DatasetError, FeatureError, OutputError, SourceError, UsageError
 from tpudata.format import Feature, decode_example, open_dataset, verify, write_metadata
-from tpudata.format.manifest import Manifest
+from tpudata.format.manifest.manifest import Manifest
 
 NUMBER = Feature("n", "int64", "int64")
 BLOB = Feature("blob", "bytes", "string", (None,))

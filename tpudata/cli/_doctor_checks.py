@@ -14,7 +14,7 @@ import numpy as np
 from tpudata.console.tables import count_text, counted
 from tpudata.errors import StorageError, TpudataError
 from tpudata.format import Dataset, Feature, decode_example, index_name
-from tpudata.format.model_features import fed_features, is_sequence, label_feature
+from tpudata.format.manifest.model_features import fed_features, is_sequence, label_feature
 from tpudata.models import param_defaults
 from tpudata.source import RecordSource
 from tpudata.storage import is_remote, storage_for

@@ -19,7 +19,7 @@ from beam_jobs.references.record_order import Order
 from beam_jobs.references.reference import WHOLE_FILE, Reference
 from tpudata.errors import SourceError, UsageError
 from tpudata.format import shard_name
-from tpudata.format.tfrecord import FRAME_BYTES
+from tpudata.format.tfrecord.framing import FRAME_BYTES
 
 OVERHEAD = 5
 

@@ -27,7 +27,7 @@ from tpudata.format import (
     write_metadata,
     write_shard,
 )
-from tpudata.format.manifest import MANIFEST_NAME
+from tpudata.format.manifest.manifest import MANIFEST_NAME
 from tpudata.input.dataset.fields import Field, Fields
 from tpudata.input.dataset.shards import check_shards
 

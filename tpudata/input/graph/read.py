@@ -9,9 +9,9 @@ import numpy as np
 import tensorflow as tf
 
 from tpudata.format import Dataset
-from tpudata.format.index import HEAD_BYTES, OFFSET_BYTES
 from tpudata.format.layout import INDEX_FOLDER, index_name
-from tpudata.format.tfrecord import FRAME_BYTES, HEADER_BYTES
+from tpudata.format.shards.index import HEAD_BYTES, OFFSET_BYTES
+from tpudata.format.tfrecord.framing import FRAME_BYTES, HEADER_BYTES
 from tpudata.input.dataset.plain_dataset import PlainDataset
 from tpudata.input.dataset.record_files import FixedLengthRecordFiles, TextLineFiles
 from tpudata.input.graph.segments import Segments

@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from tpudata.errors import CorruptionError
 from tpudata.format import Dataset
-from tpudata.format.indexed_records import read_indexed
 from tpudata.format.read_errors import name_of_files, name_of_split
+from tpudata.format.shards.indexed_records import read_indexed
 from tpudata.input.dataset.fields import CONVERT_AGAIN, Field, Fields
 from tpudata.input.dataset.plain_dataset import PlainDataset
 from tpudata.input.dataset.record_files import FixedLengthRecordFiles, TFRecordFiles
