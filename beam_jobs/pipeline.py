@@ -58,7 +58,7 @@ from tpudata.errors import TpudataError
 from tpudata.format import Feature, open_dataset
 from tpudata.storage import RequestLimits, set_request_limits, storage_for
 from tpudata.storage.claims.claim import JOB, PROCESS, Claim, claimed, name_job, refuse_claimed, remove_dead_claim
-from tpudata.storage.local import TEMPORARY_PREFIX
+from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 
 # Those that an input itself may have: train, validation and test.
 _NAMED_SPLITS = 3

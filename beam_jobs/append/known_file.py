@@ -37,7 +37,7 @@ from tpudata.format import Dataset, Shard
 from tpudata.format.layout import keys_name
 from tpudata.format.shards.keys import ENTRY, ENTRY_BYTES, Entries, ShardKeys
 from tpudata.storage import for_each, is_remote, storage_for
-from tpudata.storage.file_urls import local_path
+from tpudata.storage.local.file_urls import local_path
 
 _BUCKET_ENTRIES = 1 << 16
 # Entries that are sorted at a time: 16 MB. At most so many files hold the rest meanwhile.

@@ -27,7 +27,7 @@ from beam_jobs.references.reference import Reference, key_bytes, key_digest
 from tpudata.errors import FeatureError, SourceError, TpudataError, UsageError
 from tpudata.storage import storage_for
 from tpudata.storage.claims.claim import Claim, drop_pipeline_claim
-from tpudata.storage.local import TEMPORARY_PREFIX
+from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 
 # Names of the outputs next to the packs: a TallyPart of each pack, and the ExampleSummary of each bundle.
 TALLY, SCHEMA = "tally", "schema"

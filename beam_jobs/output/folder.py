@@ -28,7 +28,7 @@ from tpudata.format.tfrecord.gzip_blocks import HEADER
 from tpudata.format.tokenizer_file import TOKENIZER_NAMES, tokenizer_file
 from tpudata.storage import Entry, for_each, is_remote, storage_for
 from tpudata.storage.claims.claim import CLAIM_NAME, Claim, drop_claim, drop_pipeline_claim, has_claim, own_claim
-from tpudata.storage.local import TEMPORARY_PREFIX
+from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 
 _CARRY_ON = "--resume to carry on a killed run there"
 # As the local storage words it.

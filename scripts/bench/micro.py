@@ -33,7 +33,7 @@ from PIL import Image
 from beam_jobs.image_records.header import JPEG, read_header
 from tpudata.format.example.codec import encode_example_parts
 from tpudata.format.tfrecord.record_writer import RecordWriter
-from tpudata.storage.uncached_file import UncachedFile, new_buffer
+from tpudata.storage.local.uncached_file import UncachedFile, new_buffer
 
 _FILE_BYTES = 100_000_000
 _FIELD = descriptor_pb2.FieldDescriptorProto

@@ -13,7 +13,7 @@ import pytest
 
 from scripts.fake_gcs import FakeGcs, Fault
 from tests.gcs.child import ROOT
-from tpudata.cli._doctor_probe import credentials
+from tpudata.cli.doctor.probe import credentials
 from tpudata.errors import StorageError
 from tpudata.storage.gcs import GcsStorage
 from tpudata.storage.gcs.session import ANONYMOUS, IMPERSONATED, RetryPolicy

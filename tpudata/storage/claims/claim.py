@@ -32,8 +32,8 @@ from pathlib import Path
 from tpudata.errors import OutputError, StorageError, StorageUnavailableError
 from tpudata.storage import is_remote, storage_for
 from tpudata.storage.claims.process_identity import birth_of, machine_identity
-from tpudata.storage.file_urls import local_path
-from tpudata.storage.local import TEMPORARY_PREFIX
+from tpudata.storage.local.file_urls import local_path
+from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 
 CLAIM_NAME = f"{TEMPORARY_PREFIX}claim"
 # How long a process on another machine, or the store between, may take before its run counts as dead.

@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 from tpudata.errors import StorageError
 from tpudata.storage.interface import Entry
-from tpudata.storage.local import LocalStorage
+from tpudata.storage.local.local_storage import LocalStorage
 
 _THIS_MACHINE = ("", "localhost")
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 from tpudata.console.tables import counted
 from tpudata.errors import UsageError
 from tpudata.input.dataset.fields import Fields
-from tpudata.input.graph.pipeline import Pipeline
+from tpudata.input.graph.pipelines.pipeline import Pipeline
 from tpudata.input.options.hosts import Rows
 from tpudata.input.options.options import Options
 from tpudata.input.order.chunks import Integers

@@ -13,10 +13,10 @@ import tensorflow as tf
 from tpudata.errors import UsageError
 from tpudata.format import Dataset
 from tpudata.input.dataset.fields import Fields
-from tpudata.input.graph.cache import CACHE_SPLIT, MEMORY_SHARE, CachePlan, free_memory
-from tpudata.input.graph.ordered_records import OrderedRecords
-from tpudata.input.graph.read_plan import ReadPlan
-from tpudata.input.graph.stored_records import StoredRecords
+from tpudata.input.graph.reading.cache import CACHE_SPLIT, MEMORY_SHARE, CachePlan, free_memory
+from tpudata.input.graph.reading.ordered_records import OrderedRecords
+from tpudata.input.graph.reading.read_plan import ReadPlan
+from tpudata.input.graph.reading.stored_records import StoredRecords
 from tpudata.input.maps import PARALLEL, as_written, numpy_elements
 from tpudata.input.options.hosts import Rows
 from tpudata.input.options.options import Options

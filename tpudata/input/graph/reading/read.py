@@ -14,7 +14,7 @@ from tpudata.format.shards.index import HEAD_BYTES, OFFSET_BYTES
 from tpudata.format.tfrecord.framing import FRAME_BYTES, HEADER_BYTES
 from tpudata.input.dataset.plain_dataset import PlainDataset
 from tpudata.input.dataset.record_files import FixedLengthRecordFiles, TextLineFiles
-from tpudata.input.graph.segments import Segments
+from tpudata.input.graph.reading.segments import Segments
 from tpudata.input.maps import checked
 from tpudata.storage import storage_for
 

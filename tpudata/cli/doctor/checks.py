@@ -18,7 +18,7 @@ from tpudata.format.manifest.model_features import fed_features, is_sequence, la
 from tpudata.models import param_defaults
 from tpudata.source import RecordSource
 from tpudata.storage import is_remote, storage_for
-from tpudata.storage.local import TEMPORARY_PREFIX
+from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 _PROBE = b"tpudata doctor"

@@ -8,7 +8,7 @@ import os
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 
-from tpudata.storage.local_errors import named
+from tpudata.storage.local.errors import named
 
 # A range has so many names at least. Each is a pass over the whole folder, so they are few.
 _RANGE_NAMES, _MOST_RANGES = 1 << 16, 32

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from tpudata.errors import StorageError
 from tpudata.storage import LocalStorage
-from tpudata.storage.uncached_file import BUFFER_BYTES, UncachedFile, new_buffer
+from tpudata.storage.local.uncached_file import BUFFER_BYTES, UncachedFile, new_buffer
 
 SIZE = 4 * mmap.PAGESIZE
 DATA = np.random.default_rng(0).bytes(SIZE)
@@ -186,14 +186,14 @@ def test_a_file_that_is_given_up_is_closed_with_what_it_has(path: Path) -> None:
 def test_a_file_that_could_not_be_opened_leaves_no_word_behind(tmp_path: Path) -> None:
     program = """
 import sys
-from tpudata.storage.uncached_file import UncachedFile, new_buffer
+from tpudata.storage.local.uncached_file import UncachedFile, new_buffer
 try:
     UncachedFile(sys.argv[1], new_buffer())
 except FileNotFoundError as error:
     print("refused")
 """
     command = [sys.executable, "-X", "dev", "-c", program, str(tmp_path / "none" / "file")]
-    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True)
+    done = subprocess.run(command, cwd=Path(__file__).parents[3], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("refused\n", "")
 
 

@@ -168,7 +168,7 @@ with LocalStorage().create(sys.argv[1]) as file:
     file.flush()
     os._exit(9)
 """
-    done = subprocess.run([sys.executable, "-c", program, str(tmp_path / "train-0")], cwd=Path(__file__).parents[2])
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path / "train-0")], cwd=Path(__file__).parents[3])
     assert done.returncode == 9
     (left,) = tmp_path.iterdir()
     # What is left is hidden: no glob of the shards finds it.
@@ -302,7 +302,7 @@ for call in (LocalStorage().list, LocalStorage().stat):
     (tmp_path / "closed" / "inner").mkdir(parents=True)
     (tmp_path / "closed").chmod(0o700)
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=Path(__file__).parents[2], capture_output=True, text=True
+        [sys.executable, "-c", program], cwd=Path(__file__).parents[3], capture_output=True, text=True
     )
     said = [line.partition(" (")[0] for line in done.stdout.splitlines()]
     what = "Permission denied. Give the account that runs this leave for it and for the folders above it"

@@ -20,8 +20,8 @@ from tpudata.input.dataset.record_files import FixedLengthRecordFiles, TFRecordF
 from tpudata.input.decode.fixed_examples import FixedExamples
 from tpudata.input.decode.fixed_records import parse_all, parse_fixed
 from tpudata.input.decode.parse import parse_batch, parse_stored
-from tpudata.input.graph.read import RecordReader, file_kind
-from tpudata.input.graph.segments import Segments, segments_of
+from tpudata.input.graph.reading.read import RecordReader, file_kind
+from tpudata.input.graph.reading.segments import Segments, segments_of
 from tpudata.input.maps import as_written
 from tpudata.input.order.chunks import Integers
 from tpudata.storage import is_remote

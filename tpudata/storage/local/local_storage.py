@@ -17,9 +17,9 @@ from typing import BinaryIO, cast
 
 from tpudata.errors import StorageError
 from tpudata.storage.interface import Entry
-from tpudata.storage.local_errors import WRITTEN, named, storage_error
-from tpudata.storage.local_listing import cut_names, names_in
-from tpudata.storage.uncached_file import UncachedFile, new_buffer
+from tpudata.storage.local.errors import WRITTEN, named, storage_error
+from tpudata.storage.local.listing import cut_names, names_in
+from tpudata.storage.local.uncached_file import UncachedFile, new_buffer
 
 # Temporary files begin with a dot, so that no glob such as `train-*` sees them.
 TEMPORARY_PREFIX = ".tpudata-"

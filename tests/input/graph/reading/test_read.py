@@ -13,8 +13,8 @@ from tests.datasets import write_dataset
 from tpudata import FixedLengthRecordFiles, TextLineFiles, TFRecordFiles
 from tpudata.format import Dataset, Feature, open_dataset, read_records
 from tpudata.input.dataset.plain_dataset import SPLIT, open_files
-from tpudata.input.graph.read import RecordReader, file_kind
-from tpudata.input.graph.segments import Segments, segments_of
+from tpudata.input.graph.reading.read import RecordReader, file_kind
+from tpudata.input.graph.reading.segments import Segments, segments_of
 
 TEXTS = [b"", b"a", "zwölf".encode(), bytes(3000), *(b"%d" % number * (number % 50) for number in range(96))]
 

@@ -1,6 +1,6 @@
 """Probes of `tpudata doctor` that run in a separate process, which is ended if no answer comes.
 
-    python -m tpudata.cli._doctor_probe LIFELINE KIND [WORD ...]
+    python -m tpudata.cli.doctor.probe LIFELINE KIND [WORD ...]
 
 ends with the process that holds the other end of a pipe, whose descriptor is LIFELINE. It prints one line of JSON:
 {"found": "text"}; {"warning": "text"} for what may slow a run; {"problem": "text"} for what is missing or would end a run.
@@ -88,8 +88,8 @@ def memory(folder: str, split: str, image_size: str, crop: str, sequence_length:
     """
     _tensorflow()
     from tpudata.input.dataset.fields import select_fields
-    from tpudata.input.graph.cache import free_memory, plan_cache
-    from tpudata.input.graph.records import Records
+    from tpudata.input.graph.reading.cache import free_memory, plan_cache
+    from tpudata.input.graph.reading.records import Records
     from tpudata.input.options.images import Images
     from tpudata.input.options.options import Options
 

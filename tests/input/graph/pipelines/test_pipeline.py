@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.datasets import Written, write_dataset
 from tpudata import FeatureError, make_input_fn
 from tpudata.format import Feature
-from tpudata.input.graph import read_plan
+from tpudata.input.graph.reading import read_plan
 
 FEATURES = [Feature("image_raw", "bytes", "uint8", (2,), "raw"), Feature("label", "int64", "int64")]
 

@@ -83,4 +83,4 @@ def test_wrong_usage(flags: list[str], message: str, capsys: pytest.CaptureFixtu
 
 
 def test_the_process_that_looks_ends_with_the_command(tmp_path: Path) -> None:
-    assert ends_while_it_loads("tensorflow", tmp_path, "tpudata.cli._doctor_probe", "devices") == 1
+    assert ends_while_it_loads("tensorflow", tmp_path, "tpudata.cli.doctor.probe", "devices") == 1

@@ -15,11 +15,11 @@ from tpudata.errors import UsageError
 from tpudata.format import Dataset
 from tpudata.input.dataset.fields import Fields
 from tpudata.input.graph.batch import with_rows
-from tpudata.input.graph.cache import CachePlan
 from tpudata.input.graph.elements import Elements
-from tpudata.input.graph.records import Order, Records
-from tpudata.input.graph.service import served
-from tpudata.input.graph.whole_pass import chosen_records, record_lengths
+from tpudata.input.graph.pipelines.service import served
+from tpudata.input.graph.pipelines.whole_pass import chosen_records, record_lengths
+from tpudata.input.graph.reading.cache import CachePlan
+from tpudata.input.graph.reading.records import Order, Records
 from tpudata.input.maps import PARALLEL, as_written
 from tpudata.input.options.hosts import Rows
 from tpudata.input.options.options import Options

@@ -9,7 +9,7 @@ import pytest
 
 from tests.datasets import write_dataset
 from tpudata.cli import main
-from tpudata.cli._doctor_checks import check_files, check_labels, check_model_dir, check_shapes
+from tpudata.cli.doctor.checks import check_files, check_labels, check_model_dir, check_shapes
 from tpudata.format import Feature, index_name, open_dataset
 
 LABEL = Feature("label", "int64", "int64", num_classes=3)

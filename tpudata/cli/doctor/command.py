@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tpudata._version import __version__
-from tpudata.cli._doctor_checks import (
+from tpudata.cli.doctor.checks import (
     OK,
     PROBLEM,
     WARNING,
@@ -233,7 +233,7 @@ def _answer(limit: int, otherwise: str, *words: str) -> tuple[str, str]:
     """Return the answer of a separate process to a question: a state, `otherwise` if it fails, and a text."""
     # It ends with this process.
     reader, writer = os.pipe()
-    command = [sys.executable, "-m", "tpudata.cli._doctor_probe", str(reader), *words]
+    command = [sys.executable, "-m", "tpudata.cli.doctor.probe", str(reader), *words]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=limit, stdin=subprocess.DEVNULL, pass_fds=[reader]

@@ -19,8 +19,8 @@ from tpudata import DatasetError, StorageError, UsageError, as_numpy, make_input
 from tpudata.cli import main
 from tpudata.format import Shard, Split
 from tpudata.input.dataset.fields import select_fields
-from tpudata.input.graph import cache as cache_module
-from tpudata.input.graph.cache import CachePlan, free_memory, plan_cache
+from tpudata.input.graph.reading import cache as cache_module
+from tpudata.input.graph.reading.cache import CachePlan, free_memory, plan_cache
 
 
 def labels(dataset: tf.data.Dataset) -> list[int]:
