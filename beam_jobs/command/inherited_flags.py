@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
-from beam_jobs.options import SplitShares
+from beam_jobs.option_values import SplitShares
 from beam_jobs.text_files.options import TextField
 from tpudata.format import open_dataset
 from tpudata.format.manifest.manifest import MANIFEST_NAME

@@ -27,7 +27,8 @@ from tpudata.format.metadata import metadata_names, metadata_names_of
 from tpudata.format.tfrecord.gzip_blocks import HEADER
 from tpudata.format.tokenizer_file import TOKENIZER_NAMES, tokenizer_file
 from tpudata.storage import Entry, for_each, is_remote, storage_for
-from tpudata.storage.claims.claim import CLAIM_NAME, Claim, drop_claim, drop_pipeline_claim, has_claim, own_claim
+from tpudata.storage.claims.claim import CLAIM_NAME, Claim, has_claim, own_claim
+from tpudata.storage.claims.hold import drop_claim, drop_pipeline_claim
 from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 
 _CARRY_ON = "--resume to carry on a killed run there"

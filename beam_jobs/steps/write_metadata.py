@@ -26,7 +26,8 @@ from tpudata.format.layout import REJECTS_FOLDER
 from tpudata.format.manifest.manifest import MANIFEST_NAME
 from tpudata.format.written_files import WrittenFile
 from tpudata.storage import set_request_limits, storage_for
-from tpudata.storage.claims.claim import PROCESS, check_claim, drop_claim, has_claim
+from tpudata.storage.claims.claim import PROCESS, has_claim
+from tpudata.storage.claims.hold import check_claim, drop_claim
 
 
 class WriteMetadata(beam.DoFn):  # type: ignore[misc]

@@ -32,7 +32,7 @@ from tpudata.format.shards.keys import Entries, ShardKeys
 from tpudata.format.shards.write_shard import write_shard_files
 from tpudata.format.written_files import WrittenFile
 from tpudata.storage import set_request_limits, storage_for
-from tpudata.storage.claims.claim import check_claim
+from tpudata.storage.claims.hold import check_claim
 
 
 class ShardResult(NamedTuple):

@@ -12,7 +12,7 @@ from beam_jobs.stored_records.source import StoredFile, file_kind
 from tpudata.console.nearest import did_you_mean
 from tpudata.errors import CorruptionError, SourceError, UsageError
 from tpudata.format import decode_example, read_records
-from tpudata.format.example.codec import Value
+from tpudata.format.example.wire import Value
 from tpudata.format.manifest.model_features import FED_BY_LAYOUT, LABELS
 
 _RECORDS = 100

@@ -1,12 +1,8 @@
 """The dataset format on disk: Example codec, TFRecord framing, index, manifest, features. Never imports TensorFlow."""
 
 from tpudata.format.dataset import Dataset, open_dataset
-from tpudata.format.example.codec import (
-    decode_example,
-    encode_entry,
-    encode_example,
-    encode_example_parts,
-)
+from tpudata.format.example.decode import decode_example
+from tpudata.format.example.encode import encode_entry, encode_example, encode_example_parts
 from tpudata.format.layout import index_name, shard_name
 from tpudata.format.manifest.features import Feature
 from tpudata.format.manifest.manifest import Manifest, Shard, Source, Split

@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from tpudata.console.tables import counted
 from tpudata.errors import CorruptionError, DatasetError
-from tpudata.format.example.codec import Value, decode_example
+from tpudata.format.example.decode import decode_example
+from tpudata.format.example.wire import Value
 from tpudata.format.layout import LABELS_NAME, index_name
 from tpudata.format.manifest.manifest import MANIFEST_NAME, Manifest, Shard, Split
 from tpudata.format.quarantine import QUARANTINE_NAME, Quarantine

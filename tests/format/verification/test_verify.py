@@ -36,7 +36,7 @@ from tpudata.format import (
     write_metadata,
     write_shard,
 )
-from tpudata.format.example.codec import MAX_EXAMPLE_BYTES
+from tpudata.format.example.wire import MAX_EXAMPLE_BYTES
 
 ROOT = Path(__file__).parents[3]
 FIRST, SECOND, OTHER = (

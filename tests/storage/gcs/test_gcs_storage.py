@@ -22,7 +22,7 @@ from tpudata.errors import StorageError, StorageUnavailableError, UsageError
 from tpudata.storage import Storage, expand, storage_for
 from tpudata.storage.gcs import GcsStorage, session
 from tpudata.storage.gcs.errors import _failure
-from tpudata.storage.gcs.session import RetryPolicy
+from tpudata.storage.gcs.retry_policy import RetryPolicy
 from tpudata.storage.select import _storage
 
 

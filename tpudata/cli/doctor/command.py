@@ -10,8 +10,7 @@ import platform
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from tpudata._version import __version__
 from tpudata.cli.doctor.checks import (
@@ -23,12 +22,10 @@ from tpudata.cli.doctor.checks import (
     check_model_dir,
     check_shapes,
 )
-from tpudata.console.flags import FlagParser, height_width, positive_float, positive_int
+from tpudata.cli.doctor.flags import SHAPE_FLAGS, flag_or_config, parse_flags, read_config, rehearsal_flags
 from tpudata.console.tables import counted, table
-from tpudata.errors import MissingExtraError, TpudataError, UsageError
+from tpudata.errors import MissingExtraError, TpudataError
 from tpudata.format import open_dataset
-from tpudata.models import check_model_name
-from tpudata.storage import storage_for
 
 _PACKAGES = (
     "tensorflow",
@@ -41,10 +38,6 @@ _PACKAGES = (
     "sentencepiece",
     "tokenizers",
 )
-# Flags of `tpudata train` that the rehearsal takes, too.
-_REHEARSED = {"image-size": "HxW", "crop": "SIZE", "sequence-length": "N", "batch-size": "N"}
-# Those that bring records to one shape, as the separate process takes them.
-_MADE = ("image-size", "crop", "sequence-length")
 _NONE = "none"
 
 
@@ -58,7 +51,7 @@ def run(argv: Sequence[str]) -> int:
         UsageError: the usage is wrong.
         TpudataError: from the rehearsal: see `tpudata train --rehearse`.
     """
-    flags = _flags(argv)
+    flags = parse_flags(argv)
     limit = flags.time_limit
     lines = _Lines()
     lines.add("versions", *_versions())
@@ -75,7 +68,7 @@ def run(argv: Sequence[str]) -> int:
         if lines.states["dataset"] == OK:
             _check_dataset(flags, lines)
     if flags.model is not None and not lines.has_problem:
-        _rehearse(flags.model, flags.data, _rehearsal(flags))
+        _rehearse(flags.model, flags.data, rehearsal_flags(flags))
         lines.add("rehearsal", OK, f"{flags.model}: nothing that a TPU would reject")
     return TpudataError.exit_code if lines.has_problem else 0
 
@@ -101,70 +94,12 @@ class _Lines:
         print(table([(f"{name:<11}", f"{state:<7}", text)]), flush=True)
 
 
-def _flags(argv: Sequence[str]) -> argparse.Namespace:
-    parser = FlagParser(
-        "tpudata doctor",
-        "Says before a run whether everything is ready: versions, devices, a TPU, storage, a dataset, memory, speed, a model.",
-    )
-    parser.add_argument("--tpu-name", default="", metavar="NAME", help="a TPU's name or address (default: $TPU_NAME)")
-    parser.add_argument(
-        "--tpu-zone", default="", metavar="ZONE", help="where the name is looked up (default: gcloud's)"
-    )
-    parser.add_argument("--gcp-project", default="", metavar="PROJECT", help="where the name is looked up")
-    parser.add_argument("--data", metavar="DIR", help="a dataset to check, local or gs://")
-    parser.add_argument("--model-dir", metavar="DIR", help="write, read and delete a small file in this folder")
-    parser.add_argument("--train-split", default="train", metavar="NAME", help="split to feed (default: %(default)s)")
-    parser.add_argument("--model", metavar="NAME", help="list what a TPU would reject of this model; needs --data")
-    parser.add_argument("--config", metavar="FILE", help="for the rehearsal, as of tpudata train")
-    parser.add_argument("--param", action="append", default=[], metavar="NAME=VALUE", help="for the model")
-    for name, value in _REHEARSED.items():
-        parser.add_argument(f"--{name}", metavar=value, help="for the dataset and the model, as of tpudata train")
-    parser.add_argument(
-        "--step-time",
-        metavar="MS",
-        help="milliseconds of a training step: says whether the device will wait for records",
-    )
-    parser.add_argument(
-        "--time-limit",
-        type=positive_int,
-        default=60,
-        metavar="SECONDS",
-        help="for each answer (default: %(default)s)",
-    )
-    flags = parser.parse(argv)
-    for_model = [f"--{name}" for name in ("config", "param") if getattr(flags, name)]
-    if flags.model is None and for_model:
-        raise UsageError(f"tpudata doctor: {for_model[0]} is for a model. Pass --model.")
-    for_data = [name for name in (*_REHEARSED, "step-time") if getattr(flags, name.replace("-", "_")) is not None]
-    if flags.data is None and (flags.model is not None or for_data):
-        name = "model" if flags.model is not None else for_data[0]
-        raise UsageError(f"tpudata doctor: --{name} needs a dataset. Pass --data.")
-    if flags.step_time is not None and flags.batch_size is None:
-        raise UsageError("tpudata doctor: --step-time needs the records of a step. Pass --batch-size.")
-    if flags.model is not None and ":" not in flags.model:
-        check_model_name(flags.model)
-    # The same rules as of the commands that take these flags.
-    for name, parse in (("batch_size", positive_int), ("crop", positive_int), ("sequence_length", positive_int)):
-        _check_value(name, getattr(flags, name), parse)
-    _check_value("image_size", flags.image_size, height_width)
-    _check_value("step_time", flags.step_time, positive_float)
-    return flags
-
-
-def _check_value(name: str, text: str | None, parse: Callable[[str], object]) -> None:
-    try:
-        if text is not None:
-            parse(text)
-    except (argparse.ArgumentTypeError, UsageError) as error:
-        raise UsageError(f"tpudata doctor: --{name.replace('_', '-')}: {error}.") from None
-
-
 def _check_dataset(flags: argparse.Namespace, lines: _Lines) -> None:
     """Add the lines of a dataset that can be opened."""
     from tpudata.train.config_file import PARAMS, parse_param
 
     dataset = open_dataset(flags.data)
-    config = _config(flags.config)
+    config = read_config(flags.config)
     split = flags.train_split
     params = {**config.get(PARAMS, {}), **dict(map(parse_param, flags.param))}
     lines.add(*check_files(dataset))
@@ -172,47 +107,19 @@ def _check_dataset(flags: argparse.Namespace, lines: _Lines) -> None:
         has = ", ".join(dataset.manifest.splits)
         lines.add("split", PROBLEM, f"no split {split!r} (the dataset has {has}). Pass --train-split.")
         return
-    made = {name: _given(flags, config, name) for name in _MADE}
-    batch_size = _given(flags, config, "batch-size")
+    made = {name: flag_or_config(flags, config, name) for name in SHAPE_FLAGS}
+    batch_size = flag_or_config(flags, config, "batch-size")
     lines.add(*check_shapes(dataset, made))
     labels = check_labels(dataset, flags.model, params)
     if labels is not None:
         lines.add(*labels)
     if lines.has_problem:
         return
-    words = [made[name] or "" for name in _MADE]
+    words = [made[name] or "" for name in SHAPE_FLAGS]
     lines.add("memory", *_answer(flags.time_limit, WARNING, "memory", flags.data, split, *words))
     if batch_size is not None:
         timed = (flags.data, split, batch_size, flags.step_time or "", *words)
         lines.add("feeding", *_answer(flags.time_limit, WARNING, "feeding", *timed))
-
-
-def _config(path: str | None) -> dict[str, Any]:
-    """Return what the file of --config sets, by name with underscores; the rehearsal checks it more closely."""
-    from tpudata.train.config_file import PARAMS, checked_params, parse_yaml
-
-    if path is None:
-        return {}
-    found = parse_yaml(storage_for(path).read(path).decode(errors="replace"), f"--config {path}")
-    config = {str(key).replace("-", "_"): value for key, value in found.items()} if isinstance(found, dict) else {}
-    if PARAMS in config:
-        config[PARAMS] = checked_params(config[PARAMS], path)
-    return config
-
-
-def _given(flags: argparse.Namespace, config: Mapping[str, Any], name: str) -> str | None:
-    """Return the text of a flag, or else what the file of --config sets."""
-    key = name.replace("-", "_")
-    value = getattr(flags, key)
-    if value is not None:
-        return str(value)
-    return None if config.get(key) is None else str(config[key])
-
-
-def _rehearsal(flags: argparse.Namespace) -> list[str]:
-    given = {name: getattr(flags, name.replace("-", "_")) for name in ("config", *_REHEARSED)}
-    words = [f"--{name}={value}" for name, value in given.items() if value is not None]
-    return [*words, *(f"--param={text}" for text in flags.param)]
 
 
 def _versions() -> tuple[str, str]:

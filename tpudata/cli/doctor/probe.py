@@ -59,7 +59,7 @@ def tpu(name: str, zone: str, project: str, limit: str) -> str:
 
 def credentials() -> str:
     """Return whose credentials google-auth would show."""
-    from tpudata.storage.gcs.session import ANONYMOUS, EMULATOR, IMPERSONATED, is_switched_on
+    from tpudata.storage.gcs.credentials import ANONYMOUS, EMULATOR, IMPERSONATED, is_switched_on
 
     if os.environ.get(EMULATOR):
         return f"none needed: {EMULATOR} is {os.environ[EMULATOR]}"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tpudata.errors import DatasetError
-from tpudata.format.example.codec import MAX_EXAMPLE_BYTES
+from tpudata.format.example.wire import MAX_EXAMPLE_BYTES
 from tpudata.format.layout import index_name, is_shard_name
 from tpudata.format.manifest.manifest import Shard
 from tpudata.format.shards.dali_index import check_dali_index, write_dali_index

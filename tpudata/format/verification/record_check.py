@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from tpudata.format.example.codec import Value
+from tpudata.format.example.wire import Value
 from tpudata.format.manifest.features import Feature
 from tpudata.format.manifest.manifest import Manifest
 

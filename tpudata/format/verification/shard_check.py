@@ -9,7 +9,8 @@ import numpy as np
 
 from tpudata.console.tables import count_text, counted
 from tpudata.errors import CorruptionError, StorageError, StorageUnavailableError
-from tpudata.format.example.codec import MAX_EXAMPLE_BYTES, Value, decode_example
+from tpudata.format.example.decode import decode_example
+from tpudata.format.example.wire import MAX_EXAMPLE_BYTES, Value
 from tpudata.format.layout import dali_index_name, index_name
 from tpudata.format.manifest.manifest import Manifest, Shard
 from tpudata.format.shards.dali_index import dali_index

@@ -2,38 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
-import sys
-import warnings
-from collections.abc import Iterator
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-from PIL import Image, TiffImagePlugin, UnidentifiedImageError
+from PIL import Image
 
-from beam_jobs.image_records.header import (
-    AVIF,
-    BMP,
-    GIF,
-    HEIC,
-    JPEG,
-    JPEG_2000,
-    PNG,
-    PPM,
-    TIFF,
+from beam_jobs.image_records.codecs.header import (
     UPRIGHT,
-    WEBP,
     ImageHeader,
     check_png_checksums,
     check_size,
     exif_orientation,
 )
-from beam_jobs.image_records.modern_formats import PLUGINS, is_reversible, open_modern
-from tpudata.errors import UsageError
+from beam_jobs.image_records.codecs.image_format import AVIF, GIF, HEIC, JPEG, JPEG_2000, PNG, TIFF, WEBP
+from beam_jobs.image_records.codecs.modern_formats import is_reversible
+from beam_jobs.image_records.codecs.pillow_files import load_image, open_image, pillow_errors
+from beam_jobs.image_records.codecs.sixteen_bits import (
+    SIXTEEN_BIT_MODES,
+    check_tiff,
+    eight_bit_grey,
+    eight_bit_png,
+    eight_bit_tiff,
+    is_deep_color,
+)
 
-_PLUGINS = {JPEG: "JPEG", PNG: "PNG", GIF: "GIF", WEBP: "WEBP", BMP: "BMP", TIFF: "TIFF", PPM: "PPM", **PLUGINS}
 # What makes an image of an Exif orientation upright.
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -44,11 +35,9 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-_SIXTEEN_BIT_MODES = ("I;16", "I;16L", "I;16B")
 _GREY_MODES = ("1", "L", "LA", "La")
 _COLOR_MODES = ("P", "PA", "RGB", "RGBA", "RGBX", "RGBa", "YCbCr", "CMYK")
 _JPEG_SIDE = 65_500  # libjpeg's limit
-_BITS_PER_SAMPLE, _SAMPLE_FORMAT, _UNSIGNED = 258, 339, 1  # TIFF tags, and a value of the second
 # How much larger than its target a JPEG is decoded before it is shrunk: decoders halve sizes for nothing, filters do it better.
 _REDUCING_GAP = 3
 
@@ -73,20 +62,20 @@ def decode_image(
     """
     if name == PNG:
         check_png_checksums(data)
-    image = _open(data, name)
+    image = open_image(data, name)
     check_size(name, *image.size)
     if name == TIFF:
-        _check_tiff(image)
+        check_tiff(image)
     # Known before a draft, whose own size is rounded.
     size = _shrunk_size(image.size, shorter)
     if draft and name == JPEG and size != image.size:
         image.draft(None, (size[0] * _REDUCING_GAP, size[1] * _REDUCING_GAP))
     if header is not None and header.bits == 16:
-        image = _eight_bits(data)
-    elif name == TIFF and _is_deep_color(image):
-        image = _eight_bit_tiff(data, image)
+        image = eight_bit_png(data)
+    elif name == TIFF and is_deep_color(image):
+        image = eight_bit_tiff(data, image)
     else:
-        image = _load(image, name)
+        image = load_image(image, name)
     plain = _plain(image, name, header)
     if name == TIFF:
         size = _shrunk_size(plain.size, shorter)  # Pillow may have turned it as it was loaded
@@ -113,7 +102,7 @@ def check_decodes(data: bytes, name: str) -> None:
     """
     if name == PNG:
         check_png_checksums(data)
-    _load(_open(data, name), name)
+    load_image(open_image(data, name), name)
 
 
 def encode_image(image: Image.Image, name: str, quality: int) -> bytes:
@@ -164,50 +153,9 @@ def is_animated(data: bytes, name: str) -> bool:
     """Return whether an image that decodes has more frames or pages than the one that is kept."""
     if name not in (GIF, WEBP, AVIF, TIFF):
         return False
-    image = _open(data, name)
-    with _pillow(name):
+    image = open_image(data, name)
+    with pillow_errors(name):
         return getattr(image, "n_frames", 1) > 1
-
-
-@contextlib.contextmanager
-def _pillow(name: str) -> Iterator[None]:
-    """Turn whatever Pillow raises for a broken image into a ValueError, and drop its warnings."""
-    with warnings.catch_warnings():
-        # Of odd metadata, and of sizes above half of what is allowed here.
-        warnings.simplefilter("ignore")
-        try:
-            yield
-        except (MemoryError, UsageError):
-            raise
-        # Its text holds an address in memory, which would make rejects differ from run to run.
-        except UnidentifiedImageError as error:
-            raise ValueError(f"{name} that cannot be decoded: its header is cut or damaged") from error
-        # Pillow promises no list of exceptions: OSError, SyntaxError, EOFError, struct.error and others have been seen.
-        except Exception as error:
-            raise ValueError(f"{name} that cannot be decoded: {error or type(error).__name__}") from error
-
-
-def _open(data: bytes, name: str) -> Image.Image:
-    with _pillow(name):
-        opened = open_modern(data, name)
-        return opened if opened is not None else Image.open(io.BytesIO(data), formats=(_PLUGINS[name],))
-
-
-def _load(image: Image.Image, name: str) -> Image.Image:
-    with _pillow(name):
-        image.load()
-    return image
-
-
-def _check_tiff(image: Image.Image) -> None:
-    """Reject samples whose range is their owner's: signed, of more than 16 bits, or fractions."""
-    assert isinstance(image, TiffImagePlugin.TiffImageFile)
-    with _pillow(TIFF):
-        bits = max(image.tag_v2.get(_BITS_PER_SAMPLE, (1,)))
-        kinds = set(image.tag_v2.get(_SAMPLE_FORMAT, (_UNSIGNED,)))
-    if bits > 16 or kinds != {_UNSIGNED}:
-        what = f"{bits} bits per sample" if kinds == {_UNSIGNED} else f"signed or fractional samples of {bits} bits"
-        raise ValueError(f"TIFF of {what}; 8 and 16 unsigned bits are read. Scale it, and save it as PNG")
 
 
 def _orientation(image: Image.Image, name: str) -> int:
@@ -231,8 +179,8 @@ def _resize(image: Image.Image, size: tuple[int, int]) -> Image.Image:
 
 def _plain(image: Image.Image, name: str, header: ImageHeader | None) -> Image.Image:
     """Return a decoded image as mode `L` or `RGB`, on white."""
-    if name in (TIFF, JPEG_2000) and image.mode in _SIXTEEN_BIT_MODES:
-        image = _scaled(image)
+    if name in (TIFF, JPEG_2000) and image.mode in SIXTEEN_BIT_MODES:
+        image = eight_bit_grey(image)
     if image.mode not in (*_GREY_MODES, *_COLOR_MODES):
         raise ValueError(f"{name} with pixels of the kind {image.mode}; 8-bit grey, RGB and CMYK are read")
     mode = "L" if image.mode in _GREY_MODES or _is_grey_palette(image) else "RGB"
@@ -251,72 +199,6 @@ def _plain(image: Image.Image, name: str, header: ImageHeader | None) -> Image.I
     return white
 
 
-def _scaled(image: Image.Image) -> Image.Image:
-    """Return a grey image of 16 bits as one of 8, each sample rounded to the nearest."""
-    values = np.asarray(image).astype(np.int64)
-    scaled = Image.fromarray(((values * 255 + 32767) // 65535).astype(np.uint8))
-    scaled.info = image.info
-    return scaled
-
-
 def _is_grey_palette(image: Image.Image) -> bool:
     colors = image.getpalette("RGB") if image.mode in ("P", "PA") else None
     return colors is not None and colors[0::3] == colors[1::3] == colors[2::3]
-
-
-def _eight_bits(data: bytes) -> Image.Image:
-    """Return a PNG of 16 bits as an image of 8, each sample rounded to the nearest."""
-    image = _load(_open(data, PNG), PNG)
-    color = data[25]  # IHDR's colour type: 0 grey, 2 RGB, 4 grey and alpha, 6 RGB and alpha
-    transparent = image.info.pop("transparency", None)
-    if color == 0:
-        values = np.asarray(image).astype(np.int64)[..., None]
-    elif color == 4:
-        # Two samples of two bytes, unpacked as four of one byte.
-        four = _samples(data, "RGBA")
-        values = four[..., 0::2] << 8 | four[..., 1::2]
-    else:
-        # Pillow keeps one byte of each sample: the higher one if given the byte order of PNG, otherwise the lower one.
-        mode = "RGB" if color == 2 else "RGBA"
-        values = _samples(data, f"{mode};16B") << 8 | _samples(data, f"{mode};16L")
-    scaled = ((values * 255 + 32767) // 65535).astype(np.uint8)
-    if transparent is not None:
-        shown = (values != np.asarray(transparent)).any(-1, keepdims=True)
-        scaled = np.concatenate([scaled, shown.astype(np.uint8) * 255], -1)
-    out = Image.fromarray(scaled[..., 0] if scaled.shape[-1] == 1 else scaled)
-    out.info = image.info
-    return out
-
-
-def _is_deep_color(image: Image.Image) -> bool:
-    """Return whether a TIFF has colours of 16 bits a sample."""
-    assert isinstance(image, TiffImagePlugin.TiffImageFile)
-    with _pillow(TIFF):
-        return max(image.tag_v2.get(_BITS_PER_SAMPLE, (1,))) == 16 and image.mode in ("RGB", "RGBA")
-
-
-def _eight_bit_tiff(data: bytes, image: Image.Image) -> Image.Image:
-    """Return a TIFF with colours of 16 bits as an image of 8, each sample rounded to the nearest.
-
-    Pillow keeps the higher byte of each sample, or the lower one if it is given the other order of bytes.
-    """
-    other = _open(data, TIFF)
-    swapped = {"L": "B", "B": "L", "N": "B" if sys.byteorder == "little" else "L"}
-    tiles: list[Any] = []
-    for tile in other.tile:  # type: ignore[attr-defined]
-        rawmode = str(tile[3][0])
-        if not rawmode.startswith((f"{image.mode};16", "RGBX;16")) or rawmode[-1] not in swapped:
-            raise ValueError(f"TIFF of 16 bits a sample with pixels of the kind {rawmode}; save it as PNG")
-        tiles.append((*tile[:3], (f"{rawmode[:-1]}{swapped[rawmode[-1]]}", *tile[3][1:])))
-    other.tile = tiles  # type: ignore[attr-defined]
-    high, low = (np.asarray(_load(one, TIFF)).astype(np.int64) for one in (image, other))
-    scaled = Image.fromarray((((high << 8 | low) * 255 + 32767) // 65535).astype(np.uint8))
-    scaled.info = image.info
-    return scaled
-
-
-def _samples(data: bytes, rawmode: str) -> npt.NDArray[np.int64]:
-    """Return the pixels of a PNG as Pillow unpacks them under another raw mode: int64 [height, width, channels]."""
-    image = _open(data, PNG)
-    image.tile = [(*tile[:3], rawmode) for tile in image.tile]  # type: ignore[attr-defined]
-    return np.asarray(_load(image, PNG)).astype(np.int64)

@@ -1,44 +1,25 @@
-"""The `tf.train.Example` codec: features to bytes and back, without TensorFlow or protobuf.
+"""Encoding of features as a `tf.train.Example`.
 
-Protocol buffer wire format (tensorflow/core/example/{example,feature}.proto):
-
-    Example   { Features features = 1 }
-    Features  { map<string, Feature> feature = 1 }      a map entry is { string key = 1; Feature value = 2 }
-    Feature   { oneof { BytesList = 1, FloatList = 2, Int64List = 3 } }
-    BytesList { repeated bytes value = 1 }
-    FloatList { repeated float value = 1 [packed] }
-    Int64List { repeated int64 value = 1 [packed] }
-
-Keys are written in sorted order, so equal features give equal bytes. Reading accepts everything a protobuf parser does: packed
-and unpacked lists, fields in any order, unknown fields, and for a repeated key the last entry.
+Keys are written in sorted order, so equal features give equal bytes; `tpudata.format.example.wire` has the wire format.
 """
 
 from __future__ import annotations
 
 import functools
-import struct
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tpudata.errors import CorruptionError, FeatureError
+from tpudata.errors import FeatureError
+from tpudata.format.example.wire import BYTES_LIST, FLOAT_LIST, INT64_LIST, INT64_MAX, INT64_MIN, LENGTH
 
-Value: TypeAlias = "list[bytes] | list[int] | list[float]"
-
-_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
-_BYTES_LIST, _FLOAT_LIST, _INT64_LIST = 1, 2, 3
 # Longest bytes value whose head is kept for the next record that has one as long.
 _SHORT = 256
 # From this length on, a copy costs more than a separate part.
 _LARGE = 1 << 14
-# Longest map entry whose content is kept, in case that it comes again.
-_SHORT_ENTRY = 64
 _EXAMPLE_TAG = b"\x0a"
-# No parser of protocol buffers takes a message of more bytes.
-MAX_EXAMPLE_BYTES = 2**31 - 1
-_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 
 def encode_example(features: Mapping[str, Any]) -> bytes:
@@ -122,39 +103,6 @@ def encode_entry(name: str, value: Any) -> bytes:
     return entry
 
 
-def decode_example(data: bytes, *, path: str = "tf.train.Example", offset: int = 0) -> dict[str, Value]:
-    """Parse a `tf.train.Example`.
-
-    Args:
-        data: the serialised Example.
-        path: the file it comes from, for messages.
-        offset: the byte offset of the record in that file, for messages.
-
-    Returns:
-        By name, a list of bytes, ints or floats; an empty list for a feature without values.
-
-    Raises:
-        CorruptionError: the bytes are no Example.
-    """
-    features: dict[str, Value] = {}
-    try:
-        # Through a view, an image is copied once, at the leaf, and not at every level that wraps it.
-        for number, wire, body in _fields(memoryview(data)):
-            if (number, wire) != (1, _LENGTH):
-                continue
-            for inner_number, inner_wire, entry in _fields(body):
-                if (inner_number, inner_wire) != (1, _LENGTH):
-                    continue
-                if len(entry) <= _SHORT_ENTRY:
-                    name, values = _parse_short_entry(bytes(entry))
-                    features[name] = values.copy()
-                else:
-                    name, features[name] = _parse_entry(entry)
-    except (IndexError, ValueError, struct.error) as error:
-        raise CorruptionError(path, offset, f"the record is not a tf.train.Example: {error}") from None
-    return features
-
-
 def _tag(number: int, wire: int) -> bytes:
     return bytes((number << 3 | wire,))
 
@@ -176,7 +124,7 @@ def _varint(value: int) -> bytes:
 
 
 def _field(number: int, data: bytes) -> bytes:
-    return _tag(number, _LENGTH) + _varint(len(data)) + data
+    return _tag(number, LENGTH) + _varint(len(data)) + data
 
 
 def _entry(name: str, feature: bytes) -> bytes:
@@ -219,19 +167,19 @@ def _key_field(name: str) -> bytes:
 def _feature(name: str, value: Any) -> bytes:
     """Return the Feature message of a value."""
     if isinstance(value, (bytes, bytearray, memoryview)):
-        return _field(_BYTES_LIST, _field(1, plain_bytes(name, value)))
+        return _field(BYTES_LIST, _field(1, plain_bytes(name, value)))
     items = _items(name, value)
     if not items:
         return b""
     if all(isinstance(item, bytes) for item in items):
-        return _field(_BYTES_LIST, b"".join(_field(1, item) for item in items))
+        return _field(BYTES_LIST, b"".join(_field(1, item) for item in items))
     if all(isinstance(item, int) for item in items):
         for item in items:
-            if not _INT64_MIN <= item <= _INT64_MAX:
+            if not INT64_MIN <= item <= INT64_MAX:
                 raise FeatureError(f"Feature {name!r}: {item} does not fit int64. Store it as bytes, or scale it.")
-        return _field(_INT64_LIST, _field(1, b"".join(_varint(item & (2**64 - 1)) for item in items)))
+        return _field(INT64_LIST, _field(1, b"".join(_varint(item & (2**64 - 1)) for item in items)))
     if all(isinstance(item, float) for item in items):
-        return _field(_FLOAT_LIST, _field(1, _float32(name, items).tobytes()))
+        return _field(FLOAT_LIST, _field(1, _float32(name, items).tobytes()))
     kinds = sorted({type(item).__name__ for item in items})
     raise FeatureError(
         f"Feature {name!r}: values of type {', '.join(kinds)}; allowed is one type out of bytes, str, int, bool and float."
@@ -282,88 +230,3 @@ def _item(name: str, item: Any) -> Any:
     if isinstance(item, (bool, np.generic)):
         return int(item) if isinstance(item, (bool, np.bool_, np.integer)) else item.item()
     return item
-
-
-def _fields(data: memoryview) -> Iterator[tuple[int, int, memoryview]]:
-    """Yield (field number, wire type, payload) of a message; a varint's payload is its own bytes."""
-    position, end = 0, len(data)
-    while position < end:
-        tag = data[position]
-        position += 1
-        if tag >= 0x80:
-            tag, position = _read_varint(data, position - 1)
-        number, wire = tag >> 3, tag & 7
-        if number == 0:
-            raise ValueError("field number 0")
-        if wire == _LENGTH:
-            size = data[position]
-            position += 1
-            if size >= 0x80:
-                size, position = _read_varint(data, position - 1)
-        elif wire == _VARINT:
-            size = _read_varint(data, position)[1] - position
-        elif wire in (_FIXED32, _FIXED64):
-            size = 4 if wire == _FIXED32 else 8
-        else:
-            raise ValueError(f"wire type {wire}")
-        if size > end - position:
-            raise ValueError(f"a field of {size} bytes in {end - position}")
-        yield number, wire, data[position : position + size]
-        position += size
-
-
-def _read_varint(data: memoryview, position: int) -> tuple[int, int]:
-    """Return the varint at a position, and the position after it."""
-    value = shift = 0
-    while True:
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value & (2**64 - 1), position
-        shift += 7
-        if shift > 63:
-            raise ValueError("a varint of more than 10 bytes")
-
-
-def _parse_entry(entry: memoryview) -> tuple[str, Value]:
-    name, value = "", memoryview(b"")
-    for number, wire, body in _fields(entry):
-        if wire == _LENGTH and number == 1:
-            name = str(body, "utf-8")
-        elif wire == _LENGTH and number == 2:
-            value = body
-    return name, _parse_feature(value)
-
-
-@functools.lru_cache(maxsize=8192)
-def _parse_short_entry(entry: bytes) -> tuple[str, Value]:
-    # Kept, because labels, sizes and formats recur from record to record. The list is the cache's: it is copied out.
-    return _parse_entry(memoryview(entry))
-
-
-def _parse_feature(data: memoryview) -> Value:
-    result: Value = []
-    for number, wire, body in _fields(data):
-        if wire != _LENGTH:
-            continue
-        if number == _BYTES_LIST:
-            result = [bytes(item) for inner, kind, item in _fields(body) if (inner, kind) == (1, _LENGTH)]
-        elif number == _FLOAT_LIST:
-            packed = b"".join(item for inner, kind, item in _fields(body) if inner == 1 and kind in (_LENGTH, _FIXED32))
-            result = list(struct.unpack(f"<{len(packed) // 4}f", packed))
-        elif number == _INT64_LIST:
-            result = _parse_ints(body)
-    return result
-
-
-def _parse_ints(body: memoryview) -> list[int]:
-    values: list[int] = []
-    for number, wire, item in _fields(body):
-        if number != 1 or wire not in (_LENGTH, _VARINT):
-            continue
-        position = 0
-        while position < len(item):
-            value, position = _read_varint(item, position)
-            values.append(value - 2**64 if value > _INT64_MAX else value)
-    return values
