@@ -11,9 +11,9 @@ import tensorflow as tf
 
 from tests.models.programs import estimator, rows, variables
 from tpudata.estimator import TPUEstimatorSpec
-from tpudata.models._layers import dense, variable
-from tpudata.models._training import TrainingParams, train_op
-from tpudata.models._weights import weighted_mean
+from tpudata.models.layers.linear import dense, variable
+from tpudata.models.training.train_op import TrainingParams, train_op
+from tpudata.models.training.weights import weighted_mean
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(12, 3)).astype(np.float32)

@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from tpudata.errors import UsageError
 from tpudata.estimator import ModeKeys, TPUEstimatorSpec
-from tpudata.models._training import TrainingParams, train_op
-from tpudata.models._weights import row_weights, weighted_mean
+from tpudata.models.training.train_op import TrainingParams, train_op
+from tpudata.models.training.weights import row_weights, weighted_mean
 
 _v1 = tf.compat.v1
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.models._replicas import num_replicas, sum_over_replicas
+from tpudata.models.training.replicas import num_replicas, sum_over_replicas
 
 
 def weighted_mean(losses: tf.Tensor, weights: tf.Tensor, training: bool) -> tf.Tensor:

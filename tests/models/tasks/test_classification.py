@@ -10,9 +10,9 @@ import tensorflow as tf
 from tests.models.programs import estimator, rows
 from tpudata.errors import UsageError
 from tpudata.estimator import ModeKeys, TPUEstimatorSpec
-from tpudata.models._classification import _in_top, classification_spec
-from tpudata.models._layers import variable
-from tpudata.models._training import TrainingParams
+from tpudata.models.layers.linear import variable
+from tpudata.models.tasks.classification import _in_top, classification_spec
+from tpudata.models.training.train_op import TrainingParams
 
 RNG = np.random.default_rng(3)
 CLASSES = 9

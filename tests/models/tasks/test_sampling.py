@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tpudata.models._sampling import draw, row_seeds, uniform_draws
+from tpudata.models.tasks.sampling import draw, row_seeds, uniform_draws
 
 RNG = np.random.default_rng(1)
 

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from tpudata.models._attention import attention, rotated, visible
+from tpudata.models.layers.attention import attention, rotated, visible
 
 RNG = np.random.default_rng(6)
 SEGMENTS = np.array([[1, 1, 1, 2, 2, 0], [1, 2, 2, 2, 3, 3]], np.int32)

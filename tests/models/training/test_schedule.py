@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tpudata.models._schedule import learning_rate_at
+from tpudata.models.training.schedule import learning_rate_at
 
 
 def rates(count: int, *args: object, **kwargs: object) -> list[float]:

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from tpudata.errors import UsageError
-from tpudata.models._params import ModelParams
-from tpudata.models._training import TrainingParams
+from tpudata.models.training.params import ModelParams
+from tpudata.models.training.train_op import TrainingParams
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

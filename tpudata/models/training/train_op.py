@@ -6,10 +6,10 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.estimator import CrossShardOptimizer
-from tpudata.models._params import ModelParams
-from tpudata.models._replicas import num_replicas, sum_over_replicas
-from tpudata.models._schedule import SCHEDULES, learning_rate_at
-from tpudata.models._update_rules import AdamW, Lars
+from tpudata.models.training.params import ModelParams
+from tpudata.models.training.replicas import num_replicas, sum_over_replicas
+from tpudata.models.training.schedule import SCHEDULES, learning_rate_at
+from tpudata.models.training.update_rules import AdamW, Lars
 
 _v1 = tf.compat.v1
 OPTIMIZERS = ("adam", "momentum", "sgd", "lars")

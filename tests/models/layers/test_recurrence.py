@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from tpudata.models._recurrence import lstm_recurrence
+from tpudata.models.layers.recurrence import lstm_recurrence
 
 RNG = np.random.default_rng(2)
 
