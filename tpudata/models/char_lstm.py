@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 import tensorflow as tf
 
 from tpudata.estimator import ModeKeys, TPUEstimatorSpec
+from tpudata.models.layers.dropout import dropout as drop
+from tpudata.models.layers.dropout import step_seed
 from tpudata.models.layers.linear import variable
 from tpudata.models.layers.recurrence import lstm_cell, lstm_recurrence
 from tpudata.models.tasks.language import input_ids_of, language_spec
 from tpudata.models.tasks.sampling import draw, row_seeds, uniform_draws
-from tpudata.models.training.replicas import dropout as drop
-from tpudata.models.training.replicas import step_seed
 from tpudata.models.training.train_op import TrainingParams
 
 _v1 = tf.compat.v1

@@ -8,7 +8,8 @@ import tensorflow as tf
 
 from tpudata.errors import UsageError
 from tpudata.estimator import ModeKeys, TPUEstimatorSpec
-from tpudata.models.layers.linear import batch_norm, conv, dense
+from tpudata.models.layers.linear import conv, dense
+from tpudata.models.layers.normalization import batch_norm
 from tpudata.models.tasks.classification import classification_spec
 from tpudata.models.tasks.images import images_of
 from tpudata.models.training.train_op import TrainingParams
