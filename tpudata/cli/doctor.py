@@ -161,7 +161,7 @@ def _check_value(name: str, text: str | None, parse: Callable[[str], object]) ->
 
 def _check_dataset(flags: argparse.Namespace, lines: _Lines) -> None:
     """Add the lines of a dataset that can be opened."""
-    from tpudata.train.config_file import PARAMS, parse_param
+    from tpudata.train.options.config_file import PARAMS, parse_param
 
     dataset = open_dataset(flags.data)
     config = _config(flags.config)
@@ -189,7 +189,7 @@ def _check_dataset(flags: argparse.Namespace, lines: _Lines) -> None:
 
 def _config(path: str | None) -> dict[str, Any]:
     """Return what the file of --config sets, by name with underscores; the rehearsal checks it more closely."""
-    from tpudata.train.config_file import PARAMS, checked_params, parse_yaml
+    from tpudata.train.options.config_file import PARAMS, checked_params, parse_yaml
 
     if path is None:
         return {}

@@ -14,10 +14,10 @@ from tpudata.console.flags import sentence
 from tpudata.console.nearest import suggestion
 from tpudata.errors import TpudataError, UsageError
 from tpudata.storage import storage_for
-from tpudata.train.closing_table import Row, closing_row
-from tpudata.train.options import BEST, TrainOptions
-from tpudata.train.places import best_folder, keep_best
-from tpudata.train.record import write_json
+from tpudata.train.options.train_options import BEST, TrainOptions
+from tpudata.train.outputs.closing_table import Row, closing_row
+from tpudata.train.outputs.places import best_folder, keep_best
+from tpudata.train.outputs.record import write_json
 
 if TYPE_CHECKING:
     from tpudata.estimator import TPUEstimator

@@ -9,8 +9,8 @@ import numpy as np
 
 from tpudata.errors import UsageError
 from tpudata.storage import storage_for
-from tpudata.train.options import TrainOptions
-from tpudata.train.predictions import line_format
+from tpudata.train.options.train_options import TrainOptions
+from tpudata.train.outputs.predictions import line_format
 
 
 def prompt_input_fn(options: TrainOptions) -> Callable[..., Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from tpudata.errors import DatasetError, StorageError, UsageError
 from tpudata.format import Dataset
 from tpudata.storage import storage_for
-from tpudata.train.options import BEST, TrainOptions
+from tpudata.train.options.train_options import BEST, TrainOptions
 
 # Those that TensorFlow reads and writes without a package for it.
 _SCHEMES = ("file", "gs")

@@ -11,7 +11,7 @@ import pytest
 from tests.digits import write_digits
 from tpudata.errors import UsageError
 from tpudata.format import open_dataset
-from tpudata.train.predictions import write_predictions
+from tpudata.train.outputs.predictions import write_predictions
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tpudata.errors import StorageError, UsageError
-from tpudata.train.flags import parse_options
-from tpudata.train.options import TrainOptions
+from tpudata.train.options.flags import parse_options
+from tpudata.train.options.train_options import TrainOptions
 
 REQUIRED = ["--model=mnist_cnn", "--data=d", "--model-dir=m"]
 

@@ -11,7 +11,7 @@ from typing import Any
 from tpudata._version import __version__
 from tpudata.format import Dataset
 from tpudata.storage import storage_for
-from tpudata.train.options import TrainOptions
+from tpudata.train.options.train_options import TrainOptions
 
 _PACKAGES = ("tensorflow", "tensorflow-tpu", "tf_keras", "keras", "numpy")
 
