@@ -52,7 +52,7 @@ class Evaluation:
 
         In a run that trains SIGTERM ends it as it ends training, with the same exit code; on its own it does as ever.
         """
-        from tpudata.estimator.loops.termination import ended_by_sigterm
+        from tpudata.estimator.loops.training.termination import ended_by_sigterm
 
         started = time.monotonic()
         with contextlib.ExitStack() as stack:

@@ -7,7 +7,7 @@ from typing import Any
 from tpudata.estimator.config.run_config import RunConfig
 from tpudata.estimator.hooks.events import EventWriter
 from tpudata.estimator.hooks.model_summaries import ModelSummaries
-from tpudata.estimator.loops.pace import Cadence
+from tpudata.estimator.loops.training.pace import Cadence
 
 _log = logging.getLogger("tpudata")
 

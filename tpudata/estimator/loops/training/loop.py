@@ -19,12 +19,12 @@ from tpudata.estimator.feeding.signature import leaves
 from tpudata.estimator.hooks.monitor import tensor_names
 from tpudata.estimator.hooks.saving import AfterSave
 from tpudata.estimator.loops.first_checkpoint import first_checkpoint
-from tpudata.estimator.loops.pace import LoopSize
-from tpudata.estimator.loops.profile import Profiler
-from tpudata.estimator.loops.progress import Progress
 from tpudata.estimator.loops.runtime import Runtime
-from tpudata.estimator.loops.termination import Termination, ended_by_sigterm
-from tpudata.estimator.loops.training_parts import Request, TrainingParts, training_parts
+from tpudata.estimator.loops.training.pace import LoopSize
+from tpudata.estimator.loops.training.parts import Request, TrainingParts, training_parts
+from tpudata.estimator.loops.training.profile import Profiler
+from tpudata.estimator.loops.training.progress import Progress
+from tpudata.estimator.loops.training.termination import Termination, ended_by_sigterm
 from tpudata.estimator.state import checkpoints
 from tpudata.estimator.steps.train_loop import LoopResult
 from tpudata.estimator.steps.train_step import TrainStep

@@ -5,9 +5,9 @@ import logging
 from tpudata.estimator.hooks.events import EventWriter
 from tpudata.estimator.hooks.saving import AfterSave, Saving
 from tpudata.estimator.hooks.scaffold import ScaffoldLoader
-from tpudata.estimator.loops.pace import Cadence
 from tpudata.estimator.loops.runtime import Runtime
-from tpudata.estimator.loops.termination import Termination
+from tpudata.estimator.loops.training.pace import Cadence
+from tpudata.estimator.loops.training.termination import Termination
 from tpudata.estimator.state.checkpoints import Checkpoint
 from tpudata.estimator.steps.train_step import TrainStep
 

@@ -12,9 +12,9 @@ from tpudata.estimator.hooks.model_summaries import ModelSummaries
 from tpudata.estimator.hooks.monitor import Monitor
 from tpudata.estimator.hooks.saving import AfterSave, Saving, hand_over, writes_files
 from tpudata.estimator.hooks.scaffold import ScaffoldLoader, has_scaffold, make_scaffold
-from tpudata.estimator.loops.checkpointing import Checkpointing
 from tpudata.estimator.loops.runtime import Runtime
-from tpudata.estimator.loops.termination import Termination
+from tpudata.estimator.loops.training.checkpointing import Checkpointing
+from tpudata.estimator.loops.training.termination import Termination
 from tpudata.estimator.state.checkpoints import Checkpoint, Retention
 from tpudata.estimator.steps.train_step import TrainStep
 

@@ -12,7 +12,7 @@ from tests.estimator.feeding.test_deployment import pretend as pretend
 from tests.estimator.feeding.test_deployment import tpu_estimator
 from tests.estimator.programs import X, Y, make_estimator, make_model_fn, train_input_fn, v1
 from tpudata.estimator import CrossShardOptimizer, ModeKeys, NonFiniteError, RunConfig, TPUConfig, TPUEstimatorSpec
-from tpudata.estimator.loops.pace import LoopSize
+from tpudata.estimator.loops.training.pace import LoopSize
 from tpudata.estimator.steps.train_step import TrainStep
 
 OPTIMIZERS: dict[str, Callable[[], Any]] = {
