@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import tensorflow.compat.v1 as tf
-from _oracle_model import BATCH, FLAT, LABELS, base, dense, finite, input_fn, metric_fn, model, tpu
+from model import BATCH, FLAT, LABELS, base, dense, finite, input_fn, metric_fn, model, tpu
 
 
 def error(call):

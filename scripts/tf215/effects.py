@@ -7,9 +7,9 @@ Every model is one weight that a step multiplies by 0.8, with a loss of its squa
 from __future__ import annotations
 
 import tensorflow.compat.v1 as tf
-from _oracle_effect_cases import CASES, ONE_REPLICA, run, values_by_step, write_checkpoint
-from _oracle_effect_cases import model_fn as case_model_fn
-from _oracle_model import SIDE, estimator, named, tpu
+from effect_cases import CASES, ONE_REPLICA, run, values_by_step, write_checkpoint
+from effect_cases import model_fn as case_model_fn
+from model import SIDE, estimator, named, tpu
 
 STEPS = 5
 

@@ -9,9 +9,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from _oracle import environment
+from oracle import environment
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 # What our reader needs, and no more.
 PACKAGES = ["tensorflow-cpu==2.15.1", "google-crc32c"]
 
@@ -26,7 +26,7 @@ def main() -> int:
         log = Path(temporary, "log")
         with log.open("w") as file:
             done = subprocess.run(
-                [python, str(ROOT / "scripts" / "_reader_tf215_programs.py"), temporary],
+                [python, str(ROOT / "scripts" / "tf215" / "reader_programs.py"), temporary],
                 env={**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "2"},
                 stderr=file,
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tensorflow.compat.v1 as tf
-from _oracle_model import FLAT, SIDE, base, dense, estimator, input_fn, model, take_start
+from model import FLAT, SIDE, base, dense, estimator, input_fn, model, take_start
 
 
 def signature_facts(path):

@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-ROOT = Path(__file__).resolve().parent.parent
-PROGRAMS = ROOT / "scripts" / "_oracle_programs.py"
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS = ROOT / "scripts" / "tf215" / "programs.py"
 SIDES = {"original": ["tensorflow-cpu==2.15.1"], "ours": ["--editable", f"{ROOT}[tensorflow]"]}
-# Which side each stage of scripts/_oracle_programs.py is of.
+# Which side each stage of scripts/tf215/programs.py is of.
 STAGES = {"original": "original", "ours": "ours", "again": "original"}
 SETTINGS = {
     "original": {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"},

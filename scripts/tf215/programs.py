@@ -16,10 +16,10 @@ import sys
 
 import numpy as np
 import tensorflow.compat.v1 as tf
-from _oracle_effects import effects, first_values
-from _oracle_errors import errors
-from _oracle_export import export
-from _oracle_model import (
+from effects import effects, first_values
+from errors import errors
+from export import export
+from model import (
     BATCH,
     ROOT,
     SIDE,
@@ -45,7 +45,7 @@ from _oracle_model import (
     variables,
     with_dropout,
 )
-from _oracle_optimizers import COUNT_NO_STEPS, OPTIMIZERS
+from optimizers import COUNT_NO_STEPS, OPTIMIZERS
 
 
 def train_evaluate_predict(folder, model_fn, steps=20):
