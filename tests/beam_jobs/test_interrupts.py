@@ -91,7 +91,7 @@ def test_ends_soon(
     interrupt(source, tmp_path / "out", undisturbed, number, share)
 
 
-@pytest.mark.whole
+@pytest.mark.matrix
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
 @pytest.mark.parametrize("moment", range(MOMENTS))
 def test_ends_soon_at_any_moment(
