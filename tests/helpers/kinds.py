@@ -23,6 +23,7 @@ _MODULES = {
         "tests.helpers.digits",
         "tests.helpers.sequences",
         "tests.helpers.markdown",
+        "tests.helpers.forked",
     ),
     "pipeline": (
         "apache_beam",
@@ -31,7 +32,7 @@ _MODULES = {
         "beam_jobs.reshard",
         "tests.beam_jobs.test_images",
     ),
-    "subprocess": ("subprocess", "tests.helpers.processes", "scripts.fake_gcs", "moto"),
+    "subprocess": ("subprocess", "tests.helpers.processes", "tests.helpers.forked", "scripts.fake_gcs", "moto"),
 }
 # By names that a test calls without importing the module that loads TensorFlow.
 _TEXTS = {
