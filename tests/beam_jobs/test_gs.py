@@ -28,7 +28,7 @@ from beam_jobs.run.runner import new_pipeline, pipeline_options
 from beam_jobs.text import run as run_text
 from scripts.fake_gcs import FakeGcs, Fault
 from tests.beam_jobs.pipelines import run_pipeline
-from tests.beam_jobs.test_images import digests, make_pictures
+from tests.helpers.pictures import digests, make_pictures
 from tpudata.cli import main
 from tpudata.errors import BadRecordError, OutputError, StorageError, StorageUnavailableError, TpudataError
 from tpudata.format import decode_example, open_dataset, read_records, write_metadata

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from beam_jobs.images import run
-from tests.beam_jobs.test_images import digests, make_pictures
+from tests.helpers.pictures import digests, make_pictures
 from tests.helpers.processes import assert_nobody_is_left
 
 ROOT = Path(__file__).parents[2]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.beam_jobs.test_images import digests, make_pictures
+from tests.helpers.pictures import digests, make_pictures
 from tests.helpers.processes import assert_nobody_is_left
 
 ROOT = Path(__file__).parents[2]

@@ -19,7 +19,7 @@ import tpudata
 from beam_jobs.images import run as convert_images
 from beam_jobs.text import run as convert_text
 from scripts.fake_gcs import FakeGcs, Fault
-from tests.beam_jobs.test_images import make_pictures
+from tests.helpers.pictures import make_pictures
 from tpudata.errors import TpudataError
 from tpudata.storage.select import _storage
 

@@ -30,7 +30,7 @@ _MODULES = {
         "beam_jobs.images",
         "beam_jobs.text",
         "beam_jobs.reshard",
-        "tests.beam_jobs.test_images",
+        "tests.beam_jobs.resharding",
     ),
     "subprocess": ("subprocess", "tests.helpers.processes", "tests.helpers.forked", "scripts.fake_gcs", "moto"),
 }
