@@ -19,8 +19,8 @@ ROOT = Path(__file__).parents[2]
 MOMENTS = 20
 # What is promised, in seconds; a hang takes minutes.
 SOON = 10
-# Shares of an undisturbed run: workers start, then work, in all of them.
-FEW = (0.3, 0.5, 0.7)
+# Signals, and shares of an undisturbed run: workers start, then work.
+FEW = ((signal.SIGTERM, 0.3), (signal.SIGTERM, 0.7), (signal.SIGINT, 0.5))
 WORDS = {signal.SIGTERM: "tpudata: ended by SIGTERM", signal.SIGINT: "tpudata: interrupted"}
 
 
@@ -79,8 +79,7 @@ def interrupt(
     assert digests(output) == whole
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
-@pytest.mark.parametrize("share", FEW)
+@pytest.mark.parametrize(("number", "share"), FEW)
 def test_ends_soon(
     source: Path,
     tmp_path: Path,
