@@ -209,7 +209,7 @@ def test_an_object_that_the_store_lost_ends_without_a_manifest(store: FakeGcs, t
         del store.buckets["b"][name]
     # Every answer is as it should be.
     store.faults.add(Fault("unstored", "part", f"b/{lost}"))
-    with pytest.raises(OutputError, match=r"is not there as it was written \(got no file"):
+    with pytest.raises(OutputError, match=r"it is not as it was written \(got no file"):
         run(argv)
     assert store.faults.met == 1
     assert "out/manifest.json" not in store.buckets["b"]

@@ -302,7 +302,7 @@ def test_tokenizers_with_a_file(play: Path, tmp_path: Path, kind: str) -> None:
     with pytest.raises(SourceError, match=r"is another|is no"):
         dataset_tokenizer(str(out))
     assert [defect.reason for defect in verify(str(out))] == [
-        "the SHA-256 of the tokenizer's file is not the manifest's"
+        "the SHA-256 of the tokenizer's file differs from the manifest's"
     ]
 
 

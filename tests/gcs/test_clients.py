@@ -184,7 +184,7 @@ def test_a_wrong_bit_on_the_way_is_an_error(store: FakeGcs, child: Child, pictur
     due = child("feed", "gs://data/out")
     # TensorFlow's reader finds it by the record's checksum, and does not ask again; ours has read the first record, twice.
     store.faults.add(Fault("corrupt", "read", "data/out/train-*", passing=2))
-    with pytest.raises(ChildError, match=r"TpudataError: gs://data/out: a record at byte .* was damaged on its way"):
+    with pytest.raises(ChildError, match=r"TpudataError: gs://data/out: a record at byte .* was damaged in transit"):
         child("feed", "gs://data/out")
     assert store.faults.met == 1
     store.faults.clear()

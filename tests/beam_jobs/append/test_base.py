@@ -362,7 +362,7 @@ def test_verify_finds_what_is_wrong_with_keys(grown: Sample, tmp_path: Path) -> 
     ]  # fmt: skip
     assert [reason.strip() for _, reason in found] == [
         "should not be there",
-        "the checksum of the keys does not fit",
+        "the checksum of the keys does not match",
         "the keys of another shard",
         "is missing",
     ]
