@@ -69,9 +69,9 @@ class Dataset:
         said = index.records, index.shard_bytes, index.shard_crc32c, index.compression
         if said != (shard.records, shard.bytes, shard.crc32c, self.manifest.compression):
             raise DatasetError(
-                f"{path} describes another shard ({counted(index.records, 'record')}, {index.shard_bytes} bytes)"
-                f" than the"
-                f" manifest does ({counted(shard.records, 'record')}, {shard.bytes} bytes). Convert the dataset again."
+                f"{path} describes another shard ({counted(index.records, 'record')}, {index.shard_bytes} bytes) than"
+                f" the manifest does ({counted(shard.records, 'record')}, {shard.bytes} bytes). Convert the dataset"
+                " again."
             )
         return index
 

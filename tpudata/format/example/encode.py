@@ -69,8 +69,7 @@ def plain_bytes(name: str, value: bytes | bytearray | memoryview) -> bytes:
     if isinstance(value, memoryview) and (value.itemsize != 1 or value.ndim != 1):
         raise FeatureError(
             f"Feature {name!r}: unsupported memoryview (got format {value.format!r} and {value.ndim} dimensions,"
-            " expected bytes in one). Pass"
-            " numpy.asarray(view) to store its items, or bytes(view)."
+            " expected bytes in one). Pass numpy.asarray(view) to store its items, or bytes(view)."
         )
     return bytes(value)
 

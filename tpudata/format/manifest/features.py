@@ -96,6 +96,5 @@ def _checked_shape(name: str, shape: Any) -> tuple[int | None, ...]:
     except TypeError:
         raise FeatureError(
             f"Feature {name!r}: unsupported shape (got {shape!r}, expected a tuple of sizes). Pass () for a scalar,"
-            " (None,) for a list whose"
-            " length varies."
+            " (None,) for a list whose length varies."
         ) from None

@@ -105,8 +105,7 @@ class Manifest:
             if not is_listing_rejects(name):
                 raise DatasetError(
                     f"File of rejected inputs {name!r}: invalid name (expected listing-HEXDIGITS.jsonl). Restore the"
-                    " manifest, or convert"
-                    " the dataset again."
+                    " manifest, or convert the dataset again."
                 )
 
     @property
@@ -234,8 +233,8 @@ def checksum_fits(data: bytes) -> bool | None:
 def _check_version(version: int) -> None:
     if version != FORMAT_VERSION:
         raise DatasetError(
-            f"Manifest of another format version (got {version}, expected {FORMAT_VERSION})."
-            " Read it with the tpudata that wrote it, or convert again."
+            f"Manifest of another format version (got {version}, expected {FORMAT_VERSION}). Read it with the tpudata"
+            " that wrote it, or convert again."
         )
 
 
