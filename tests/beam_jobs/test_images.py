@@ -314,7 +314,7 @@ def test_nothing_but_bad_files_is_an_error(tmp_path: Path) -> None:
 def test_a_pipe_among_the_pictures_is_refused_and_not_waited_for(pictures: Path, tmp_path: Path) -> None:
     shutil.copytree(pictures, tmp_path / "in")
     os.mkfifo(tmp_path / "in" / "cat" / "x.jpg")
-    with pytest.raises(StorageError, match=r"cat/x\.jpg is neither a file nor a folder"):
+    with pytest.raises(StorageError, match=r"cat/x\.jpg: neither a file nor a folder"):
         convert(tmp_path / "in", tmp_path / "out")
 
 
@@ -610,7 +610,7 @@ def test_a_disk_that_takes_no_more_is_named_and_what_to_do(pictures: Path, tmp_p
     _, said = full.communicate()
     assert (full.returncode, said.count("\n")) == (1, 1)
     assert said.startswith(f"tpudata: error: {tmp_path}/out/train-0000")
-    assert "could not be written: File too large. Make the files smaller, or raise what is allowed" in said
+    assert "could not be written: File too large. Make the files smaller, or raise the limit" in said
     assert said.endswith(". Then run again with --resume.\n")
     assert not list((tmp_path / "out").rglob(".*"))
     assert run([*flags, "--resume"]) == 0

@@ -275,7 +275,7 @@ def test_a_conversion_that_cannot_be_ends_in_one_line(store: FakeGcs, child: Chi
     store.bucket("secret")
     store.denied.add("secret")
     for where, words in (
-        ("gs://none/out", "could not be written: it is not there (404), or bucket none is not"),
+        ("gs://none/out", "could not be written: no such object, or no bucket none (404)"),
         ("gs://secret/out", "no permission (403). Grant the account roles/storage.objectUser on bucket secret"),
     ):
         code, printed = child("command", *CONVERSIONS["images"], "--output", where)

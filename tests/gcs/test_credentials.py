@@ -74,7 +74,7 @@ def test_doctor_names_them(as_google: FakeGcs, monkeypatch: pytest.MonkeyPatch) 
 
 def test_none(described: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(ANONYMOUS, "true")
-    with pytest.raises(StorageError, match=rf"gs://data/a .*401.*{ANONYMOUS} says to show none"):
+    with pytest.raises(StorageError, match=rf"gs://data/a .*401.*{ANONYMOUS} disables credentials"):
         GcsStorage().read("gs://data/a")
     described.needs_token = False
     assert GcsStorage().read("gs://data/a") == b"data"

@@ -186,7 +186,7 @@ def test_a_job_that_was_left_claims_its_output_until_its_last_step(
     with pytest.raises(OutputError, match=r"another run is at work there \(.*job 2026-01-31.*console\.cloud"):
         run(argv(dataflow, "--resume"))
     # Another runner does not ask Dataflow.
-    with pytest.raises(OutputError, match=r"nothing here says whether it has ended.*remove gs://b/out/\.tpudata-claim"):
+    with pytest.raises(OutputError, match=r"may still be running.*remove gs://b/out/\.tpudata-claim"):
         run(["--input=gs://b/in", "--output=gs://b/out", "--num-shards=4", "--resume"])
     work(store)
     assert CLAIM not in store.buckets["b"]

@@ -54,7 +54,7 @@ class Feature:
         if self.dtype not in allowed:
             raise FeatureError(
                 f"Feature {self.name!r}: unsupported dtype for kind {self.kind!r} and encoding {self.encoding!r}"
-                f" (got {self.dtype!r}, expected {', '.join(allowed) or 'no such pair'})."
+                f" (got {self.dtype!r}, expected {', '.join(allowed) or 'none'})."
             )
         object.__setattr__(self, "shape", _checked_shape(self.name, self.shape))
         if any(size is not None and size < 0 for size in self.shape):
