@@ -229,7 +229,7 @@ def test_an_answer_404_is_believed_if_a_stat_says_so_too(as_google: FakeGcs, gcs
 
 
 PERMANENT = {
-    "no such bucket": ("gs://none/in/x", r"it is not there \(404\), or bucket none is not\. Look with `gcloud storage ls"),
+    "no such bucket": ("gs://none/in/x", r"no such object, or no bucket none \(404\)\. List the bucket with `gcloud storage ls"),
     "no permission": ("gs://secret/in/x", r"no permission \(403\)\. Grant the account roles/storage\.objectUser on bucket secret"),
     "no credentials": ("gs://data/in/x", r"(credentials are not valid|requires credentials) ?\(401\).*Run `gcloud auth"
     " application"),

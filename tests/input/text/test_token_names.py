@@ -145,5 +145,5 @@ def test_what_does_not_fit_is_rejected(tmp_path: Path) -> None:
     input_fn = make_input_fn(
         path, "train", training=False, transform=without_tokens, tokens=tpudata.Tokens(names="t5x")
     )
-    with pytest.raises(FeatureError, match="transform left them out"):
+    with pytest.raises(FeatureError, match="transform dropped them"):
         input_fn({"batch_size": 2})

@@ -255,7 +255,7 @@ def test_errors_say_what_to_do(tmp_path: Path) -> None:
         (
             "written",
             "nnnnnn",
-        ): "File name too long. Use shorter names: most file systems allow 255 bytes, 42 of which are used written.",
+        ): "File name too long. Use shorter names: most file systems allow 255 bytes, 42 of which are used during writing.",
         ("written", "file/x"): "File exists. There is a file in place of a folder: move it away, or pass another path.",
         ("written", "."): "Is a directory. It is a folder: pass a file.",
     }

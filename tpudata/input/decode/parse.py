@@ -82,7 +82,7 @@ def to_int32(name: str, value: tf.Tensor) -> tf.Tensor:
     narrow = tf.cast(value, tf.int32)
     # Without quotes: TensorFlow would print them with backslashes.
     message = (
-        f"Feature {name}: a value does not fit int32, which is what a TPU takes. Leave the feature out, or store"
+        f"Feature {name}: a value does not fit int32, which is what a TPU takes. Omit the feature, or store"
         " smaller numbers."
     )
     return checked(narrow, tf.reduce_all(tf.equal(tf.cast(narrow, tf.int64), value)), message)

@@ -1,4 +1,4 @@
-"""Elements from parsed rows: images prepared, the user's transform called, batches finished."""
+"""Steps from parsed rows to batches: images, the user's transform, weights."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Elements:
     """Steps from parsed rows to the model's features and labels.
 
     Args:
-        fields: what is read of each record.
-        options: how records are fed.
+        fields: fields that are read of each record.
+        options: options of feeding.
     """
 
     def __init__(self, fields: Fields, options: Options) -> None:
@@ -125,7 +125,7 @@ class Elements:
         seed = {"seed": extras["seed"][0]} if takes_seed(function) else {}
         names = ("features", "labels")[: len(arguments)] + ("more",) * (len(arguments) - 2)
         check_arguments("batch_transform", function, names, tuple(seed))
-        # A tf.function lets AutoGraph convert it alone: it may branch on tensors.
+        # AutoGraph converts only the user's function, which may branch on tensors.
         result = tf.function(function)(*arguments, **seed)
         if result is None or isinstance(result, list):
             kind = "None" if result is None else "a list"

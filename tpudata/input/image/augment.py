@@ -115,7 +115,7 @@ def rand_augment(image: tf.Tensor, options: RandAugment, seed: tf.Tensor) -> tf.
     if image.dtype != tf.uint8 or image.shape.rank != 3 or image.shape[2] != 3 or not image.shape.is_fully_defined():
         raise UsageError(
             f"RandAugment takes uint8 [height, width, 3] of static shape; this image is {image.dtype.name} {image.shape}."
-            " Crop or resize colour images first, and leave RandAugment out for others."
+            " Crop or resize colour images first, and omit RandAugment for others."
         )
     branches = _branches(image.shape, options.magnitude / MAX_MAGNITUDE)
     numbers = tf.random.stateless_uniform([options.layers, 4], seed)

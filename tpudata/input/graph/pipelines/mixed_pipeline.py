@@ -19,8 +19,8 @@ class MixedPipeline:
     """A mixture of inputs, each of which keeps its order.
 
     Args:
-        inputs: for each a function from rows and a step to its dataset.
-        weights: of each, above 0.
+        inputs: for each input, a function from rows and a step to its dataset.
+        weights: weight of each input, above 0.
     """
 
     def __init__(self, inputs: Sequence[Callable[[Rows, int], tf.data.Dataset]], weights: Sequence[float]) -> None:

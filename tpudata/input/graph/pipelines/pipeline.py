@@ -40,7 +40,7 @@ class SplitPipeline(Protocol):
         """Return the dataset of some rows of each global batch, from a step on."""
 
     def lengths(self) -> Integers:
-        """Return how many values the longest sequence of each record has; reads them all."""
+        """Return the length of the longest sequence of each record, which reads all records."""
 
     def part(self, ids: Integers, fields: Fields, options: Options, *, is_cached: bool = False) -> Pipeline:
         """Return the pipeline for some of the records."""
@@ -52,9 +52,9 @@ class Pipeline:
     Args:
         dataset: the dataset.
         split: name of the split.
-        fields: what is read of each record.
-        options: how records are fed.
-        cache: where decoded records are kept, or None.
+        fields: fields that are read of each record.
+        options: options of feeding.
+        cache: place of decoded records, or None.
 
     Raises:
         UsageError: a shuffle_buffer of all records does not fit into memory.
@@ -67,7 +67,7 @@ class Pipeline:
         self._elements = Elements(fields, options)
 
     def lengths(self) -> Integers:
-        """Return how many values the longest sequence of each record has; reads them all."""
+        """Return the length of the longest sequence of each record, which reads all records."""
         return record_lengths(self._records)
 
     def chosen(self, choose: Callable[..., Any]) -> Integers:
@@ -85,7 +85,7 @@ class Pipeline:
         Args:
             ids: int64 [records], their numbers among these, ascending.
             fields: fields to read; they may differ in length only.
-            options: how they are fed; seed and epochs may differ.
+            options: options of feeding; seed and epochs may differ.
             is_cached: whether decoded records are kept, as those of this pipeline are.
         """
         other = copy.copy(self)
@@ -152,7 +152,7 @@ class Pipeline:
         options = tf.data.Options()
         # Each worker takes its part of every global batch, if `experimental_distribute_dataset` divides one.
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
-        # Iterators can be saved: to read a range of records counts as an operation with state, which it does not have.
+        # Iterators can be saved: TensorFlow takes the reading of a range for stateful, which it is not.
         options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(count)).prefetch(BATCHES_AHEAD)
         return dataset.with_options(options)

@@ -49,7 +49,7 @@ class CachePlan:
 
     Attributes:
         folder: None for memory, otherwise the folder of caches.
-        name: of the dataset there; it differs for other records, so that no cache is used for the wrong records.
+        name: name of the dataset there, a digest of the records, so that no cache serves other records.
     """
 
     folder: str | None
@@ -87,7 +87,7 @@ class CachePlan:
         Args:
             parts: columns of neighbouring records, in order.
             split: the split.
-            fields: what is in the columns.
+            fields: fields of the columns.
 
         Raises:
             StorageError: a file cannot be written.
@@ -144,7 +144,7 @@ def plan_cache(
             folder.
         dataset: the dataset.
         split_name: the split's name.
-        fields: what is read of each record.
+        fields: fields that are read of each record.
 
     Returns:
         The plan, or None for no cache.
