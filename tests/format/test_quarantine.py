@@ -206,7 +206,7 @@ def test_it_ends_when_the_shard_is_whole_again(whole: Path, tmp_path: Path, caps
     shard(folder, 0).write_bytes(content[:50] + b"\xff" + content[51:])
     assert main(["verify", str(folder)]) == 1
     assert quarantined(folder) == 0
-    assert "readers leave out" in capsys.readouterr().out
+    assert "readers skip" in capsys.readouterr().out
     # The damage is there still, and is named.
     assert main(["verify", str(folder)]) == 1
     shard(folder, 0).write_bytes(content)

@@ -65,7 +65,7 @@ def test_doctor_names_them(as_google: FakeGcs, monkeypatch: pytest.MonkeyPatch) 
     nobody = "nobody@test.iam.gserviceaccount.com"
     assert credentials() == f"{nobody}, project test"
     monkeypatch.setenv(IMPERSONATED, "one@test, other@test")
-    assert credentials() == f"other@test, by way of {nobody}, project test"
+    assert credentials() == f"other@test, impersonated by {nobody}, project test"
     monkeypatch.setenv(ANONYMOUS, "1")
     assert credentials() == f"none shown: {ANONYMOUS} is 1"
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:9")

@@ -257,14 +257,14 @@ def test_a_conflict_between_bundles_is_found_before_any_shard(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("said", "message"),
     [
-        ({"shard_size": "1XB"}, "'1XB' is not a size"),
-        ({"shard_size": 0}, "less than one byte"),
+        ({"shard_size": "1XB"}, "'1XB': not a size"),
+        ({"shard_size": 0}, "expected 1 byte or more"),
         ({"shard_size": 1.5}, "shard_size is 1.5"),
         ({"num_shards": 0}, "num_shards is 0"),
         ({"num_shards": 3, "shards_multiple_of": 2}, "no multiple of 2"),
         ({"shards_multiple_of": True}, "shards_multiple_of is True"),
         ({"seed": "1"}, "seed is '1'"),
-        ({"split": "train=0.5"}, "add up to 0.5"),
+        ({"split": "train=0.5"}, "got 0.5"),
         ({"split": "a b"}, "split name 'a b'"),
         ({"split": 3}, "split is 3"),
         ({"key": "n"}, "key is 'n'"),
