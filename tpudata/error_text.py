@@ -16,8 +16,8 @@ from tpudata.format.read_errors import Odd, odd_record_error, read_error
 _RAISED = re.compile(r"tpudata\.errors\.(\w+): (.*?)(?: \[while running|\\n|\n|$)")
 _WHILE_RUNNING = re.compile(r" \[while running '.*", re.DOTALL)
 # How BadRecordError and CorruptionError say where.
-_PLACED = re.compile(r"(?P<path>.*?)(?: at byte (?P<offset>\d+))?: (?P<reason>refused: .*|(?<=\d: ).*)", re.DOTALL)
-_REFUSED = "refused: "
+_PLACED = re.compile(r"(?P<path>.*?)(?: at byte (?P<offset>\d+))?: (?P<reason>rejected: .*|(?<=\d: ).*)", re.DOTALL)
+_REJECTED = "rejected: "
 # What TensorFlow's decoders say of an image.
 _NO_IMAGE = re.compile(
     r"(Invalid (JPEG|PNG|GIF) data|Unknown image file format|Incomplete bmp|Input size should match \(header_size"
@@ -122,9 +122,9 @@ def _odd_feature(text: str) -> tuple[str, str, Odd] | None:
 def _rebuilt(kind: type[TpudataError], message: str) -> TpudataError:
     """Rebuild an error from its class and its text: Beam adds to the text, and may pass on nothing else."""
     placed = _PLACED.fullmatch(message)
-    if issubclass(kind, BadRecordError) and placed and placed["reason"].startswith(_REFUSED):
+    if issubclass(kind, BadRecordError) and placed and placed["reason"].startswith(_REJECTED):
         offset = None if placed["offset"] is None else int(placed["offset"])
-        return BadRecordError(placed["path"], placed["reason"].removeprefix(_REFUSED), offset)
+        return BadRecordError(placed["path"], placed["reason"].removeprefix(_REJECTED), offset)
     if issubclass(kind, CorruptionError) and placed and placed["offset"] is not None:
         return CorruptionError(placed["path"], int(placed["offset"]), placed["reason"])
     if issubclass(kind, (BadRecordError, CorruptionError, MissingExtraError)):

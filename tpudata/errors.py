@@ -63,7 +63,7 @@ class BadRecordError(SourceError):
 
     Attributes:
         source: path of the file (and member) that holds the record.
-        reason: why it was rejected; completes `refused: `.
+        reason: why it was rejected; completes `rejected: `.
         offset: byte offset of the record in `source`, or None if the whole file is the record.
         key: the record's stable name where `source` and `offset` may move (a row of a list), or None.
 
@@ -79,12 +79,12 @@ class BadRecordError(SourceError):
     ) -> None:
         if reason is None:
             message = source
-            source, _, reason = message.partition(": refused: ")
+            source, _, reason = message.partition(": rejected: ")
             placed = _PLACED.fullmatch(source)
             if placed:
                 source, offset = placed[1], int(placed[2])
         else:
-            message = f"{source if offset is None else f'{source} at byte {offset}'}: refused: {reason}"
+            message = f"{source if offset is None else f'{source} at byte {offset}'}: rejected: {reason}"
         super().__init__(message)
         self.source = source
         self.reason = reason

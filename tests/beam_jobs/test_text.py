@@ -312,7 +312,7 @@ def test_bad_documents(tmp_path: Path) -> None:
     rows[7], rows[30] = b'{"text": 3}', b"\xff"
     source.write_bytes(b"\n".join(rows))
     flags = ["--num-shards", "4", "--tokenizer", "bytes", "--sequence-length", "16"]
-    with pytest.raises(BadRecordError, match=r"a\.jsonl:\d+ in .*a\.jsonl: refused: "):
+    with pytest.raises(BadRecordError, match=r"a\.jsonl:\d+ in .*a\.jsonl: rejected: "):
         convert(source, tmp_path / "out", *flags)
     skip = ["--on-bad-record", "skip", "--max-bad-records"]
     with pytest.raises(SourceError, match="2 of 50 inputs rejected"):
@@ -334,7 +334,7 @@ def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     source.mkdir()
     (source / "a.txt").write_text(PLAY)
     (source / "b.pdf").write_bytes(b"%PDF-1.5\n\0\0")
-    with pytest.raises(BadRecordError, match=r"b\.pdf: refused: no text: byte 9 is zero"):
+    with pytest.raises(BadRecordError, match=r"b\.pdf: rejected: no text: byte 9 is zero"):
         convert(source, tmp_path / "out")
     convert(source, tmp_path / "out", "--on-bad-record=skip", "--resume")
     assert open_dataset(str(tmp_path / "out")).manifest.rejected == {"no text": 1}
@@ -420,7 +420,7 @@ def test_append(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SourceError, match=r"vocab\.json is another chars tokenizer than before"):
         convert(source, tmp_path / "out", *flags, "--append")
     vocabulary.unlink()
-    with pytest.raises(SourceError, match=r"vocab\.json: there is no such file"):
+    with pytest.raises(SourceError, match=r"vocab\.json: no such file"):
         convert(source, tmp_path / "out", *flags, "--append")
 
 
@@ -509,11 +509,11 @@ def test_a_plan_writes_nothing(play: Path, tmp_path: Path, capsys: pytest.Captur
         (["--no-eos"], "--no-eos requires --sequence-length"),
         (["--tokenizer=bytes", "--sequence-length=8", "--no-eos", "--eos=<eos>"], "exclude each other"),
         (["--long-documents", "cut"], "--long-documents requires --pack"),
-        (["--int64-lists"], "--int64-lists is for sequences"),
+        (["--int64-lists"], "--int64-lists requires --sequence-length"),
         (["--replace-unknown"], "requires --tokenizer"),
         (["--tokenizer=bytes", "--sequence-length=0"], "whole number of 1 or more"),
         (["--field", "a", "--field", "b"], "have no fields"),
-        (["--document-bytes", "2GiB"], "an input has 1 GiB at most"),
+        (["--document-bytes", "2GiB"], "expected 1 to 1 GiB"),
         (["--label-offset", "1"], "unknown flag --label-offset"),
     ],
 )

@@ -72,7 +72,7 @@ def read_header(data: bytes, name: str) -> ImageHeader:
         name: its format, `JPEG` or `PNG`, as `image_format` says it.
 
     Raises:
-        ValueError: cut or broken; the message completes `refused: `.
+        ValueError: cut or broken; the message completes `rejected: `.
     """
     header = _read_jpeg(data) if name == JPEG else _read_png(data)
     check_size(name, header.width, header.height)
@@ -93,7 +93,7 @@ def check_png_checksums(data: bytes) -> None:
     Pillow does not look at those of the pixels; libpng, and so TensorFlow, rejects a file where one is wrong.
 
     Raises:
-        ValueError: one is wrong; the message completes `refused: `.
+        ValueError: one is wrong; the message completes `rejected: `.
     """
     view, position, kind = memoryview(data), 8, b""
     while kind != b"IEND":

@@ -46,7 +46,7 @@ def image_format(data: bytes) -> str:
         One of the formats of this module, such as `JPEG` or `AVIF`.
 
     Raises:
-        ValueError: none of these; the message completes `refused: `.
+        ValueError: none of these; the message completes `rejected: `.
     """
     if data.startswith(b"\xff\xd8"):
         return JPEG

@@ -223,7 +223,7 @@ def test_over_budget_it_says_how_to_carry_on(tmp_path: Path, append: bool) -> No
     ("reason", "kind"),
     [
         ("not UTF-8: byte 0xff. Save the file as UTF-8", "not UTF-8"),
-        ("field 'x2' is no number that fits float32: 1e39", "field 'x2' is no number that fits float32"),
+        ("field 'x2' is not a number that fits float32: 1e39", "field 'x2' is not a number that fits float32"),
         ("field 'a (b): 7; c' has no value: null", "field 'a (b): 7; c' has no value"),
         ("JPEG of 12 bits per sample; 8 are read", "JPEG of 12 bits per sample"),
         ("JPEG 2000; JPEG, PNG, GIF, BMP, WebP, PPM and TIFF are read", "JPEG 2000"),
