@@ -150,7 +150,7 @@ def test_manifest_adds_up_to_that_of_a_conversion_of_everything(sample: Sample) 
         for split in value["splits"].values():
             split["records"] = sum(shard["records"] for shard in split.pop("shards"))
     assert appended == whole
-    assert appended["rejected"] == {"no known image": 3}
+    assert appended["rejected"] == {"unknown image format": 3}
     assert appended["source"]["ignored_files"] == 1
     assert defects(sample.output) == []
 
@@ -257,7 +257,7 @@ def test_a_refused_file_is_tried_again_only_where_it_changed(sample: Sample) -> 
     Image.new("L", (5, 6)).save(sample.source / REFUSED[0], "JPEG")
     run(flags)
     assert REFUSED[0] in sample.records()
-    assert open_dataset(str(sample.output)).manifest.rejected == {"no known image": 2}
+    assert open_dataset(str(sample.output)).manifest.rejected == {"unknown image format": 2}
     assert defects(sample.output) == []
     after = sample.state()
     run(flags)

@@ -50,7 +50,7 @@ def test_elements_are_those_of_pythons_parser(
         (b"[1] x", "there is more after the end"),
         (b"[1,]", "at byte 3: not a JSON array: no value before this"),
         (b"[,1]", "at byte 1: not a JSON array"),
-        (b"[1}", "at byte 2: not a JSON array: this bracket closes none"),
+        (b"[1}", "at byte 2: not a JSON array: this bracket closes no other"),
         (b"[1]]", "at byte 3: "),
     ],
 )
