@@ -27,8 +27,8 @@ from beam_jobs.stored_records.converter import DatasetConverter
 from beam_jobs.stored_records.options import ReshardOptions
 from tests.beam_jobs.test_images import digests, make_pictures
 from tests.beam_jobs.test_kill import Jobs
-from tests.datasets import write_dataset
-from tests.processes import assert_nobody_is_left
+from tests.helpers.datasets import write_dataset
+from tests.helpers.processes import assert_nobody_is_left
 from tpudata import Images, RecordSource, make_input_fn
 from tpudata.cli import main
 from tpudata.errors import BadRecordError, DatasetError, FeatureError, OutputError, SourceError, UsageError

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import beam_jobs
-from tests.rooms import imports
+from tests.helpers.rooms import imports
 
 ROOT = Path(beam_jobs.__file__).parent
 MOST_MODULES = 12

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import tpudata
-from tests.datasets import Written, write_dataset
+from tests.helpers.datasets import Written, write_dataset
 from tests.input.text.test_sequence import documents, write_tokens
 from tpudata import TextLineFiles, UsageError, as_keras, as_numpy, make_input_fn
 from tpudata.format import Feature

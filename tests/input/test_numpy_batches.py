@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import tpudata
-from tests.datasets import Written, encode_image, write_dataset, write_undecodable
+from tests.helpers.datasets import Written, encode_image, write_dataset, write_undecodable
 from tpudata import (
     CentreCrop,
     CorruptionError,

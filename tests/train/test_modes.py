@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.sequences import write_sequences
+from tests.helpers.sequences import write_sequences
 from tpudata.cli import main
 from tpudata.estimator import CheckpointError
 from tpudata.format import open_dataset
 from tpudata.train.evaluation import Evaluation
-from tpudata.train.options import TrainOptions
+from tpudata.train.options.train_options import TrainOptions
 
 
 def _train(data: Path, model_dir: Path, *flags: str, model: str = "mnist_cnn") -> int:

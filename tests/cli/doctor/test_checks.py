@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.datasets import write_dataset
+from tests.helpers.datasets import write_dataset
 from tpudata.cli import main
 from tpudata.cli.doctor.checks import check_files, check_labels, check_model_dir, check_shapes
 from tpudata.format import Feature, index_name, open_dataset

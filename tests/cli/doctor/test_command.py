@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from tests.processes import ends_while_it_loads
+from tests.helpers.processes import ends_while_it_loads
 from tpudata.cli import main
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.datasets import write_dataset
+from tests.helpers.datasets import write_dataset
 from tpudata.cli import main
 from tpudata.errors import UsageError
 from tpudata.format import Feature, open_dataset, verify, write_shard

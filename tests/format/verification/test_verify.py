@@ -21,8 +21,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tests.datasets import FILENAME, LABEL, write_dataset, write_images
-from tests.processes import assert_nobody_is_left
+from tests.helpers.datasets import FILENAME, LABEL, write_dataset, write_images
+from tests.helpers.processes import assert_nobody_is_left
 from tpudata.errors import DatasetError
 from tpudata.format import (
     Feature,

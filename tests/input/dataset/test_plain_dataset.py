@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import tpudata
-from tests.datasets import encode_image, write_dataset
+from tests.helpers.datasets import encode_image, write_dataset
 from tests.input.flat_options import grouped
 from tpudata import (
     CorruptionError,

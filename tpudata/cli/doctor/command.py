@@ -96,7 +96,7 @@ class _Lines:
 
 def _check_dataset(flags: argparse.Namespace, lines: _Lines) -> None:
     """Add the lines of a dataset that can be opened."""
-    from tpudata.train.config_file import PARAMS, parse_param
+    from tpudata.train.options.config_file import PARAMS, parse_param
 
     dataset = open_dataset(flags.data)
     config = read_config(flags.config)

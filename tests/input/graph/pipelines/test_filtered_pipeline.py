@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.datasets import Written, write_dataset
+from tests.helpers.datasets import Written, write_dataset
 from tests.input.text.test_sequence import documents, write_tokens
 from tpudata import FixedLengthRecordFiles, TextLineFiles, Tokens, UsageError, as_keras, as_numpy, make_input_fn
 from tpudata.format import Feature

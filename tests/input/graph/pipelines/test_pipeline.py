@@ -11,7 +11,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.datasets import Written, write_dataset
+from tests.helpers.datasets import Written, write_dataset
 from tpudata import FeatureError, make_input_fn
 from tpudata.format import Feature
 from tpudata.input.graph.reading import read_plan

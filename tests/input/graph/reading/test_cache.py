@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 import tpudata
-from tests.datasets import Written
+from tests.helpers.datasets import Written
 from tpudata import DatasetError, StorageError, UsageError, as_numpy, make_input_fn, open_dataset
 from tpudata.cli import main
 from tpudata.format import Shard, Split

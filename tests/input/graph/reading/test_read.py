@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.datasets import write_dataset
+from tests.helpers.datasets import write_dataset
 from tpudata import FixedLengthRecordFiles, TextLineFiles, TFRecordFiles
 from tpudata.format import Dataset, Feature, open_dataset, read_records
 from tpudata.input.dataset.plain_dataset import SPLIT, open_files
