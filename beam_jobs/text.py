@@ -96,7 +96,7 @@ def text_conversion(options: ConvertOptions, text: TextOptions) -> Conversion:
     if text.dedup and options.append:
         raise UsageError(
             "--dedup and --append: what the dataset has is known by its names, not by its text. Convert everything again with"
-            " --overwrite, or leave out --dedup to add documents whatever their text."
+            " --overwrite, or omit --dedup to add documents regardless of their text."
         )
     text = _with_known_vocabulary(options, text)
     spec = text.tokenizer

@@ -109,8 +109,8 @@ def _text_counts(counts: Mapping[str, int]) -> list[str]:
         lines.append(f"omitted     {counted(counts['quarantined'], 'record')} in quarantine")
     if "documents" in counts:
         doubles = counts.get("duplicates", 0)
-        left_out = f"; {counted(doubles, 'duplicate')} omitted" if doubles else ""
-        lines.append(f"documents   {count_text(counts['documents'])}{left_out}")
+        omitted = f"; {counted(doubles, 'duplicate')} omitted" if doubles else ""
+        lines.append(f"documents   {count_text(counts['documents'])}{omitted}")
     if "tokens" in counts:
         tokens, padding = counts["tokens"], counts.get("padding", 0)
         share = f", {tokens / (tokens + padding):.2%} of all places; the rest is padding" if padding else ""

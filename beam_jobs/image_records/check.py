@@ -82,8 +82,8 @@ def _problems(feature: Feature, data: bytes, example: Mapping[str, Value]) -> It
     channels = (header.components, header.components + 1) if header.alpha else (header.components,)
     found = (("height", (header.height,)), ("width", (header.width,)), ("channels", channels))
     for (part, allowed), size in zip(found, (*feature.shape[:2], None), strict=True):
-        beside = example.get(f"{folder}/{part}") if slash else None
-        if beside and beside[0] not in allowed:
-            yield f"feature '{folder}/{part}' is {beside[0]!r}; the image's header says {allowed[0]}"
+        neighbour = example.get(f"{folder}/{part}") if slash else None
+        if neighbour and neighbour[0] not in allowed:
+            yield f"feature '{folder}/{part}' is {neighbour[0]!r}; the image's header says {allowed[0]}"
         if size is not None and size not in allowed:
             yield f"feature {feature.name!r} has {part} {allowed[0]}; the manifest says {size}"

@@ -119,10 +119,10 @@ class TextConverter(Converter):
         # Each document by itself, as text or as a list of ids.
         options = dataclasses.replace(self.options, sequence_length=None, pack=False, int64_lists=False)
         records = TextRecords(options, None if tokenizer is None else tokenizer.identity)
-        summary, left_out = self.new_summary(), set()
+        summary, skipped = self.new_summary(), set()
         blocks = [(Pack.of([one], np.zeros(1, np.uint64)), data) for one, data in read]
-        made = list(records.records(blocks, tokenizer, summary, lambda reference, _: left_out.add(reference.key)))
-        before = sum(reference.size for reference, _ in read if reference.key not in left_out)
+        made = list(records.records(blocks, tokenizer, summary, lambda reference, _: skipped.add(reference.key)))
+        before = sum(reference.size for reference, _ in read if reference.key not in skipped)
         if not before:
             return 1.0
         # For ids these are mostly their varints.

@@ -20,7 +20,7 @@ from tpudata.format import Dataset, open_dataset
 
 if TYPE_CHECKING:
     from tpudata.input.input_fn import InputFn
-    from tpudata.input.stages import Stage
+    from tpudata.input.stage_costs import Stage
 
 _DTYPES = ("uint8", "float32", "bfloat16", "float16")
 # Stages that only read: they run once if all records are held in memory.
@@ -102,7 +102,7 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
     with quiet_loading():
         require_tensorflow("tpudata bench")
         from tpudata.input.options.tokens import Tokens
-        from tpudata.input.stages import Stages, usable_cores
+        from tpudata.input.stage_costs import Stages, usable_cores
 
     # Made before any measurement: they check the flags.
     input_fns = _input_fns(dataset, flags)

@@ -77,7 +77,7 @@ def _report_json(folder: str, defects: Iterator[Defect], check: ExampleCheck | N
     if check is not None:
         quarantine, left = quarantine_damage(folder, found, check)
         report["left_out"] = {
-            name: [left_out._asdict() for left_out in shard.records] for name, shard in quarantine.shards.items()
+            name: [skipped._asdict() for skipped in shard.records] for name, shard in quarantine.shards.items()
         }
     json.dump(report, sys.stdout, indent=1)
     print()

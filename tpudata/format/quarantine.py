@@ -134,7 +134,7 @@ class Quarantine:
                 name: ShardQuarantine(
                     int(entry["crc32c"], 16),
                     entry["bytes"],
-                    tuple(SkippedRecords(*left_out) for left_out in entry["records"]),
+                    tuple(SkippedRecords(*skipped) for skipped in entry["records"]),
                 )
                 for name, entry in value["shards"].items()
             }

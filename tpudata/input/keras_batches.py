@@ -9,9 +9,9 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.errors import UsageError
+from tpudata.input.dataset_ops import PARALLEL, as_written
 from tpudata.input.graph.batch import WEIGHTS, named_leaves
 from tpudata.input.input_fn import InputFn
-from tpudata.input.maps import PARALLEL, as_written
 from tpudata.input.text.sequence import TOKEN_WEIGHTS
 
 

@@ -28,7 +28,7 @@ from tpudata.errors import BadRecordError, FeatureError, OutputError, SourceErro
 from tpudata.format import Manifest, open_dataset, verify
 
 FLAGS = ("--split=train=0.7,validation=0.3", "--shard-size=15kB", "--on-bad-record=skip", "--max-bad-records=50%")
-REFUSED = ("dog/x.jpg", "eel/y.png")
+REJECTED = ("dog/x.jpg", "eel/y.png")
 
 
 class Sample(NamedTuple):
@@ -76,7 +76,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Sample:
     """36 pictures in three classes, converted, and two files that are none, refused."""
     folder = tmp_path_factory.mktemp("first")
     made = Sample(make_pictures(folder / "in", 36), folder / "out")
-    for name in REFUSED:
+    for name in REJECTED:
         (made.source / name).write_bytes(b"no picture")
     made.convert()
     return made
@@ -254,9 +254,9 @@ def test_a_refused_file_is_tried_again_only_where_it_changed(sample: Sample) -> 
     before = sample.state()
     run(flags)
     assert sample.state() == before
-    Image.new("L", (5, 6)).save(sample.source / REFUSED[0], "JPEG")
+    Image.new("L", (5, 6)).save(sample.source / REJECTED[0], "JPEG")
     run(flags)
-    assert REFUSED[0] in sample.records()
+    assert REJECTED[0] in sample.records()
     assert open_dataset(str(sample.output)).manifest.rejected == {"unknown image format": 2}
     assert defects(sample.output) == []
     after = sample.state()

@@ -32,7 +32,7 @@ from tpudata.format.manifest.manifest import Shard
 MAGIC = b"TPUDKEY1"
 ENTRY_BYTES = 16
 KEY_BYTES = 8
-RECORD, REFUSED = b"\0", b"\1"
+RECORD, REJECTED = b"\0", b"\1"
 # Strings of 16 bytes in numpy, which sort and compare as bytes do.
 ENTRY = np.dtype(f"S{ENTRY_BYTES}")
 Entries: TypeAlias = npt.NDArray[np.bytes_]

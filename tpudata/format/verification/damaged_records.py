@@ -88,9 +88,7 @@ def quarantine_of(path: str, shard: Shard, index: ShardIndex, problems: Problems
     if entry is None:
         return ShardQuarantine(shard.crc32c, 0, (SkippedRecords(0, shard.records, "the shard is missing"),))
     with storage.open(path) as file:
-        found = [
-            left_out for block in range(index.blocks) for left_out in _of_block(path, file, index, block, problems)
-        ]
+        found = [skipped for block in range(index.blocks) for skipped in _of_block(path, file, index, block, problems)]
     return ShardQuarantine(shard.crc32c, entry.size, tuple(_joined(found)))
 
 
@@ -136,15 +134,15 @@ def _frame_damage(frame: bytes, size: int) -> str | None:
 def _joined(found: list[SkippedRecords]) -> Iterator[SkippedRecords]:
     """Yield runs that do not overlap; neighbours with the same reason are joined."""
     before: SkippedRecords | None = None
-    for left_out in sorted(found):
+    for skipped in sorted(found):
         if before is None:
-            before = left_out
-        elif left_out.first < before.last or (left_out.first == before.last and left_out.reason == before.reason):
+            before = skipped
+        elif skipped.first < before.last or (skipped.first == before.last and skipped.reason == before.reason):
             # A wholly quarantined block begins no later than the damage in it.
-            reason = before.reason if before.last >= left_out.last else left_out.reason
-            before = SkippedRecords(before.first, max(before.last, left_out.last), reason)
+            reason = before.reason if before.last >= skipped.last else skipped.reason
+            before = SkippedRecords(before.first, max(before.last, skipped.last), reason)
         else:
             yield before
-            before = left_out
+            before = skipped
     if before is not None:
         yield before

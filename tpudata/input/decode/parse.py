@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from tpudata.format import Feature
 from tpudata.input.dataset.fields import CONVERT_AGAIN, PADDING, Field
+from tpudata.input.dataset_ops import checked
 from tpudata.input.decode.image import decode_images
-from tpudata.input.maps import checked
 
 _STORED = {"bytes": tf.string, "int64": tf.int64, "float": tf.float32}
 

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from tpudata.console.tables import counted
 from tpudata.errors import UsageError
-from tpudata.input.maps import checked
+from tpudata.input.dataset_ops import checked
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from tpudata.errors import UsageError
 from tpudata.input.dataset.fields import Fields
+from tpudata.input.dataset_ops import as_written
 from tpudata.input.graph.pipelines.pipeline import BATCHES_AHEAD, Pipeline, SplitPipeline
-from tpudata.input.maps import as_written
 from tpudata.input.options.hosts import Rows
 from tpudata.input.options.options import Options
 from tpudata.input.order.buckets import Bucket, BucketSteps, bucket_seed, find_buckets

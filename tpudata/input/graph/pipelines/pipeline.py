@@ -14,13 +14,13 @@ from tpudata.console.tables import counted
 from tpudata.errors import UsageError
 from tpudata.format import Dataset
 from tpudata.input.dataset.fields import Fields
+from tpudata.input.dataset_ops import PARALLEL, as_written
 from tpudata.input.graph.batch import with_rows
-from tpudata.input.graph.elements import Elements
+from tpudata.input.graph.batch_steps import BatchSteps
 from tpudata.input.graph.pipelines.service import served
 from tpudata.input.graph.pipelines.whole_pass import chosen_records, record_lengths
 from tpudata.input.graph.reading.cache import CachePlan
 from tpudata.input.graph.reading.records import Order, Records
-from tpudata.input.maps import PARALLEL, as_written
 from tpudata.input.options.hosts import Rows
 from tpudata.input.options.options import Options
 from tpudata.input.order.chunks import Integers
@@ -64,7 +64,7 @@ class Pipeline:
         self._options = options
         self._cache = cache
         self._records = Records(dataset, split, fields, options, cache)
-        self._elements = Elements(fields, options)
+        self._batch_steps = BatchSteps(fields, options)
 
     def lengths(self) -> Integers:
         """Return the length of the longest sequence of each record, which reads all records."""
@@ -92,7 +92,7 @@ class Pipeline:
         other._options = options
         other._cache = self._cache if is_cached else None
         other._records = self._records.part(ids, fields, options, other._cache)
-        other._elements = Elements(fields, options)
+        other._batch_steps = BatchSteps(fields, options)
         return other
 
     def batches(self, rows: Rows, start_step: int) -> tf.data.Dataset:
@@ -108,7 +108,7 @@ class Pipeline:
 
     def _made(self, order: Order, rows: Rows, start_step: int, finish: Callable[..., Any]) -> tf.data.Dataset:
         """Return a dataset of `finish((element, extras), rows.batch_size)`."""
-        records, elements, batch_size = self._records, self._elements, rows.batch_size
+        records, elements, batch_size = self._records, self._batch_steps, rows.batch_size
         dataset = records.batches(order, rows, start_step)
         if self._options.parse is not None:
             # AutoGraph converts the user's function, which may branch on tensors.
@@ -125,10 +125,10 @@ class Pipeline:
         return dataset.map(as_written(finished), **PARALLEL)
 
     def _finished(self, made: tuple[Any, dict[str, tf.Tensor]], batch_size: int, *, total: int) -> Any:
-        element, extras = self._elements.batch(*made, batch_size)
+        element, extras = self._batch_steps.batch(*made, batch_size)
         if not self._options.training:
-            self._elements.check_room(element, self._records.count, total)
-        return self._elements.weighted(element, extras)
+            self._batch_steps.check_room(element, self._records.count, total)
+        return self._batch_steps.weighted(element, extras)
 
     def _counted(self, dataset: tf.data.Dataset, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return the batches with a known number of them, and prefetch some."""

@@ -19,7 +19,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.input.maps import PARALLEL, as_written, checked
+from tpudata.input.dataset_ops import PARALLEL, as_written, checked
 from tpudata.input.options.hosts import Rows
 from tpudata.input.options.service import DataService
 

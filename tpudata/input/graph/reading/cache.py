@@ -213,8 +213,8 @@ def free_memory() -> int | None:
 
 def _digest(dataset: Dataset, split: Split, fields: Fields) -> str:
     """Return a digest of the records' bytes and of the decoded fields."""
-    left_out = {name: shard.records for name, shard in dataset.quarantine.shards.items()}
-    records = [(shard.name, shard.records, shard.crc32c, left_out.get(shard.name)) for shard in split.shards]
+    skipped = {name: shard.records for name, shard in dataset.quarantine.shards.items()}
+    records = [(shard.name, shard.records, shard.crc32c, skipped.get(shard.name)) for shard in split.shards]
     decoded = [(field.feature, field.shape, field.cuts) for field in fields.all]
     return hashlib.sha256(repr((records, decoded)).encode()).hexdigest()[:16]
 

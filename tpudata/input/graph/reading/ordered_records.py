@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tpudata.input.dataset_ops import as_written
 from tpudata.input.graph.reading.stored_records import StoredRecords
-from tpudata.input.maps import as_written
 from tpudata.input.options.hosts import Rows
 from tpudata.input.order.chunks import Integers
 from tpudata.input.order.evaluation import EvaluationOrder

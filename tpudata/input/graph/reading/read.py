@@ -14,8 +14,8 @@ from tpudata.format.shards.index import HEAD_BYTES, OFFSET_BYTES
 from tpudata.format.tfrecord.framing import FRAME_BYTES, HEADER_BYTES
 from tpudata.input.dataset.plain_dataset import PlainDataset
 from tpudata.input.dataset.record_files import FixedLengthRecordFiles, TextLineFiles
+from tpudata.input.dataset_ops import checked
 from tpudata.input.graph.reading.segments import Segments
-from tpudata.input.maps import checked
 from tpudata.storage import storage_for
 
 # Least and most bytes of one request to a file.

@@ -13,11 +13,11 @@ import tensorflow as tf
 from tpudata.errors import UsageError
 from tpudata.format import Dataset
 from tpudata.input.dataset.fields import Fields
+from tpudata.input.dataset_ops import PARALLEL, as_written, numpy_elements
 from tpudata.input.graph.reading.cache import CACHE_SPLIT, MEMORY_SHARE, CachePlan, free_memory
 from tpudata.input.graph.reading.ordered_records import OrderedRecords
 from tpudata.input.graph.reading.read_plan import ReadPlan
 from tpudata.input.graph.reading.stored_records import StoredRecords
-from tpudata.input.maps import PARALLEL, as_written, numpy_elements
 from tpudata.input.options.hosts import Rows
 from tpudata.input.options.options import Options
 from tpudata.input.order.chunks import Chunks, Integers

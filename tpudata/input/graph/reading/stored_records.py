@@ -17,12 +17,12 @@ from tpudata.format.shards.indexed_records import read_indexed
 from tpudata.input.dataset.fields import CONVERT_AGAIN, Field, Fields
 from tpudata.input.dataset.plain_dataset import PlainDataset
 from tpudata.input.dataset.record_files import FixedLengthRecordFiles, TFRecordFiles
+from tpudata.input.dataset_ops import as_written
 from tpudata.input.decode.fixed_examples import FixedExamples
 from tpudata.input.decode.fixed_records import parse_all, parse_fixed
 from tpudata.input.decode.parse import parse_batch, parse_stored
 from tpudata.input.graph.reading.read import RecordReader, file_kind
 from tpudata.input.graph.reading.segments import Segments, segments_of
-from tpudata.input.maps import as_written
 from tpudata.input.order.chunks import Integers
 from tpudata.storage import is_remote
 

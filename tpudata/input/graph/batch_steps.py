@@ -9,19 +9,19 @@ import tensorflow as tf
 from tpudata.console.tables import counted
 from tpudata.errors import FeatureError, UsageError
 from tpudata.input.dataset.fields import Fields
+from tpudata.input.dataset_ops import as_written
 from tpudata.input.decode.parse import to_int32
 from tpudata.input.decode.user_parse import parse_rows
 from tpudata.input.graph.batch import check_static, has_room, map_named, named_leaves, with_rows, with_weights
 from tpudata.input.image.image_steps import prepare_image, scale_images
 from tpudata.input.image.mix import mix
-from tpudata.input.maps import as_written
 from tpudata.input.options.images import label_classes
 from tpudata.input.options.options import Options, check_arguments, takes_seed
 from tpudata.input.order.seeds import MIX_SEED
 from tpudata.input.text.sequence import split_token_weights, with_row_weights
 
 
-class Elements:
+class BatchSteps:
     """Steps from parsed rows to the model's features and labels.
 
     Args:
