@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -145,31 +146,31 @@ def test_measured_floats_are_rounded() -> None:
         ),
         (memoryview(bytes(4)).cast("B", (2, 2)), "got format 'B' and 2 dimensions"),
         ([memoryview(array.array("f", [0, 0]))], "got format 'f'"),
-        ([bytearray(b"a"), 1], "values of type bytes, int"),
+        ([bytearray(b"a"), 1], "(got bytes, int, expected one of"),
         (np.ma.array([1, 2], mask=[False, True]), "a numpy array with masked values"),
         (np.array([2**64 - 1], np.uint64), "18446744073709551615 does not fit int64"),
-        ([1, 2.5], "values of type float, int"),
-        ([True, 2.5], "values of type float, int"),
-        ([1, "a"], "values of type bytes, int"),
+        ([1, 2.5], "(got float, int, expected one of"),
+        ([True, 2.5], "(got float, int, expected one of"),
+        ([1, "a"], "(got bytes, int, expected one of"),
     ],
 )
 def test_what_is_not_stored(value: Any, message: str) -> None:
-    with pytest.raises(FeatureError, match=f"Feature 'x': {message}"):
+    with pytest.raises(FeatureError, match=f"Feature 'x': .*{re.escape(message)}"):
         encode_example({"x": infer("x", value)[1]})
-    with pytest.raises(FeatureError, match=f"Feature 'x': {message}"):
+    with pytest.raises(FeatureError, match=f"Feature 'x': .*{re.escape(message)}"):
         encode_example({"x": value})
 
 
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ([None], "Feature 'x': a sequence of NoneType"),
-        ([np.array(1)], "Feature 'x': a sequence of ndarray"),
-        (None, "Feature 'x': unsupported type (got NoneType, expected bytes, str"),
-        ({1}, "Feature 'x': set; allowed"),
-        ([[1], [2]], "Feature 'x': a sequence of list"),
-        (np.zeros(2, complex), "numpy dtype (got complex128"),
-        (np.array([None]), "numpy dtype (got object"),
+        ([None], "got a sequence of NoneType"),
+        ([np.array(1)], "got a sequence of ndarray"),
+        (None, "got NoneType, expected bytes, str"),
+        ({1}, "got set, expected"),
+        ([[1], [2]], "got a sequence of list"),
+        (np.zeros(2, complex), "got complex128"),
+        (np.array([None]), "got object"),
     ],
 )
 def test_what_no_feature_holds(value: Any, message: str) -> None:

@@ -140,7 +140,7 @@ def test_unknown_names_list_the_known() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format_version": 2}, "format version 2.*reads version 1"),
+        ({"format_version": 2}, r"another format version \(got 2, expected 1\)"),
         ({"splits": {"train": TRAIN, "again": TRAIN}}, "names a shard twice"),
         ({"features": (FEATURES[0], FEATURES[0])}, "names a feature twice"),
         ({"splits": {"../train": TRAIN}}, r"Split '\.\./train'"),
@@ -154,7 +154,7 @@ def test_parts_that_do_not_fit(changes: dict[str, Any], message: str) -> None:
 
 @pytest.mark.parametrize(("records", "size"), [(0, 10), (10, 0), (-1, 10)])
 def test_an_empty_shard_is_refused(records: int, size: int) -> None:
-    with pytest.raises(DatasetError, match="never empty"):
+    with pytest.raises(DatasetError, match="it is empty"):
         Shard(NAMES[0], records, size, 0)
 
 
@@ -183,7 +183,7 @@ def test_an_empty_shard_is_refused(records: int, size: int) -> None:
     ],
 )
 def test_a_shard_is_a_file_of_the_folder_and_nothing_else(name: str) -> None:
-    with pytest.raises(DatasetError, match=r"own folder, called SPLIT-NNNNN-of-NNNNN\.tfrecord"):
+    with pytest.raises(DatasetError, match=r"invalid name \(expected SPLIT-NNNNN-of-NNNNN\.tfrecord\)"):
         Shard(name, 1, 20, 0)
     data = damaged(lambda value: value["splits"]["train"]["shards"][0].update(name=name))
     with pytest.raises(DatasetError, match=r"^/some/manifest\.json: Shard"):
