@@ -109,7 +109,9 @@ class _Batch:
         element, is_record = self.element(), self.row_weights > 0
         for name, leaf in named_leaves(element, "the batch"):
             if leaf.shape[0] != self.row_weights.shape[0]:
-                raise UsageError(f"as_keras: {name} is {leaf.shape}; its first axis is not the batch. Omit transpose.")
+                raise UsageError(
+                    f"as_keras: the first axis of {name} is not the batch (got shape {leaf.shape}). Omit transpose."
+                )
         # Only the last batches have padding; the others pass without a copy.
         return tf.cond(
             tf.reduce_all(is_record),

@@ -116,7 +116,7 @@ def _check(where: str, value: Any, types: tuple[type, ...]) -> None:
     if type(value) not in types:
         raise ValueError(f"{where} is {_shown(value)}, not {' or '.join(_NAMES[kind] for kind in types)}")
     if isinstance(value, int) and not 0 <= value <= _INT64_MAX:
-        raise ValueError(f"{where} is {_shown(value)}; allowed is 0 to 2**63 - 1")
+        raise ValueError(f"{where} is {_shown(value)}, not a number from 0 to 2**63 - 1")
 
 
 def _shown(value: Any) -> str:

@@ -87,11 +87,13 @@ class FixedLengthRecordFiles:
         for name in names:
             part = self.dtype[name]
             if part.base.name not in _DTYPES or 0 in part.shape:
-                raise FeatureError(f"record: {name!r} is {part}; a part is of one of {', '.join(_DTYPES)}.")
+                raise FeatureError(
+                    f"record: unsupported dtype of {name!r} (got {part}, expected {', '.join(_DTYPES)})."
+                )
         _check_label(self.label, names)
         label = self.label_name
         if label is not None and (self.dtype[label].shape != () or self.dtype[label].base.kind not in "iu"):
-            raise FeatureError(f"record: {label!r} is {self.dtype[label]}; a label is one integer.")
+            raise FeatureError(f"record: invalid label {label!r} (got {self.dtype[label]}, expected one integer).")
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -197,7 +199,7 @@ def _check_paths(files: Any) -> None:
 
 def _check_count(name: str, value: Any) -> None:
     if isinstance(value, bool) or not hasattr(value, "__index__") or operator.index(value) < 0:
-        raise UsageError(f"{name}={value!r}: allowed is an integer of 0 or more.")
+        raise UsageError(f"{name}: invalid value (got {value!r}, expected an integer of 0 or more).")
 
 
 def _check_label(label: Any, names: Sequence[str]) -> None:

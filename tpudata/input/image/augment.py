@@ -42,11 +42,13 @@ class RandAugment:
 
     def __post_init__(self) -> None:
         if isinstance(self.layers, bool) or not isinstance(self.layers, int) or self.layers < 1:
-            raise UsageError(f"RandAugment.layers is {self.layers!r}; allowed is an integer of 1 or more.")
+            raise UsageError(
+                f"RandAugment.layers: invalid value (got {self.layers!r}, expected an integer of 1 or more)."
+            )
         number = isinstance(self.magnitude, (int, float)) and not isinstance(self.magnitude, bool)
         if not number or not 0 <= self.magnitude <= MAX_MAGNITUDE:
             raise UsageError(
-                f"RandAugment.magnitude is {self.magnitude!r}; allowed is a number from 0 to {MAX_MAGNITUDE}."
+                f"RandAugment.magnitude: invalid value (got {self.magnitude!r}, expected a number from 0 to {MAX_MAGNITUDE})."
             )
 
 

@@ -147,6 +147,6 @@ def _check_type(name: str, value: Any, *types: type) -> None:
     if value is not None and not isinstance(value, types):
         example = {"crop": "TrainCrop(224)", "normalize": "Normalize.imagenet()"}.get(name, f"{types[0].__name__}()")
         raise UsageError(
-            f"{name}={value!r}: allowed are None and tpudata.{' and tpudata.'.join(kind.__name__ for kind in types)},"
-            f" such as tpudata.{example}."
+            f"{name}: invalid value (got {value!r}, expected None or"
+            f" tpudata.{' or tpudata.'.join(kind.__name__ for kind in types)}). Pass one, such as tpudata.{example}."
         )

@@ -48,18 +48,20 @@ class Tokens:
     def __post_init__(self) -> None:
         if self.sequence_length is not None and not _is_integer(self.sequence_length, 1):
             raise UsageError(
-                f"sequence_length={self.sequence_length!r}: allowed is None or a number of tokens, an integer of 1 or more."
+                f"sequence_length: invalid value (got {self.sequence_length!r}, expected None or an integer of 1 or more)."
             )
         if self.buckets is not None:
             self._check_buckets(self.buckets)
         if not isinstance(self.truncate, bool):
-            raise UsageError(f"truncate={self.truncate!r}: allowed are True and False.")
+            raise UsageError(f"truncate: invalid value (got {self.truncate!r}, expected True or False).")
         if self.truncate and self.length is None:
             raise UsageError("truncate: it cuts to a length. Pass sequence_length=N or buckets=(...) with it.")
         if self.pad_id is not None and not _is_integer(self.pad_id, 0):
-            raise UsageError(f"pad_id={self.pad_id!r}: allowed is None or an id, an integer from 0 to 2**31 - 1.")
+            raise UsageError(
+                f"pad_id: invalid value (got {self.pad_id!r}, expected None or an integer from 0 to 2**31 - 1)."
+            )
         if self.targets is not None and not isinstance(self.targets, bool):
-            raise UsageError(f"targets={self.targets!r}: allowed are None, True and False.")
+            raise UsageError(f"targets: invalid value (got {self.targets!r}, expected None, True or False).")
 
     def _check_buckets(self, buckets: Any) -> None:
         if not isinstance(buckets, tuple) or not buckets or not all(_is_integer(length, 1) for length in buckets):

@@ -25,7 +25,7 @@ def check_token_names(names: Any, sequences: Sequences, weights: str) -> None:
     if names is None:
         return
     if names not in _RENAMED:
-        raise UsageError(f"names={names!r}: allowed are None, {' and '.join(map(repr, _RENAMED))}.")
+        raise UsageError(f"names: invalid value (got {names!r}, expected None, {' or '.join(map(repr, _RENAMED))}).")
     if sequences.targets is None:
         raise UsageError(
             f"names={names!r}: needs the next tokens as targets. Pass a dataset of tokens, with targets=True for the layout"

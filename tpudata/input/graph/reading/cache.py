@@ -154,7 +154,9 @@ def plan_cache(
         DatasetError: the files of an earlier cache there are damaged.
     """
     if not isinstance(cache, (bool, str, os.PathLike)) or cache == "":
-        raise UsageError(f'cache={cache!r}: allowed are False, True, "auto" and the path of a local folder.')
+        raise UsageError(
+            f'cache: invalid value (got {cache!r}, expected False, True, "auto" or the path of a local folder).'
+        )
     if cache is False:
         return None
     split = dataset.kept(split_name)
