@@ -218,7 +218,7 @@ def test_pairs_and_a_key_function_are_the_same(tmp_path: Path) -> None:
         ([{"label": 3}], {"labels": SPECIES}, BadRecordError, "from 0 to 2"),
         ([{"x": 1}], {"labels": SPECIES}, BadRecordError, "no feature 'label'"),
         ([{"x": 1}], {"num_shards": 2}, UsageError, "--num-shards is 2"),
-        ([(None, {"x": 1})], {}, SourceError, "key None"),
+        ([(None, {"x": 1})], {}, SourceError, "got None"),
         ([("k", {"x": 1})], {"key": str}, UsageError, "Pass one of them"),
         ([("k", {"x": 1}), ("k", {"x": 2})], {}, SourceError, "have the same key 'k'"),
         ([{"label": float("inf")}], {"labels": ["a"]}, BadRecordError, "unknown label: inf; it is a class name"),
