@@ -121,7 +121,7 @@ def test_an_integer_that_no_tpu_takes() -> None:
     found = reader_error(caught.value)
     assert isinstance(found, FeatureError)
     assert str(found) == (
-        "Feature some]/label: a value does not fit int32, which is what a TPU takes. Leave the feature out, or store smaller"
+        "Feature some]/label: a value does not fit int32, which is what a TPU takes. Omit the feature, or store smaller"
         " numbers."
     )
 

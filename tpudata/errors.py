@@ -3,20 +3,21 @@
     TpudataError                  exit code 1: the data or the run failed
     ├── UsageError                exit code 2: the command or the call was wrong
     │   └── MissingExtraError     the feature needs an extra that is not installed
-    ├── SourceError               the input cannot be read as it was described
+    ├── SourceError               the input cannot be read as described
     │   └── BadRecordError        one input record was rejected
-    ├── OutputError               the output cannot be written where it was asked for
+    ├── OutputError               the output cannot be written
     ├── StorageError              a file or object could not be read, listed or written
-    │   └── StorageUnavailableError   no answer of the store, none that proves to be its own, or no permission
-    └── DatasetError              a dataset on disk is not what it should be
+    │   └── StorageUnavailableError   no valid answer of the store, or no permission
+    └── DatasetError              a dataset on disk is invalid
         ├── CorruptionError       bytes differ from what was written; names file and offset
         └── FeatureError          a feature's dtype, shape or name does not fit; names the feature
 
-Six more stand in `tpudata.estimator`, below TpudataError: TPUConnectionError, ClusterError and RehearsalError, and three of other
-kinds too, CheckpointError (a ValueError), ModelFnError (a TypeError or ValueError) and NonFiniteError (one of TensorFlow's).
+Six more are in `tpudata.estimator`, below TpudataError: TPUConnectionError, ClusterError and RehearsalError, and three that are
+also of other kinds, CheckpointError (a ValueError), ModelFnError (a TypeError or ValueError) and NonFiniteError (one of
+TensorFlow's).
 
-Every message says what was got, what is allowed, where, and what to do next. Wrong arguments to the
-estimator stay ValueError and TypeError, as the original TPUEstimator raises them.
+Every message has the place, what was got and expected, and the fix. Wrong arguments to the estimator are ValueError and
+TypeError, as in the original TPUEstimator.
 """
 
 import re
@@ -30,7 +31,7 @@ class TpudataError(Exception):
     exit_code = 1
 
     def __str__(self) -> str:
-        # A message may hold a file name that is not UTF-8, and runners cannot send such text from a worker.
+        # A message may contain a file name that is not UTF-8, which runners cannot send from a worker.
         return super().__str__().encode(errors="backslashreplace").decode()
 
 
@@ -55,17 +56,17 @@ class MissingExtraError(UsageError, ImportError):
 
 
 class SourceError(TpudataError):
-    """The input cannot be read as it was described: nothing found, an unknown layout, duplicate keys."""
+    """The input cannot be read as described: nothing found, an unknown layout, duplicate keys."""
 
 
 class BadRecordError(SourceError):
     """One input record was rejected.
 
     Attributes:
-        source: path of the file (and member) that holds the record.
-        reason: why it was rejected; completes `refused: `.
+        source: path of the file (and member) that contains the record.
+        reason: reason of the rejection; completes `rejected: `.
         offset: byte offset of the record in `source`, or None if the whole file is the record.
-        key: the record's stable name where `source` and `offset` may move (a row of a list), or None.
+        key: stable key of the record if `source` and `offset` may change (a row of a list), or None.
 
     Args:
         source: as the attribute. Without a reason, it is the whole message: Beam rebuilds errors from it.
@@ -79,12 +80,12 @@ class BadRecordError(SourceError):
     ) -> None:
         if reason is None:
             message = source
-            source, _, reason = message.partition(": refused: ")
+            source, _, reason = message.partition(": rejected: ")
             placed = _PLACED.fullmatch(source)
             if placed:
                 source, offset = placed[1], int(placed[2])
         else:
-            message = f"{source if offset is None else f'{source} at byte {offset}'}: refused: {reason}"
+            message = f"{source if offset is None else f'{source} at byte {offset}'}: rejected: {reason}"
         super().__init__(message)
         self.source = source
         self.reason = reason
@@ -97,7 +98,7 @@ class BadRecordError(SourceError):
 
 
 class OutputError(TpudataError):
-    """The output cannot be written where it was asked for: not empty, no space, no permission."""
+    """The output cannot be written: not empty, no space, no permission."""
 
 
 class StorageError(TpudataError):
@@ -105,23 +106,23 @@ class StorageError(TpudataError):
 
 
 class StorageUnavailableError(StorageError):
-    """The store gave no answer that proves to be its own until the retries ended, or gave no permission.
+    """The store gave no valid answer until the retries ended, or no permission.
 
-    It says nothing about the file or object, so it ends a job and never counts as a bad record.
+    This is no fact about the file or object, so it ends a job and never counts as a bad record.
     """
 
 
 class DatasetError(TpudataError):
-    """A dataset on disk is not what it should be: no manifest, an unknown version, a missing shard."""
+    """A dataset on disk is invalid: no manifest, an unknown version, a missing shard."""
 
 
 class CorruptionError(DatasetError):
     """Bytes on disk differ from what was written.
 
     Attributes:
-        path: the file.
-        offset: byte offset in the file at which the damage was noticed.
-        reason: what does not fit.
+        path: path of the file.
+        offset: byte offset in the file at which the damage was found.
+        reason: the damage, in words.
     """
 
     def __init__(self, path: str, offset: int, reason: str) -> None:

@@ -87,5 +87,5 @@ def test_two_inputs_of_one_key_are_refused_wherever_they_stand(pictures: Path, t
 
 
 def test_a_seed_without_a_shuffle_is_refused(pictures: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--seed is of the shuffled order"):
+    with pytest.raises(UsageError, match="--seed sets the shuffled order"):
         convert(pictures, tmp_path / "out", "--seed", "3")

@@ -145,7 +145,7 @@ def test_rejects_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert main(["report", str(tmp_path)]) == 1
     assert "no manifest.json" in capsys.readouterr().err
     assert main(["report", str(tmp_path), f"--output={tmp_path}/manifest.json"]) == 2
-    assert "manifest.json is no page (expected a name that ends in .html)" in capsys.readouterr().err
+    assert "manifest.json, expected a name that ends in .html)" in capsys.readouterr().err
     assert main(["report", str(tmp_path), "--samples=0"]) == 2
     assert "'0' is not a whole number of 1 or more" in capsys.readouterr().err
 

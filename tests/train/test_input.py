@@ -166,7 +166,7 @@ def sequences(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("resnet", "digits_dataset", [], "--image-size and --crop of a command"),
         ("tiny_lm", "tokens", [], "--sequence-length N to a command"),
         ("tiny_lm", "tokens", ["--sequence-length=3"], "to a command, --sequence-length or --truncate"),
-        ("tiny_lm", "sequences", ["--sequence-length=3"], "Leave it out."),
+        ("tiny_lm", "sequences", ["--sequence-length=3"], "Omit it."),
         ("tiny_lm", "sequences", ["--crop=32"], "the features have none"),
         ("mnist_cnn", "digits_dataset", ["--augment"], "it is for colour images"),
         (

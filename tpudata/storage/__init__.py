@@ -1,6 +1,6 @@
-"""One small interface to local and remote files: list, read, ranged read, atomic write.
+"""One interface to local and remote files: list, read, ranged read, atomic write.
 
-Every path is a full path in the storage's own notation. `storage_for(path)` picks the storage by the path.
+Every path is a full path in the notation of its storage. `storage_for(path)` returns the storage of a path.
 """
 
 from tpudata.storage.for_each import for_each

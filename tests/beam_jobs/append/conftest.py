@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.beam_jobs.append.samples import REFUSED, Sample
+from tests.beam_jobs.append.samples import REJECTED, Sample
 from tests.helpers.pictures import make_pictures
 
 
@@ -15,7 +15,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Sample:
     """36 pictures in three classes, converted, and two files that are none, refused."""
     folder = tmp_path_factory.mktemp("first")
     made = Sample(make_pictures(folder / "in", 36), folder / "out")
-    for name in REFUSED:
+    for name in REJECTED:
         (made.source / name).write_bytes(b"no picture")
     made.convert()
     return made

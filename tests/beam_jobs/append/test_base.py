@@ -19,7 +19,7 @@ import tpudata
 from beam_jobs.append.base import Base
 from beam_jobs.images import run
 from beam_jobs.steps.write_metadata import WriteMetadata
-from tests.beam_jobs.append.samples import FLAGS, REFUSED, Sample, defects
+from tests.beam_jobs.append.samples import FLAGS, REJECTED, Sample, defects
 from tests.helpers.pictures import digests, make_pictures
 from tpudata.errors import FeatureError, OutputError, SourceError, UsageError
 from tpudata.format import Manifest, open_dataset
@@ -75,7 +75,7 @@ def test_manifest_adds_up_to_that_of_a_conversion_of_everything(sample: Sample) 
         for split in value["splits"].values():
             split["records"] = sum(shard["records"] for shard in split.pop("shards"))
     assert appended == whole
-    assert appended["rejected"] == {"no known image": 3}
+    assert appended["rejected"] == {"unknown image format": 3}
     assert appended["source"]["ignored_files"] == 1
     assert defects(sample.output) == []
 
@@ -179,10 +179,10 @@ def test_a_refused_file_is_tried_again_only_where_it_changed(sample: Sample) -> 
     before = sample.state()
     run(flags)
     assert sample.state() == before
-    Image.new("L", (5, 6)).save(sample.source / REFUSED[0], "JPEG")
+    Image.new("L", (5, 6)).save(sample.source / REJECTED[0], "JPEG")
     run(flags)
-    assert REFUSED[0] in sample.records()
-    assert open_dataset(str(sample.output)).manifest.rejected == {"no known image": 2}
+    assert REJECTED[0] in sample.records()
+    assert open_dataset(str(sample.output)).manifest.rejected == {"unknown image format": 2}
     assert defects(sample.output) == []
     after = sample.state()
     run(flags)
@@ -287,7 +287,7 @@ def test_verify_finds_what_is_wrong_with_keys(grown: Sample, tmp_path: Path) -> 
     ]  # fmt: skip
     assert [reason.strip() for _, reason in found] == [
         "should not be there",
-        "the checksum of the keys does not fit",
+        "the checksum of the keys does not match",
         "the keys of another shard",
         "is missing",
     ]

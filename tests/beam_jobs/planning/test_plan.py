@@ -168,7 +168,7 @@ def test_more_shards_than_buckets_have_their_sizes(monkeypatch: pytest.MonkeyPat
 
 
 def test_nothing_to_plan_is_an_error() -> None:
-    with pytest.raises(SourceError, match="in has no files to convert"):
+    with pytest.raises(SourceError, match="in: no files to convert"):
         planned([])
     with pytest.raises(SourceError, match="--split: no record falls into test; the input has 2"):
         planned([1, 1], split=SplitShares.parse("train=0.9,test=0.1"))

@@ -53,7 +53,7 @@ def test_what_does_not_answer_is_given_up(capsys: pytest.CaptureFixture[str], tm
         flags = [f"--tpu-name={address}", f"--data={tmp_path / 'none'}", "--model=mnist_cnn", "--time-limit=1"]
         assert main(["doctor", *flags]) == 1
     rows = _rows(capsys.readouterr().out)
-    assert rows["TPU"] == ["problem", "no answer within 1 second; --time-limit waits longer"] or (
+    assert rows["TPU"] == ["problem", "no answer within 1 second; raise --time-limit to wait longer"] or (
         rows["TPU"][0] == "problem" and "no answer within 1 seconds" in rows["TPU"][1]
     )
     assert rows["dataset"][0] == "problem"

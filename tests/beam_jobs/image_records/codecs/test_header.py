@@ -73,7 +73,7 @@ def test_fill_bytes_and_lone_markers_are_passed_over() -> None:
     data = encode(np.zeros((8, 8, 3), np.uint8), "JPEG")
     padded = data[:2] + b"\xff\xff\xff\x01" + data[2:]
     assert read_header(padded, "JPEG") == read_header(data, "JPEG")
-    with pytest.raises(ValueError, match=r"no marker where one is due \(at byte 2\)"):
+    with pytest.raises(ValueError, match=r"without a marker at the end of a segment \(at byte 2\)"):
         read_header(data[:2] + b"\0" + data[2:], "JPEG")
 
 
