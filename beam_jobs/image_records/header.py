@@ -102,7 +102,7 @@ def image_format(data: bytes) -> str:
         One of the formats of this module, such as `JPEG` or `AVIF`.
 
     Raises:
-        ValueError: none of these; the message completes `refused: `.
+        ValueError: none of these; the message completes `rejected: `.
     """
     if data.startswith(b"\xff\xd8"):
         return JPEG
@@ -146,7 +146,7 @@ def read_header(data: bytes, name: str) -> ImageHeader:
         name: its format, `JPEG` or `PNG`, as `image_format` says it.
 
     Raises:
-        ValueError: cut or broken; the message completes `refused: `.
+        ValueError: cut or broken; the message completes `rejected: `.
     """
     header = _read_jpeg(data) if name == JPEG else _read_png(data)
     check_size(name, header.width, header.height)
@@ -167,7 +167,7 @@ def check_png_checksums(data: bytes) -> None:
     Pillow does not look at those of the pixels; libpng, and so TensorFlow, rejects a file where one is wrong.
 
     Raises:
-        ValueError: one is wrong; the message completes `refused: `.
+        ValueError: one is wrong; the message completes `rejected: `.
     """
     view, position, kind = memoryview(data), 8, b""
     while kind != b"IEND":

@@ -69,7 +69,7 @@ def decode_image(
         An upright image of mode `L` or `RGB`.
 
     Raises:
-        ValueError: broken, or of a kind that is not read; the message completes `refused: `.
+        ValueError: broken, or of a kind that is not read; the message completes `rejected: `.
     """
     if name == PNG:
         check_png_checksums(data)
@@ -109,7 +109,7 @@ def check_decodes(data: bytes, name: str) -> None:
     """Decode an image and forget it.
 
     Raises:
-        ValueError: it is broken; the message completes `refused: `.
+        ValueError: it is broken; the message completes `rejected: `.
     """
     if name == PNG:
         check_png_checksums(data)
@@ -125,7 +125,7 @@ def encode_image(image: Image.Image, name: str, quality: int) -> bytes:
         quality: of a JPEG, 1 to 100.
 
     Raises:
-        ValueError: the image is too long for a JPEG; the message completes `refused: `.
+        ValueError: the image is too long for a JPEG; the message completes `rejected: `.
     """
     out = io.BytesIO()
     profile = image.info.get("icc_profile")

@@ -47,7 +47,7 @@ def stored_image(data: bytes, form: str, options: ImageOptions) -> StoredImage:
         options: how images are checked and stored.
 
     Raises:
-        ValueError: rejected; the message completes `refused: `.
+        ValueError: rejected; the message completes `rejected: `.
     """
     if _is_pixels(form):
         image, name, reason, lossless = _idx_image(data, form, options), IDX, "IDX pixels", True
@@ -83,7 +83,7 @@ def image_pixels(data: bytes, form: str, options: ImageOptions) -> tuple[bytes, 
         uint8 values in C order, and (height, width, channels) with 1 or 3 channels.
 
     Raises:
-        ValueError: rejected; the message completes `refused: `.
+        ValueError: rejected; the message completes `rejected: `.
     """
     if _is_pixels(form):
         image = _idx_image(data, form, options)

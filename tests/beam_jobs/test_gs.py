@@ -273,7 +273,7 @@ def test_an_object_that_went_is_that_record_s_error(store: FakeGcs) -> None:
 def test_objects_stored_with_an_encoding_are_refused_by_name(store: FakeGcs, tmp_path: Path) -> None:
     store.put("b", "in/cat/000.jpg", gzip.compress(store.buckets["b"]["in/cat/000.jpg"].data), encoding="gzip")
     argv = ["--input", "gs://b/in", "--output", str(tmp_path / "out"), "--num-shards=2"]
-    with pytest.raises(BadRecordError, match=r"gs://b/in/cat/000\.jpg: refused: .*stored with Content-Encoding: gzip"):
+    with pytest.raises(BadRecordError, match=r"gs://b/in/cat/000\.jpg: rejected: .*stored with Content-Encoding: gzip"):
         run(argv)
     assert run([*argv, "--on-bad-record=skip", "--resume"]) == 0
     manifest = open_dataset(str(tmp_path / "out")).manifest

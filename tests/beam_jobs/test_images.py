@@ -217,7 +217,7 @@ def test_bad_file_is_named_and_nothing_is_half_written(pictures: Path, tmp_path:
     (source / "dog" / "notes.jpg").write_bytes(b"hello")
     with pytest.raises(BadRecordError) as caught:
         convert(source, tmp_path / "out", "--workers", workers)
-    assert str(caught.value).startswith(f"{source / 'dog' / 'notes.jpg'}: refused: no known image: it begins with")
+    assert str(caught.value).startswith(f"{source / 'dog' / 'notes.jpg'}: rejected: no known image: it begins with")
     assert [path.name for path in (tmp_path / "out").rglob("*") if path.is_file()] == []
 
 
@@ -357,7 +357,7 @@ def test_an_error_that_names_such_a_file_comes_from_a_worker(tmp_path: Path) -> 
     path = tmp_path / "in" / "cat" / os.fsdecode(b"bad\xe9.png")
     path.parent.mkdir(parents=True)
     path.write_bytes(b"no picture")
-    with pytest.raises(BadRecordError, match=r"bad\\udce9\.png: refused: no known image"):
+    with pytest.raises(BadRecordError, match=r"bad\\udce9\.png: rejected: no known image"):
         convert(tmp_path / "in", tmp_path / "out", "--workers=2")
 
 

@@ -312,7 +312,7 @@ def test_bad_documents(tmp_path: Path) -> None:
     rows[7], rows[30] = b'{"text": 3}', b"\xff"
     source.write_bytes(b"\n".join(rows))
     flags = ["--num-shards", "4", "--tokenizer", "bytes", "--sequence-length", "16"]
-    with pytest.raises(BadRecordError, match=r"a\.jsonl:\d+ in .*a\.jsonl: refused: "):
+    with pytest.raises(BadRecordError, match=r"a\.jsonl:\d+ in .*a\.jsonl: rejected: "):
         convert(source, tmp_path / "out", *flags)
     skip = ["--on-bad-record", "skip", "--max-bad-records"]
     with pytest.raises(SourceError, match="2 of 50 inputs rejected"):
@@ -334,7 +334,7 @@ def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     source.mkdir()
     (source / "a.txt").write_text(PLAY)
     (source / "b.pdf").write_bytes(b"%PDF-1.5\n\0\0")
-    with pytest.raises(BadRecordError, match=r"b\.pdf: refused: no text: byte 9 is zero"):
+    with pytest.raises(BadRecordError, match=r"b\.pdf: rejected: no text: byte 9 is zero"):
         convert(source, tmp_path / "out")
     convert(source, tmp_path / "out", "--on-bad-record=skip", "--resume")
     assert open_dataset(str(tmp_path / "out")).manifest.rejected == {"no text": 1}

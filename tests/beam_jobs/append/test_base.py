@@ -507,7 +507,7 @@ def test_a_listed_file_that_was_missing_is_added_once_it_is_there(listed: Path) 
     convert_list(listed, "--append")
     assert digests(listed / "out") == before
     write_list(listed / "list.csv", "0.png,cat", "1.png,dog", "absent.png,cat")
-    with pytest.raises(BadRecordError, match=r"list\.csv line 4: refused: it lists what is not there: absent\.png"):
+    with pytest.raises(BadRecordError, match=r"list\.csv line 4: rejected: it lists what is not there: absent\.png"):
         convert_list(listed, "--append")
     # And overwriting takes all lists away.
     write_list(listed / "list.csv", "0.png,cat", "1.png,dog")

@@ -207,7 +207,7 @@ def test_a_refused_image_is_not_counted() -> None:
 
 def test_a_member_of_a_container_is_named_with_it() -> None:
     member = reference("cat", key="shard.tar/7.jpg")._replace(offset=512)
-    with pytest.raises(BadRecordError, match=r"shard.tar/7.jpg in /in/shard.tar/7.jpg: refused: the file is empty"):
+    with pytest.raises(BadRecordError, match=r"shard.tar/7.jpg in /in/shard.tar/7.jpg: rejected: the file is empty"):
         convert(ImageConverter(), member, b"")
 
 

@@ -449,7 +449,7 @@ def test_a_jpeg_without_a_table_is_seen_by_decoding() -> None:
 def test_a_cut_file_is_refused_and_says_why(data: st.DataObject) -> None:
     row = data.draw(st.sampled_from([row for row in ROWS if row.outcome == KEPT and "after its end" not in row.case]))
     whole = row.data if "MPO" not in row.case else JPEG_RGB
-    with pytest.raises(BadRecordError, match="refused: "):
+    with pytest.raises(BadRecordError, match="rejected: "):
         convert(whole[: data.draw(st.integers(0, len(whole) - 1))])
 
 

@@ -25,7 +25,7 @@ def test_a_file_of_another_size_than_it_was_listed_with_is_refused(tmp_path: Pat
         read_reference(reference(path, size))
 
 
-@pytest.mark.parametrize(("offset", "where"), [(WHOLE_FILE, "x: refused"), (512, "at byte 512: refused")])
+@pytest.mark.parametrize(("offset", "where"), [(WHOLE_FILE, "x: rejected"), (512, "at byte 512: rejected")])
 def test_what_is_too_large_is_not_read(tmp_path: Path, offset: int, where: str) -> None:
     path, size = tmp_path / "x", MOST_INPUT_BYTES + 1
     with path.open("wb") as file:

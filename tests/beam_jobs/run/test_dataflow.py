@@ -40,7 +40,7 @@ CANCELLED = 5
 CLAIM = "out/.tpudata-claim"
 OWN = """Traceback (most recent call last):
   File "apache_beam/runners/common.py", line 1500, in process
-tpudata.errors.BadRecordError: gs://b/in/cat/bad.png: refused: no known image [while running 'WriteShards-ptransform-31']
+tpudata.errors.BadRecordError: gs://b/in/cat/bad.png: rejected: no known image [while running 'WriteShards-ptransform-31']
 """
 FAULT = """Traceback (most recent call last):
   File "x.py", line 3, in y
@@ -50,7 +50,7 @@ Note: imports, functions and other variables defined in the global context of yo
 """
 AGAIN = "Run again with --resume to convert the rest."
 ENDS = {
-    "refused": ("FAILED", OWN, "gs://b/in/cat/bad.png: refused: no known image"),
+    "refused": ("FAILED", OWN, "gs://b/in/cat/bad.png: rejected: no known image"),
     "fault": (
         "FAILED",
         FAULT,

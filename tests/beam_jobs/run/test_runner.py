@@ -81,7 +81,7 @@ def test_every_runner_writes_the_same_examples(tmp_path: Path, flags: list[str])
 def test_every_runner_passes_on_what_was_refused(pictures: Path, tmp_path: Path, flags: list[str]) -> None:
     source = Path(shutil.copytree(pictures, tmp_path / "in"))
     (source / "cat" / "bad.png").write_bytes(b"no picture")
-    with pytest.raises(BadRecordError, match=r"^\S*cat/bad\.png: refused: no known image") as refused:
+    with pytest.raises(BadRecordError, match=r"^\S*cat/bad\.png: rejected: no known image") as refused:
         run(["--input", str(source), "--output", str(tmp_path / "out"), *flags])
     assert refused.value.source == str(source / "cat" / "bad.png")
     assert not (tmp_path / "out" / "manifest.json").exists()

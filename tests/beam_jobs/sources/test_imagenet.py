@@ -104,13 +104,13 @@ def test_what_does_not_fit(tmp_path: Path) -> None:
         opened(root, split="train=0.5,test=0.5")
     labels = root / "synset_labels.txt"
     labels.write_text("n01440764\nn99999999\n")
-    with pytest.raises(SourceError, match=r"synset_labels\.txt line 2: refused: unknown label: 'n99999999'"):
+    with pytest.raises(SourceError, match=r"synset_labels\.txt line 2: rejected: unknown label: 'n99999999'"):
         opened(root)
     labels.write_text("n01440764\ntench\n")
     with pytest.raises(SourceError, match=r"line 2: 'tench' is no synset"):
         opened(root)
     labels.write_text("".join(f"{synset}\n" for synset in VALIDATION_SYNSETS[:3]))
-    with pytest.raises(SourceError, match=r"ILSVRC2012_val_00000004\.JPEG: refused: .*synset_labels\.txt has 3 lines"):
+    with pytest.raises(SourceError, match=r"ILSVRC2012_val_00000004\.JPEG: rejected: .*synset_labels\.txt has 3 lines"):
         listed(opened(root))
     found, refused = listed_and_refused(opened(root))
     assert (len(found), len(refused)) == (sum(map(len, TRAIN.values())) + 3, 1)
@@ -207,7 +207,7 @@ def test_the_script_has_the_flags_of_a_conversion(
     broken = raw / "train" / "n01440764" / "n01440764_0.JPEG"
     broken.write_bytes(broken.read_bytes()[:-9])
     argv = [f"--input={raw}", f"--local_scratch_dir={output}", "--num_shards=2"]
-    with pytest.raises(BadRecordError, match=r"n01440764_0\.JPEG: refused: JPEG cut"):
+    with pytest.raises(BadRecordError, match=r"n01440764_0\.JPEG: rejected: JPEG cut"):
         script.run(argv)
     assert script.run([*argv, "--resume", "--on-bad-record=skip", "--max-bad-records=1", "--check=decode"]) == 0
     manifest = open_dataset(str(output)).manifest

@@ -322,7 +322,7 @@ def test_several_labels(tmp_path: Path) -> None:
     assert source.labels == Labels(("cat", "dog"))
     assert [reference.labels for reference in listed(source)] == [("cat", "dog"), (), ("dog",)]
     # Without the flag a cell is one class, and an empty one is refused.
-    with pytest.raises(SourceError, match="line 3: refused"):
+    with pytest.raises(SourceError, match="line 3: rejected"):
         listed(opened(path))
 
 
@@ -422,7 +422,7 @@ def test_lists_that_are_refused(tmp_path: Path, text: str | bytes, message: str)
 )
 def test_rows_that_are_refused_and_may_be_skipped(tmp_path: Path, text: str, line: int, reason: str) -> None:
     path = write_list(tmp_path, text)
-    with pytest.raises(SourceError, match=rf"list\.csv line {line}: refused: .*{reason}"):
+    with pytest.raises(SourceError, match=rf"list\.csv line {line}: rejected: .*{reason}"):
         listed(opened(path))
     found, refused = listed_and_refused(opened(path))
     assert [reference.key for reference in found] == ["0.jpg", "1.jpg"]
@@ -435,7 +435,7 @@ def test_a_labels_file_fixes_names_and_order(tmp_path: Path) -> None:
     names.write_bytes(b"\xef\xbb\xbfdog\r\ncat\r\n")
     source = opened(path, SourceOptions(labels_file=str(names)))
     assert source.labels == Labels(("dog", "cat"))
-    with pytest.raises(SourceError, match=r"list\.csv line 4: refused: unknown label: 'cow'; --labels .* has 2 names"):
+    with pytest.raises(SourceError, match=r"list\.csv line 4: rejected: unknown label: 'cow'; --labels .* has 2 names"):
         listed(source)
 
 

@@ -126,7 +126,7 @@ def test_every_kind_of_image_is_matched(tmp_path: Path) -> None:
 def test_a_first_file_that_is_no_image_is_one_bad_record(tmp_path: Path, pattern: str, bad: bytes, reason: str) -> None:
     write_files(tmp_path, {"in/cat/0.jpg": bad, **{f"in/dog/{i}.jpg": jpeg(i) for i in range(1, 4)}})
     argv = ["--input", f"{tmp_path}/in/{pattern}", "--output", f"{tmp_path}/out"]
-    with pytest.raises(BadRecordError, match=rf"cat/0\.jpg.*refused: .*{reason}"):
+    with pytest.raises(BadRecordError, match=rf"cat/0\.jpg.*rejected: .*{reason}"):
         run(argv)
     assert run([*argv, "--on-bad-record=skip", "--max-bad-records=1", "--overwrite"]) == 0
     dataset = open_dataset(f"{tmp_path}/out")

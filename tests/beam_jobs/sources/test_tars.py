@@ -197,7 +197,7 @@ def test_pairs_that_are_refused_and_may_be_skipped(
     tmp_path: Path, gz: bool, broken: list[tuple[str, bytes]], message: str
 ) -> None:
     path = write_tar(tmp_path, [*PAIRS[:2], *broken, ("2.jpg", jpeg(2)), ("2.cls", b"1")], gz)
-    with pytest.raises(SourceError, match=f"{path}/1.*: refused: .*{message}"):
+    with pytest.raises(SourceError, match=f"{path}/1.*: rejected: .*{message}"):
         listed(opened(path))
     found, refused = listed_and_refused(opened(path))
     assert [reference.key for reference in found] == ["data.tar/0.jpg", "data.tar/2.jpg"]
@@ -252,7 +252,7 @@ def test_links_are_refused_and_devices_passed_over(tmp_path: Path) -> None:
             info = tarfile.TarInfo(f"cat/{kind.decode()}.jpg")
             info.type, info.linkname = kind, "0.jpg"
             tar.addfile(info)
-    with pytest.raises(SourceError, match=r"2\.jpg: refused: a link .to 0\.jpg.; .*--dereference"):
+    with pytest.raises(SourceError, match=r"2\.jpg: rejected: a link .to 0\.jpg.; .*--dereference"):
         listed(opened(path))
     found, refused = listed_and_refused(opened(path))
     assert [reference.key for reference in found] == ["data.tar/cat/0.jpg"]

@@ -176,7 +176,7 @@ def test_a_document_over_the_limit_names_file_and_byte(tmp_path: Path) -> None:
     path.write_bytes(b"short\n" + b"x" * 50 + b"\nshort\n")
     options = TextOptions(document_bytes=10)
     with pytest.raises(
-        BadRecordError, match=r"a\.txt at byte 6: refused: larger than --document-bytes: 50 bytes, where 10"
+        BadRecordError, match=r"a\.txt at byte 6: rejected: larger than --document-bytes: 50 bytes, where 10"
     ):
         found(path, options)
     errors: list[BadRecordError] = []
@@ -227,7 +227,7 @@ def test_parquet_that_is_not_read(tmp_path: Path) -> None:
         with pytest.raises(SourceError, match=rf"a\.parquet: column 'label', row 299: {message}"):
             found(path, FIELDS)
     pq.write_table(pa.table({"text": ["a", "b" * 100]}), path)
-    with pytest.raises(BadRecordError, match=rf"a\.parquet:1 in {path}: refused: larger than --document-bytes"):
+    with pytest.raises(BadRecordError, match=rf"a\.parquet:1 in {path}: rejected: larger than --document-bytes"):
         found(path, TextOptions(document_bytes=50))
     pq.write_table(pa.Table.from_arrays([pa.array(["a"])] * 2, names=["text", "text"]), path)
     with pytest.raises(SourceError, match="column 'text' comes twice"):

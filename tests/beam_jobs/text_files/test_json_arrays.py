@@ -83,7 +83,7 @@ def test_an_array_gives_the_records_of_its_lines(tmp_path: Path, suffix: str, sh
 def test_elements_that_are_no_rows_name_the_byte(tmp_path: Path) -> None:
     (path := tmp_path / "a.json").write_text('[{"text": "a"},\n 7,\n {"text": 8}]')
     flags = [f"--input={path}", f"--output={tmp_path}/out", "--no-shuffle"]
-    with pytest.raises(BadRecordError, match=r"a\.json at byte 17: refused: a JSON int; each row is an object"):
+    with pytest.raises(BadRecordError, match=r"a\.json at byte 17: rejected: a JSON int; each row is an object"):
         run(flags)
     assert run([*flags, "--on-bad-record=skip", "--max-bad-records=2", "--resume"]) == 0
     assert open_dataset(f"{tmp_path}/out").manifest.rejected == {"a JSON int": 1, "field 'text' is no string": 1}

@@ -173,7 +173,7 @@ def test_refused_documents_are_left_out_and_named() -> None:
     assert "U+00E9" in str(errors[1])
     # Of a compressed file, the place in it is the key's.
     _, _, errors = convert(blocks_of(data[1:2], spool="out/.spool"), options, CharTokenizer("ab"))
-    assert str(errors[0]).startswith("a.txt:0 in in/a.txt: refused: not UTF-8: byte 0xff.")
+    assert str(errors[0]).startswith("a.txt:0 in in/a.txt: rejected: not UTF-8: byte 0xff.")
     assert str(errors[0]).endswith("(byte 1 of the document)")
 
 
@@ -193,7 +193,7 @@ def test_refusing_may_raise() -> None:
         raise error
 
     converter = TextRecords(TextOptions())
-    with pytest.raises(BadRecordError, match=r"in/a\.txt at byte 0: refused: not UTF-8"):
+    with pytest.raises(BadRecordError, match=r"in/a\.txt at byte 0: rejected: not UTF-8"):
         list(converter.records(blocks_of([b"\xff"]), None, TextSummary(), refuse))
 
 
