@@ -15,7 +15,8 @@ from tpudata.estimator.api.named_tuple import NamedTupleMethods
 from tpudata.estimator.api.steps import require_steps
 from tpudata.estimator.base_estimator import BaseEstimator
 from tpudata.estimator.export.exporters import Exporter
-from tpudata.estimator.state.checkpoints import Checkpoint, latest
+from tpudata.estimator.state.checkpoint import Checkpoint
+from tpudata.estimator.state.checkpoints import latest
 
 _log = logging.getLogger("tpudata")
 # How often an evaluator looks for a new checkpoint.

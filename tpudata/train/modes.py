@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tpudata.estimator import ModeKeys, TPUEstimator, check_tpu_compatibility, export
-from tpudata.estimator.state.checkpoints import Checkpoint
+from tpudata.estimator.state.checkpoint import Checkpoint
 from tpudata.estimator.tpu_check.result import require_none_rejected
 from tpudata.storage import storage_for
 from tpudata.train.evaluation import Evaluation, check_metric

@@ -23,7 +23,7 @@ from tpudata.errors import UsageError
 from tpudata.estimator import ClusterError, Estimator, RunConfig, TPUConfig, TPUEstimator
 from tpudata.estimator.devices.peers import Peers
 from tpudata.estimator.loops.first_checkpoint import first_checkpoint
-from tpudata.estimator.state.checkpoints import Checkpoint
+from tpudata.estimator.state.checkpoint import Checkpoint
 
 Task = tuple[str, int]
 

@@ -13,7 +13,7 @@ from tests.estimator import programs
 from tests.estimator.programs import finite_input_fn, make_estimator, make_model_fn, newest_step, train_input_fn, v1
 from tpudata.errors import StorageError, TpudataError
 from tpudata.estimator import CheckpointError, ModeKeys, TPUEstimatorSpec
-from tpudata.estimator.state import checkpoints
+from tpudata.estimator.state.checkpoint import Checkpoint
 
 
 def momentum() -> Any:
@@ -233,7 +233,7 @@ def test_a_state_file_that_cannot_be_read(tmp_path: Path) -> None:
 def test_one_checkpoint_deleted_while_another_takes_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a process that evaluates while another one trains."""
     make_estimator(tmp_path, keep_checkpoint_max=1).train(train_input_fn, max_steps=2)
-    reader, open_ = make_estimator(tmp_path), checkpoints.Checkpoint.open
+    reader, open_ = make_estimator(tmp_path), Checkpoint.open
     trained: list[str] = []
 
     def late(prefix: str) -> Any:
@@ -242,7 +242,7 @@ def test_one_checkpoint_deleted_while_another_takes_its_place(tmp_path: Path, mo
             make_estimator(tmp_path, keep_checkpoint_max=1).train(train_input_fn, max_steps=4)
         return open_(prefix)
 
-    monkeypatch.setattr(checkpoints.Checkpoint, "open", late)
+    monkeypatch.setattr(Checkpoint, "open", late)
     assert reader.evaluate(finite_input_fn(8))["global_step"] == 4
 
 

@@ -25,7 +25,8 @@ from tpudata.estimator.graph.graph_walk import needed_operations
 from tpudata.estimator.graph.keras_state import fresh_keras_state
 from tpudata.estimator.hooks.scaffold import restore_with, scaffold_of
 from tpudata.estimator.loops.runtime import Runtime
-from tpudata.estimator.state.checkpoints import Checkpoint, latest
+from tpudata.estimator.state.checkpoint import Checkpoint
+from tpudata.estimator.state.checkpoints import latest
 
 v1 = tf.compat.v1
 _log = logging.getLogger("tpudata")

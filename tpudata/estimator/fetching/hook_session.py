@@ -12,7 +12,7 @@ from tpudata.estimator.api.errors import ModelFnValueError
 from tpudata.estimator.fetching.fetch_plan import Timing, When
 from tpudata.estimator.fetching.fetches import Fetches
 from tpudata.estimator.fetching.replay import Replay
-from tpudata.estimator.state.variables import Blueprint, VariableInfo, record_variables
+from tpudata.estimator.state.blueprint import Blueprint, VariableInfo, record_variables
 
 # The collection of the tensor that TensorFlow's own hooks take for the global step: its value, after a test for its being there.
 _GLOBAL_STEP_READ = "global_step_read_op_cache"

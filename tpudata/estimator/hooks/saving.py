@@ -10,7 +10,8 @@ from tpudata.estimator.devices.peers import Peers
 from tpudata.estimator.fetching.hook_session import HookSession
 from tpudata.estimator.hooks.profiler import ProfilerHook
 from tpudata.estimator.state import checkpoints
-from tpudata.estimator.state.checkpoints import Checkpoint, Retention
+from tpudata.estimator.state.checkpoint import Checkpoint
+from tpudata.estimator.state.checkpoints import Retention
 from tpudata.estimator.state.claim import check_model_dir
 
 _train = tf.compat.v1.train

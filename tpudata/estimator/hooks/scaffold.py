@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tpudata.estimator.api.errors import CheckpointError, ModelFnTypeError, ModelFnValueError
 from tpudata.estimator.fetching.hook_session import HookSession
-from tpudata.estimator.state.checkpoints import Checkpoint
+from tpudata.estimator.state.checkpoint import Checkpoint
 from tpudata.estimator.state.store import VariableStore
 from tpudata.estimator.steps.step import Step
 

@@ -5,7 +5,7 @@ import logging
 from tpudata.estimator.api.errors import CheckpointError, ClusterError
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.state import checkpoints
-from tpudata.estimator.state.checkpoints import Checkpoint
+from tpudata.estimator.state.checkpoint import Checkpoint
 
 _log = logging.getLogger("tpudata")
 

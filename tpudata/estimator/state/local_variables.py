@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tpudata.estimator.state.variables import Blueprint, VariableInfo
+from tpudata.estimator.state.blueprint import Blueprint, VariableInfo
 
 _Aggregation = tf.VariableAggregation
 

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from tpudata.estimator.api.errors import CheckpointError, CheckpointNotFoundError
 from tpudata.estimator.state import checkpoints
+from tpudata.estimator.state.checkpoint import Checkpoint, read_tensor
 
 
 class ModelDir:
@@ -50,9 +51,9 @@ class ModelDir:
         reader = newest.reader()
         if not reader.has_tensor(name):
             raise CheckpointNotFoundError(f"{newest.prefix} has no variable {name!r}: see get_variable_names().")
-        return checkpoints.read_tensor(reader, newest.prefix, name)
+        return read_tensor(reader, newest.prefix, name)
 
-    def _newest(self) -> checkpoints.Checkpoint:
+    def _newest(self) -> Checkpoint:
         newest = checkpoints.latest(self.model_dir)
         if newest is None:
             raise CheckpointError(f"There is no checkpoint in {self.model_dir} yet: train first.")

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from tpudata.estimator.api.errors import ModelFnValueError
 from tpudata.estimator.devices.topology import Topology
-from tpudata.estimator.state.checkpoints import Checkpoint
-from tpudata.estimator.state.variables import Blueprint, VariableInfo
+from tpudata.estimator.state.blueprint import Blueprint, VariableInfo
+from tpudata.estimator.state.checkpoint import Checkpoint
 from tpudata.estimator.state.warm_start import WarmStartSettings, warm_values
 
 # Between the seeds of two replicas; a prime, unlike the distances that programs choose for their seeds.

@@ -12,8 +12,9 @@ import tensorflow as tf
 from tpudata.console.nearest import did_you_mean
 from tpudata.estimator.api.errors import CheckpointError, CheckpointNotFoundError
 from tpudata.estimator.api.named_tuple import NamedTupleMethods
-from tpudata.estimator.state.checkpoints import Checkpoint, latest, read_tensor
-from tpudata.estimator.state.variables import VariableInfo
+from tpudata.estimator.state.blueprint import VariableInfo
+from tpudata.estimator.state.checkpoint import Checkpoint, read_tensor
+from tpudata.estimator.state.checkpoints import latest
 
 _log = logging.getLogger("tpudata")
 _SAVED_MODEL_VARIABLES = ("variables", "variables")

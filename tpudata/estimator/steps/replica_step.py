@@ -16,7 +16,9 @@ from tpudata.estimator.fetching.replay import Replay, handles_on_replica, replic
 from tpudata.estimator.graph.keras_effects import KERAS_UPDATES, keras_effects
 from tpudata.estimator.graph.keras_state import fresh_keras_state
 from tpudata.estimator.graph.random_graph import draw_by_step
-from tpudata.estimator.state.variables import Requests, VariableInfo, reuse
+from tpudata.estimator.state.blueprint import VariableInfo
+from tpudata.estimator.state.reuse import reuse
+from tpudata.estimator.state.variable_requests import Requests
 from tpudata.estimator.steps.step_fetches import StepFetches
 from tpudata.estimator.tracing.effects import SUMMARY_SCOPE, effects_of_training, summary_writes
 from tpudata.estimator.tracing.replica_values import ReplicaValues

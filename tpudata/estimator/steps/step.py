@@ -8,9 +8,9 @@ import tensorflow as tf
 from tpudata.estimator.devices.topology import Topology
 from tpudata.estimator.fetching.hook_session import HookSession
 from tpudata.estimator.fetching.replay import Replay, handles_on_replica
+from tpudata.estimator.state.blueprint import Blueprint
 from tpudata.estimator.state.local_variables import LocalVariables
 from tpudata.estimator.state.store import VariableStore
-from tpudata.estimator.state.variables import Blueprint
 from tpudata.estimator.steps.step_fetches import StepFetches
 from tpudata.estimator.tracing.metrics import raw_variable
 from tpudata.estimator.tracing.replica_values import ReplicaValues

@@ -13,7 +13,7 @@ from tensorflow.python.framework import kernels
 
 from tpudata.estimator.api.findings import Find
 from tpudata.estimator.fetching.replay import Replay
-from tpudata.estimator.state.variables import Blueprint
+from tpudata.estimator.state.blueprint import Blueprint
 
 _XLA = "XLA_CPU_JIT"
 _LIBRARIES = ("tensorflow", "keras", "tf_keras", "tensorboard")

@@ -24,7 +24,7 @@ from tpudata.estimator.devices.tpu_system import has_remote_hosts
 from tpudata.estimator.feeding.deployment import check_batch_size
 from tpudata.estimator.graph.keras_state import fresh_keras_state
 from tpudata.estimator.loops.runtime import Runtime
-from tpudata.estimator.state.variables import Blueprint, discover
+from tpudata.estimator.state.blueprint import Blueprint, discover
 from tpudata.estimator.tpu_check.compilation import compile_step
 from tpudata.estimator.tpu_check.input import look_at_input, look_at_python
 from tpudata.estimator.tpu_check.memory import look_at_memory

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tpudata.estimator.api.findings import Find
 from tpudata.estimator.graph.graph_walk import reached
-from tpudata.estimator.state.variables import Blueprint
+from tpudata.estimator.state.blueprint import Blueprint
 from tpudata.estimator.tpu_check.operations import place_of
 
 

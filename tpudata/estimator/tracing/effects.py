@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tpudata.estimator.graph.graph_walk import needed_operations
 from tpudata.estimator.graph.keras_effects import KERAS_UPDATES, keras_effects
-from tpudata.estimator.state.variables import Blueprint
+from tpudata.estimator.state.blueprint import Blueprint
 
 # Scope of the operations that are not the model's, so that they take none of its names.
 SUMMARY_SCOPE = "tpudata_summary"

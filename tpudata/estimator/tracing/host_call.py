@@ -8,8 +8,8 @@ import tensorflow as tf
 from tpudata.estimator.devices.topology import Topology
 from tpudata.estimator.fetching.replay import Replay, handles_on_replica
 from tpudata.estimator.graph.keras_state import fresh_keras_state
+from tpudata.estimator.state.blueprint import discover
 from tpudata.estimator.state.local_variables import LocalVariables
-from tpudata.estimator.state.variables import discover
 from tpudata.estimator.tracing.replica_values import ReplicaValues, joined_shape
 from tpudata.estimator.tracing.traced_model import TracedModel
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tpudata.estimator.api.errors import ModelFnValueError
 from tpudata.estimator.graph.graph_walk import reached
 from tpudata.estimator.graph.keras_effects import KERAS_UPDATES
-from tpudata.estimator.state.variables import Blueprint
+from tpudata.estimator.state.blueprint import Blueprint
 from tpudata.estimator.tracing.reduction import reduced_once, summed
 
 _log = logging.getLogger("tpudata")

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tpudata.estimator.api.errors import ModelFnTypeError, ModelFnValueError
 from tpudata.estimator.api.spec import EstimatorSpec, TPUEstimatorSpec
 from tpudata.estimator.graph.keras_state import fresh_keras_state
-from tpudata.estimator.state.variables import Blueprint, discover
+from tpudata.estimator.state.blueprint import Blueprint, discover
 from tpudata.estimator.tracing.effects import SUMMARY_SCOPE, summary_writes
 
 ModelCall = Callable[[Any, Any, str], Any]

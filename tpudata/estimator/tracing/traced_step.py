@@ -15,7 +15,7 @@ from tpudata.estimator.fetching.replay import Replay, handles_on_replica
 from tpudata.estimator.graph.graph_walk import needed_operations
 from tpudata.estimator.graph.keras_effects import KerasConditions
 from tpudata.estimator.graph.random_graph import draw_by_step, with_seeds_moved
-from tpudata.estimator.state.variables import Blueprint, VariableInfo
+from tpudata.estimator.state.blueprint import Blueprint, VariableInfo
 
 # In a graph with such a name, layers of tf.layers and tf_keras behave as in a graph of v1.
 _GRAPH_NAME = "wrapped_function_tpudata_step"

@@ -8,7 +8,7 @@ from tpudata.estimator.hooks.scaffold import ScaffoldLoader
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.loops.training.pace import Cadence
 from tpudata.estimator.loops.training.termination import Termination
-from tpudata.estimator.state.checkpoints import Checkpoint
+from tpudata.estimator.state.checkpoint import Checkpoint
 from tpudata.estimator.steps.train_step import TrainStep
 
 _log = logging.getLogger("tpudata")

@@ -2,14 +2,13 @@
 
 import contextlib
 import logging
-import math
 import time
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tpudata.estimator.api.errors import ModelFnValueError, NonFiniteError
+from tpudata.estimator.api.errors import ModelFnValueError
 from tpudata.estimator.api.hook_lists import check_hooks, check_listeners
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.api.steps import check_steps
@@ -20,13 +19,13 @@ from tpudata.estimator.hooks.monitor import tensor_names
 from tpudata.estimator.hooks.saving import AfterSave
 from tpudata.estimator.loops.first_checkpoint import first_checkpoint
 from tpudata.estimator.loops.runtime import Runtime
+from tpudata.estimator.loops.training.finite_check import FiniteCheck
 from tpudata.estimator.loops.training.pace import LoopSize
 from tpudata.estimator.loops.training.parts import Request, TrainingParts, training_parts
 from tpudata.estimator.loops.training.profile import Profiler
 from tpudata.estimator.loops.training.progress import Progress
 from tpudata.estimator.loops.training.termination import Termination, ended_by_sigterm
-from tpudata.estimator.state import checkpoints
-from tpudata.estimator.steps.train_loop import LoopResult
+from tpudata.estimator.state.checkpoint import Checkpoint
 from tpudata.estimator.steps.train_step import TrainStep
 
 _log = logging.getLogger("tpudata")
@@ -92,7 +91,7 @@ class _Training:
         runtime: Runtime,
         step: TrainStep,
         parts: TrainingParts,
-        start: checkpoints.Checkpoint | None,
+        start: Checkpoint | None,
         termination: Termination,
         rows: int | None,
     ) -> None:
@@ -110,12 +109,12 @@ class _Training:
         self._is_exact = not runtime.topology.is_tpu
         self._is_step = parts.has_hooks and self._is_exact
         self._stops = False
-        self._unchecked = 0
-        # A hook saves when it likes.
         loop_steps = (
             config.tpu_config.iterations_per_loop if config.tpu_config.loop_seconds is None else _STEPS_OF_A_CHECK
         )
-        self._check_every = 1 if parts.checkpointing.by_hook else int(loop_steps)
+        # A hook may save at any step.
+        every = 1 if parts.checkpointing.by_hook else int(loop_steps)
+        self._finite_check = FiniteCheck(step, runtime.model_dir, every, is_step=self._is_step)
         self._loop = LoopSize(TPUConfig(1) if self._is_step else config.tpu_config)
         self._profiler = Profiler(runtime.model_dir, config.profile_steps if self._peers.is_chief else None)
 
@@ -144,14 +143,14 @@ class _Training:
                 last_loss = losses[-1]
                 self._progress.report(self.step, losses, fetched)
                 if parts.checkpointing.is_due(self.step):
-                    self._check_variables(last_loss)
+                    self._finite_check.check_variables(self.step, last_loss)
                     self._stops |= parts.checkpointing.save(self.step)
                 parts.monitor.after_run(fetched)
             if not has_data:
                 _log.info("The input ended at step %d.", self.step)
                 break
         if last_loss is not None:
-            self._check_variables(last_loss)
+            self._finite_check.check_variables(self.step, last_loss)
             self._progress.end(self.step, last_loss)
         parts.checkpointing.end(self.step)
         parts.monitor.end()
@@ -235,37 +234,6 @@ class _Training:
                 "train_op did not change the global step: pass global_step=tf.compat.v1.train.get_global_step() to "
                 "the optimizer's minimize or apply_gradients."
             )
-        self._check_values(float(losses[-1]) if len(losses) else 0.0, results)
+        self._finite_check.after_loop(self.step, float(losses[-1]) if len(losses) else 0.0, results)
         fetched = {name: results.fetched[name].numpy() for name in wanted} if len(losses) else {}
         return losses.tolist(), bool(results.has_data), fetched
-
-    def _check_values(self, loss: float, results: LoopResult) -> None:
-        """Check the loss, and at the ends of loops the variables; after single steps, as often as loops would end."""
-        if not self._is_step:
-            self._require_finite(loss, np.asarray(results.finite))
-            return
-        self._unchecked += 1
-        if not math.isfinite(loss) or self._unchecked >= self._check_every:
-            self._check_variables(loss)
-
-    def _check_variables(self, loss: float) -> None:
-        """Check the variables after single steps: a hook may have assigned to them since they were checked."""
-        if self._is_step:
-            self._unchecked = 0
-            self._require_finite(loss, self._train_step.finite())
-
-    def _require_finite(self, loss: float, finite: Any) -> None:
-        loss_is_finite = math.isfinite(loss)
-        if loss_is_finite and finite.all():
-            return
-        bad = [name for name, is_finite in zip(self._train_step.checked, finite, strict=True) if not is_finite]
-        what = [] if loss_is_finite else [f"the loss is {loss}"]
-        if bad:
-            more = f" and {len(bad) - 1} more variables" if len(bad) > 1 else ""
-            what.append(f"the variable {bad[0]!r}{more} holds NaN or Inf")
-        saved = checkpoints.latest(self._runtime.model_dir)
-        kept = "" if saved is None else f" The last good checkpoint is {saved.prefix}."
-        raise NonFiniteError(
-            f"Training stopped at step {self.step}: {', '.join(what)}. Lower the learning rate, or look at the input "
-            f"for values that are not finite.{kept}"
-        )

@@ -15,7 +15,8 @@ from tpudata.estimator.hooks.scaffold import ScaffoldLoader, has_scaffold, make_
 from tpudata.estimator.loops.runtime import Runtime
 from tpudata.estimator.loops.training.checkpointing import Checkpointing
 from tpudata.estimator.loops.training.termination import Termination
-from tpudata.estimator.state.checkpoints import Checkpoint, Retention
+from tpudata.estimator.state.checkpoint import Checkpoint
+from tpudata.estimator.state.checkpoints import Retention
 from tpudata.estimator.steps.train_step import TrainStep
 
 

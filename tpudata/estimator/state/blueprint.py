@@ -1,28 +1,22 @@
-"""Variables of v1-style code, found once and handed back to every trace.
+"""Blueprints: the variables and the result of a function, found by one trace in a scratch graph.
 
-v1 code makes its variables while it builds a graph. Here it is traced once in a scratch graph (`discover`), which
-finds the variables that it makes and how they start. The real ones are made once, outside any graph. In each later
-trace, inside a tf.function, `reuse` answers every request for a variable with the real one. A request is known by
-the name that is asked for and by how often it was asked for before: graphs make names unique on their own account.
+v1 code makes its variables while it builds a graph. `discover` traces it once in a scratch graph, which shows the variables that it
+makes and their initial values. The real variables are made once, outside any graph (`VariableStore`), and `reuse` hands them to
+later traces.
 """
 
 import contextlib
 import dataclasses
-import itertools
-import re
 import uuid
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from tpudata.estimator.api.errors import ModelFnValueError
 from tpudata.estimator.graph.graph_walk import needed_operations
 from tpudata.estimator.graph.keras_effects import KerasConditions
-from tpudata.estimator.graph.replica import Collections, merging
+from tpudata.estimator.state.variable_requests import Key, counted_keys, variable_creator
 
-Key = tuple[str, int]
 _Keys = tf.compat.v1.GraphKeys
 _LOCAL = (_Keys.LOCAL_VARIABLES, _Keys.METRIC_VARIABLES)
 
@@ -160,7 +154,7 @@ def record_variables(found: list[VariableInfo]) -> Iterator[None]:
         made[key] = variable, members, variable.initializer.name
         return variable
 
-    with tf.variable_creator_scope(_creator(record, _counted())):
+    with tf.variable_creator_scope(variable_creator(record, counted_keys())):
         yield
     graph = tf.compat.v1.get_default_graph()
     trainable = {id(variable) for variable in graph.get_collection(_Keys.TRAINABLE_VARIABLES)}
@@ -183,109 +177,3 @@ def record_variables(found: list[VariableInfo]) -> Iterator[None]:
 
 def _placeholder(spec: Any) -> Any:
     return None if spec is None else tf.compat.v1.placeholder(spec.dtype, spec.shape, name="tpudata_input")
-
-
-class Requests:
-    """The requests for variables in one trace, by the names and in the order of the first replica's.
-
-    A graph makes names unique, so that a second replica traced into it asks by other names; but in the same order.
-    """
-
-    def __init__(self) -> None:
-        self._first: list[Key] = []
-        self._is_begun = False
-
-    def keys(self) -> Callable[[str], Key]:
-        """Return a function that gives the key of the next request, by the name asked for, for the replica that is traced here."""
-        # Replicas are traced in their order; in a cluster, the first one here is not number 0 of all.
-        if not self._is_begun:
-            self._is_begun = True
-            counted = _counted()
-
-            def first(name: str) -> Key:
-                self._first.append(counted(name))
-                return self._first[-1]
-
-            return first
-        position = itertools.count()
-
-        def later(name: str) -> Key:
-            # The first replica is ahead, unless model_fn asks for other variables this time.
-            key = next(itertools.islice(self._first, next(position), None), (name, 1))
-            return key if key[0].rpartition("/")[2] == _without_numbers(name).rpartition("/")[2] else (name, 1)
-
-        return later
-
-
-def _counted() -> Callable[[str], Key]:
-    requests: Counter[str] = Counter()
-
-    def key(name: str) -> Key:
-        plain = _without_numbers(name)
-        requests[plain] += 1
-        return plain, requests[plain]
-
-    return key
-
-
-def _without_numbers(name: str) -> str:
-    """Return a name without the numbers that make it unique: replicas that share a graph number the same scopes differently."""
-    return re.sub(r"_\d+(?=/|$)", "", name)
-
-
-@contextlib.contextmanager
-def reuse(
-    variables: Mapping[Key, tuple[VariableInfo, Any]], requests: Requests, seed: int | None
-) -> Iterator[Collections]:
-    """Answer every request for a variable in this trace with one that exists.
-
-    Args:
-        variables: the infos and real variables by key.
-        requests: shared by the replicas that are traced into one graph.
-        seed: seed of the graph's random ops, or None.
-
-    Yields:
-        The trace's collections.
-    """
-
-    def answer(key: Key, create: Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
-        del create, kwargs
-        try:
-            info, variable = variables[key]
-        except KeyError:
-            raise ModelFnValueError(
-                f"model_fn made the variable {key[0]!r} (request {key[1]} of that name), which it did not make when it "
-                "was first traced. It must make the same variables, in the same order, at every call."
-            ) from None
-        graph = tf.compat.v1.get_default_graph()
-        members = [*info.collections, *([_Keys.TRAINABLE_VARIABLES] if info.trainable else [])]
-        for collection in members:
-            if not any(variable is other for other in graph.get_collection_ref(collection)):
-                graph.add_to_collection(collection, variable)
-        return variable
-
-    graph = tf.compat.v1.get_default_graph()
-    collections = Collections(graph)
-    creator = _creator(answer, requests.keys())
-    # Those that optimizers make while they merge are asked for once, by the first replica's optimizer.
-    merging_creator = _creator(answer, _counted())
-    with (
-        collections.installed(),
-        tf.compat.v1.name_scope(None),
-        tf.variable_creator_scope(creator),
-        merging(collections, merging_creator),
-    ):
-        if seed is not None:
-            graph.seed = seed
-        yield collections
-
-
-def _creator(
-    answer: Callable[[Key, Callable[..., Any], Mapping[str, Any]], Any], key_of: Callable[[str], Key]
-) -> Callable[..., Any]:
-    def creator(create: Callable[..., Any], **kwargs: Any) -> Any:
-        scope = tf.get_current_name_scope()
-        name = kwargs.get("name") or "Variable"
-        return answer(key_of(f"{scope}/{name}" if scope else name), create, kwargs)
-
-    return creator
