@@ -446,7 +446,7 @@ def test_resumed_training_is_fed_the_very_next_batch(
     ("flags", "message"),
     [
         (["--image-size=12"], "'dense/kernel' as float32(256, 128), model_fn makes it as float32(576, 128)"),
-        (["--image-size=12", "--mode=eval"], "for inputs of another size. Use another model_dir"),
+        (["--image-size=12", "--mode=eval"], "had inputs of another size. Use another model_dir"),
         (["--image-size=12", "--mode=predict"], "'dense/kernel'"),
     ],
 )

@@ -256,7 +256,7 @@ def test_a_fetch_that_is_a_value(tmp_path: Path) -> None:
             del run_context
             return v1.train.SessionRunArgs(value)
 
-    with pytest.raises(ValueError, match=r"is a value, and no tensor of the graph"):
+    with pytest.raises(ValueError, match=r"is a value, not a tensor of the graph"):
         build(tmp_path).train(train_input_fn, hooks=[Fetching()], steps=1)
 
 

@@ -433,7 +433,7 @@ def test_replicas_join_no_scalars(tmp_path: Path) -> None:
         loss = tf.reduce_mean((programs.linear(features["x"]) - labels) ** 2)
         return TPUEstimatorSpec(mode, loss=loss, eval_metrics=(lambda loss: {"mse": v1.metrics.mean(loss)}, [loss]))
 
-    with pytest.raises(ValueError, match=r"is a scalar.*Reshape it to \[1\]"):
+    with pytest.raises(ValueError, match=r"got the scalar.*Reshape it to \[1\]"):
         make_estimator(tmp_path, model_fn, tpu_config={"num_replicas": 2}).evaluate(padded_input_fn(8))
 
 

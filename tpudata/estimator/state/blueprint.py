@@ -27,13 +27,13 @@ class VariableInfo:
 
     Attributes:
         key: `(name, n)`: the n-th request for `name`, the requested name without the numbers that make it unique.
-        name: its name in the graph, which is its name in a checkpoint.
+        name: name in the graph and in a checkpoint.
         trainable: whether optimizers change it by default.
-        collections: the graph collections that it belongs to.
-        handle: name of the tensor in the scratch graph through which its operations reach it.
-        synchronization, aggregation: how replicas keep it, as in `tf.Variable`.
+        collections: graph collections that contain it.
+        handle: name of its handle, a tensor of the scratch graph.
+        synchronization, aggregation: its treatment on several replicas, as in `tf.Variable`.
         scratch: the variable of the scratch graph.
-        made_with: name of the operation that gave it its first value when it was made.
+        made_with: name of the operation that assigned its initial value when it was made.
     """
 
     key: Key
@@ -48,23 +48,23 @@ class VariableInfo:
 
     @property
     def initial(self) -> str:
-        """Name of the tensor in the scratch graph that holds its first value.
+        """Name of the tensor in the scratch graph with the initial value.
 
         `tf.train.init_from_checkpoint` changes it, in model_fn and later in scaffold_fn.
         """
-        with self.scratch.handle.graph.as_default():  # Variables hide it where execution is eager.
+        with self.scratch.handle.graph.as_default():  # Variables hide it in eager execution.
             name: str = self.scratch.initial_value.name
         return name
 
     @property
     def initializer(self) -> str:
-        """Name of the operation in the scratch graph that gives it its first value."""
+        """Name of the operation in the scratch graph that assigns the initial value."""
         name: str = self.scratch.initializer.name
         return name
 
     @property
     def is_local(self) -> bool:
-        """Whether it is state of one run (a metric's sums) that no checkpoint holds."""
+        """Whether it is state of one run (a metric's sums) that no checkpoint contains."""
         return any(collection in self.collections for collection in _LOCAL)
 
 
@@ -73,11 +73,11 @@ class Blueprint:
     """Result of the scratch trace of a function.
 
     Attributes:
-        variables: in the order of creation.
-        arguments: the placeholders that the function was called with.
-        result: what the function returned; its tensors belong to the scratch graph.
+        variables: variables in the order of creation.
+        arguments: placeholders with which the function was called.
+        result: result of the function; its tensors belong to the scratch graph.
         graph: the scratch graph.
-        key: sets what its operations keep by a name in this process, such as tables, apart from what those of other graphs do.
+        key: part of the names of its shared resources in this process, such as tables, which distinguishes them from other graphs'.
         writer_key: the same for writers of summaries.
     """
 
@@ -89,15 +89,15 @@ class Blueprint:
     writer_key: str = dataclasses.field(default_factory=lambda: uuid.uuid4().hex)
 
     def first_value_of(self, info: VariableInfo) -> tuple[str, str]:
-        """Return what stands for the first value of a variable: two are equal if they are of one tensor of one graph."""
+        """Return an identifier of a variable's initial value: a graph, and a tensor in it."""
         return self.key, info.initial
 
     def initial_values(self, variables: Sequence[VariableInfo]) -> dict[str, Any]:
-        """Compute the first values of `variables`, by name. With a seeded graph they are the same at every call."""
+        """Return the initial values of `variables`, by name, which are the same at every call if the graph has a seed."""
         if not variables:
             return {}
         names = [info.initial for info in variables]
-        # An operation with an effect runs even if no value needs it, so only what they need may be there.
+        # Only needed operations are kept, as one with an effect would run even if no value needs it.
         tensors = [self.graph.get_tensor_by_name(name) for name in names]
         needed = {operation.name for operation in needed_operations(tensor.op for tensor in tensors)}
         graph_def = self.graph.as_graph_def()
@@ -105,7 +105,7 @@ class Blueprint:
         del graph_def.node[:]
         graph_def.node.extend(kept)
         for node in graph_def.node:
-            # Skipped operations cannot be colocated with.
+            # Nothing can be colocated with an omitted operation.
             node.attr.pop("_class", None)
 
         def compute() -> Any:
@@ -118,19 +118,19 @@ class Blueprint:
 
 
 class _ScratchGraph(KerasConditions, tf.Graph):  # type: ignore[misc]  # TensorFlow is untyped
-    """A graph like those of v1."""
+    """Scratch graph, which behaves as a graph of v1."""
 
 
 def discover(function: Callable[..., Any], specs: Sequence[Any], seed: int | None) -> Blueprint:
     """Trace `function` in a scratch graph.
 
     Args:
-        function: takes an argument per entry of `specs`.
+        function: function with an argument for each entry of `specs`.
         specs: nested structures of `tf.TensorSpec`; None stays None.
-        seed: the graph's seed, or None.
+        seed: seed of the graph, or None.
 
     Returns:
-        Its variables and its result.
+        The variables and the result of the function.
     """
     infos: list[VariableInfo] = []
     graph = _ScratchGraph()
@@ -144,11 +144,11 @@ def discover(function: Callable[..., Any], specs: Sequence[Any], seed: int | Non
 
 @contextlib.contextmanager
 def record_variables(found: list[VariableInfo]) -> Iterator[None]:
-    """Add the variables that are made in the default graph meanwhile to `found`, when it ends."""
+    """Add the variables that are made in the default graph inside the context to `found`, at its end."""
     made: dict[Key, tuple[Any, Any, str]] = {}
 
     def record(key: Key, create: Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
-        variable = create(**{**kwargs, "use_resource": True})  # the other kind has no handle
+        variable = create(**{**kwargs, "use_resource": True})  # Reference variables have no handle.
         collections = kwargs.get("collections")
         members = (_Keys.GLOBAL_VARIABLES,) if collections is None else tuple(collections)
         made[key] = variable, members, variable.initializer.name

@@ -22,12 +22,12 @@ _FIX = "Use another model_dir, or the model and the input size that wrote it."
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """One checkpoint, distinguished from another that was later written under its name.
+    """One checkpoint, distinguished from another one written under its name later.
 
     Attributes:
         prefix: path without the `.index` and `.data-*` endings.
-        digest: of its index file, which holds a checksum of every variable. Times would not do: TensorFlow tells
-            them to the second.
+        digest: digest of the index file, which contains a checksum of every variable. The time would not suffice, as TensorFlow
+            reports it in seconds.
     """
 
     prefix: str
@@ -38,15 +38,15 @@ class Checkpoint:
         """Return the checkpoint at `prefix`.
 
         Raises:
-            CheckpointError: there is none.
+            CheckpointError: there is no checkpoint.
         """
         try:
             with tf.io.gfile.GFile(f"{prefix}.index", "rb") as file:
                 return cls(prefix, hashlib.blake2b(file.read(), digest_size=16).digest())
         except tf.errors.NotFoundError:
             raise CheckpointNotFoundError(
-                f"There is no checkpoint at {prefix}: {prefix}.index does not exist. Give a path as "
-                "tf.train.latest_checkpoint returns it."
+                f"There is no checkpoint at {prefix}: {prefix}.index does not exist. Pass a path in the form that "
+                "tf.train.latest_checkpoint returns."
             ) from None
 
     @classmethod
@@ -55,23 +55,23 @@ class Checkpoint:
         return cls(data[16:].decode(), data[:16])
 
     def to_bytes(self) -> bytes:
-        """Return bytes from which another process knows which checkpoint this is."""
+        """Return bytes that identify this checkpoint for another process."""
         return self.digest + self.prefix.encode()
 
     def step(self) -> int:
-        """Return its global step; 0 if it has none.
+        """Return the global step; 0 if the checkpoint has none.
 
         Raises:
-            CheckpointError: its files are damaged.
+            CheckpointError: the files are damaged.
         """
         reader = self.reader()
         return int(read_tensor(reader, self.prefix, _GLOBAL_STEP)) if reader.has_tensor(_GLOBAL_STEP) else 0
 
     def reader(self) -> Any:
-        """Return TensorFlow's reader of it.
+        """Return TensorFlow's reader of the checkpoint.
 
         Raises:
-            CheckpointError: its files are damaged.
+            CheckpointError: the files are damaged.
         """
         try:
             return tf.train.load_checkpoint(self.prefix)
@@ -82,7 +82,7 @@ class Checkpoint:
         """Return the values (NumPy arrays) of `variables`, by name.
 
         Raises:
-            CheckpointError: it lacks one of them or has it in another shape or dtype, or its files are damaged.
+            CheckpointError: the checkpoint lacks a variable or has it in another shape or dtype, or the files are damaged.
         """
         reader = self.reader()
         shapes = reader.get_variable_to_shape_map()
@@ -90,23 +90,23 @@ class Checkpoint:
         for name, variable in variables.items():
             if name not in shapes:
                 raise CheckpointNotFoundError(
-                    f"{self.prefix} lacks the variable {name!r} that model_fn makes.{did_you_mean(name, shapes)} It was written "
-                    f"by another model. {_FIX}"
+                    f"{self.prefix} lacks the variable {name!r} that model_fn makes.{did_you_mean(name, shapes)} Another model "
+                    f"wrote it. {_FIX}"
                 )
             if not variable.shape.is_compatible_with(shapes[name]) or dtypes[name] != variable.dtype:
                 raise CheckpointError(
                     f"{self.prefix} has the variable {name!r} as {dtypes[name].name}{tuple(shapes[name])}, model_fn "
-                    f"makes it as {variable.dtype.name}{tuple(variable.shape)}. It was written by another model, or for "
+                    f"makes it as {variable.dtype.name}{tuple(variable.shape)}. Another model wrote it, or the model had "
                     f"inputs of another size. {_FIX}"
                 )
         return {name: read_tensor(reader, self.prefix, name) for name in variables}
 
 
 def read_tensor(reader: Any, prefix: str, name: str) -> Any:
-    """Read one variable (NumPy) with TensorFlow's reader of the checkpoint at `prefix`.
+    """Return the value (NumPy) of a variable, from TensorFlow's reader of the checkpoint at `prefix`.
 
     Raises:
-        CheckpointError: its files are damaged.
+        CheckpointError: the files are damaged.
     """
     try:
         return reader.get_tensor(name)

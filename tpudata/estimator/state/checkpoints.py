@@ -25,8 +25,8 @@ def latest(model_dir: str) -> Checkpoint | None:
     """Return the newest checkpoint of a folder, or None if its state file names none.
 
     Raises:
-        CheckpointError: the state file is damaged, or names a checkpoint that is not there. To begin anew, as if there were none,
-            would lose what was trained.
+        CheckpointError: the state file is damaged, or names a checkpoint that does not exist; to start from step 0 then would lose
+            the trained values.
         StorageError: the state file cannot be read.
     """
     prefixes = known(model_dir)
@@ -36,12 +36,12 @@ def latest(model_dir: str) -> Checkpoint | None:
         return Checkpoint.open(prefixes[-1])
     except CheckpointError:
         newer = known(model_dir)
-        # Another process may just have written one and deleted this one.
+        # Another process may have written a new one and deleted this one in the meantime.
         if newer and newer[-1] != prefixes[-1]:
             return Checkpoint.open(newer[-1])
         raise CheckpointError(
-            f"{_state_path(model_dir)} names {prefixes[-1]}, which is not there: restore its files, or name an older checkpoint in "
-            "that file. To begin anew, use another model_dir."
+            f"{_state_path(model_dir)} names {prefixes[-1]}, which does not exist. Restore its files, or name an older checkpoint "
+            "in that file. To start from step 0, use another model_dir."
         ) from None
 
 
@@ -50,7 +50,7 @@ def _state_path(model_dir: str) -> str:
 
 
 def known(model_dir: str) -> list[str]:
-    """Return the checkpoints that the state file names, the newest last; none if there is no state file."""
+    """Return the paths of the checkpoints that the state file names, the newest last; empty if there is no state file."""
     path = _state_path(model_dir)
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
@@ -67,8 +67,8 @@ def known(model_dir: str) -> list[str]:
         state.Clear()
     if not state.model_checkpoint_path:
         raise CheckpointError(
-            f"{path} is damaged: it must name the newest checkpoint, as in 'model_checkpoint_path: \"model.ckpt-100\"'. Write "
-            "that into it. To begin anew, use another model_dir."
+            f"{path} is damaged (expected the newest checkpoint, as in 'model_checkpoint_path: \"model.ckpt-100\"'). Write "
+            "that into it. To start from step 0, use another model_dir."
         )
     newest = state.model_checkpoint_path
     others = [item for item in state.all_model_checkpoint_paths if item != newest]
@@ -76,11 +76,11 @@ def known(model_dir: str) -> list[str]:
 
 
 class Retention:
-    """Choice of the checkpoints to keep, as v1's Saver makes it.
+    """Choice of the checkpoints to keep, by the rules of v1's Saver.
 
     Args:
-        keep_max: how many; None or 0: all.
-        every_hours: one in so many hours is kept in addition.
+        keep_max: number of checkpoints; None or 0 for all.
+        every_hours: interval in hours at which one more checkpoint is kept.
     """
 
     def __init__(self, keep_max: int | None, every_hours: float) -> None:
@@ -89,11 +89,11 @@ class Retention:
         self._next_time = time.time() + every_hours * 3600
 
     def surplus(self, paths: Sequence[str]) -> Sequence[str]:
-        """Return those of `paths`, the oldest first, that one more checkpoint makes too many."""
+        """Return the paths to delete, of `paths` from the oldest, when one more checkpoint is written."""
         return paths[: max(0, len(paths) + 1 - self.keep_max)] if self.keep_max else ()
 
     def is_kept(self, model_dir: str, path: str) -> bool:
-        """Return whether a surplus checkpoint stays because it is the one of its hours; it counts from now on."""
+        """Return whether a surplus checkpoint is kept as the one of its interval; the next interval then begins."""
         if math.isinf(self._next_time):
             return False
         try:
@@ -107,21 +107,21 @@ class Retention:
 
 
 def save(model_dir: str, step: int, variables: Mapping[str, Any], retention: Retention) -> Checkpoint:
-    """Write `model.ckpt-STEP`, make it the newest and delete old ones.
+    """Write `model.ckpt-STEP`, make it the newest and delete old checkpoints.
 
-    A checkpoint counts only once the state file names it, which is replaced in one piece.
+    A checkpoint is valid once the state file names it, which is replaced in one piece.
 
     Args:
-        model_dir: folder, local or gs://; made if it is missing.
+        model_dir: folder, local or gs://, which is created if needed.
         step: the global step.
-        variables: by name.
-        retention: which to keep.
+        variables: variables by name.
+        retention: choice of the checkpoints to keep.
 
     Returns:
         The checkpoint.
 
     Raises:
-        StorageError: it could not be written; the state file names the one before.
+        StorageError: the checkpoint could not be written; the state file names the previous one.
     """
     base = f"model.ckpt-{step}"
     prefix = tf.io.gfile.join(model_dir, base)
@@ -141,8 +141,8 @@ def save(model_dir: str, step: int, variables: Mapping[str, Any], retention: Ret
         _write_state(model_dir, [*kept[len(surplus) :], base])
     except tf.errors.OpError as error:
         raise StorageError(
-            f"the checkpoint {prefix} could not be written: {reason(error)}. The last one is {last}; run again"
-            " once there is room and permission, and training carries on from it."
+            f"the checkpoint {prefix} could not be written: {reason(error)}. Provide space and permission, and run again;"
+            f" training continues from the last one, {last}."
         ) from error
     for path in surplus:
         if not retention.is_kept(model_dir, path):
@@ -151,7 +151,7 @@ def save(model_dir: str, step: int, variables: Mapping[str, Any], retention: Ret
 
 
 def values_of(variables: Mapping[str, Any]) -> list[Any]:
-    """Return what a checkpoint holds of variables. In a cluster, all processes must ask: the mean of averages takes all of them."""
+    """Return the values of variables for a checkpoint; all processes of a cluster must call this, as averages need all of them."""
     return [variable.read_value() for variable in variables.values()]
 
 
@@ -163,14 +163,14 @@ def _relative(model_dir: str, path: str) -> str:
 def _write_state(model_dir: str, paths: list[str]) -> None:
     state = tf.compat.v1.train.generate_checkpoint_state_proto(".", paths[-1], paths)
     target = _state_path(model_dir)
-    temporary = f"{target}.tmp-{uuid.uuid4().hex}"  # Its own: another process may write into the folder, too.
+    temporary = f"{target}.tmp-{uuid.uuid4().hex}"  # Unique, as another process may write to the folder, too.
     with tf.io.gfile.GFile(temporary, "w") as file:
         file.write(str(state))
     tf.io.gfile.rename(temporary, target, overwrite=True)
 
 
 def _delete(model_dir: str, path: str) -> None:
-    """Delete the files of a checkpoint that lies in model_dir; one elsewhere was not written here."""
+    """Delete the files of a checkpoint in model_dir; one in another folder was written by something else, and stays."""
     if "/" in path:
         return
     try:
@@ -178,6 +178,6 @@ def _delete(model_dir: str, path: str) -> None:
             if name.startswith(f"{path}."):
                 tf.io.gfile.remove(tf.io.gfile.join(model_dir, name))
     except tf.errors.NotFoundError:
-        pass  # Another process was first.
+        pass  # Another process has deleted it.
     except tf.errors.OpError as error:
         _log.warning("The old checkpoint %s in %s could not be deleted: %s", path, model_dir, error.message)

@@ -18,15 +18,15 @@ _Keys = tf.compat.v1.GraphKeys
 def reuse(
     variables: Mapping[Key, tuple[VariableInfo, Any]], requests: Requests, seed: int | None
 ) -> Iterator[Collections]:
-    """Answer every request for a variable in this trace with one that exists.
+    """Answer every request for a variable in this trace with an existing one.
 
     Args:
-        variables: the infos and real variables by key.
-        requests: shared by the replicas that are traced into one graph.
+        variables: infos and real variables by key.
+        requests: requests of all replicas that are traced into one graph.
         seed: seed of the graph's random ops, or None.
 
     Yields:
-        The trace's collections.
+        The collections of the trace.
     """
 
     def answer(key: Key, create: Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
@@ -35,8 +35,8 @@ def reuse(
             info, variable = variables[key]
         except KeyError:
             raise ModelFnValueError(
-                f"model_fn made the variable {key[0]!r} (request {key[1]} of that name), which it did not make when it "
-                "was first traced. It must make the same variables, in the same order, at every call."
+                f"model_fn must make the same variables in the same order at every call (got {key[0]!r}, request {key[1]} of that "
+                "name, which it did not make in its first call). Make them all in each call."
             ) from None
         graph = tf.compat.v1.get_default_graph()
         members = [*info.collections, *([_Keys.TRAINABLE_VARIABLES] if info.trainable else [])]
@@ -48,7 +48,7 @@ def reuse(
     graph = tf.compat.v1.get_default_graph()
     collections = Collections(graph)
     creator = variable_creator(answer, requests.keys())
-    # Those that optimizers make while they merge are asked for once, by the first replica's optimizer.
+    # Variables that optimizers make while they merge are requested once, by the first replica's optimizer.
     merging_creator = variable_creator(answer, counted_keys())
     with (
         collections.installed(),

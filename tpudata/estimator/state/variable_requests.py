@@ -16,9 +16,9 @@ Key: TypeAlias = tuple[str, int]
 
 
 class Requests:
-    """The requests for variables in one trace, by the names and in the order of the first replica's.
+    """The requests for variables in one trace, by the names of the first replica's requests.
 
-    A graph makes names unique, so that a second replica traced into it asks by other names; but in the same order.
+    A graph makes names unique, so that the requests of a second replica traced into it have other names, in the same order.
     """
 
     def __init__(self) -> None:
@@ -26,8 +26,8 @@ class Requests:
         self._is_begun = False
 
     def keys(self) -> Callable[[str], Key]:
-        """Return a function that gives the key of the next request, by the name asked for, for the replica that is traced here."""
-        # Replicas are traced in their order; in a cluster, the first one here is not number 0 of all.
+        """Return a function from a requested name to the key of the request, for the next replica."""
+        # Replicas are traced in order; in a cluster, the first one of this process need not be number 0.
         if not self._is_begun:
             self._is_begun = True
             counted = counted_keys()
@@ -40,7 +40,7 @@ class Requests:
         position = itertools.count()
 
         def later(name: str) -> Key:
-            # The first replica is ahead, unless model_fn asks for other variables this time.
+            # The first replica has made the request before, unless model_fn requests other variables this time.
             key = next(itertools.islice(self._first, next(position), None), (name, 1))
             return key if key[0].rpartition("/")[2] == _without_numbers(name).rpartition("/")[2] else (name, 1)
 
@@ -48,7 +48,7 @@ class Requests:
 
 
 def counted_keys() -> Callable[[str], Key]:
-    """Return a function that gives the key of the next request by its name."""
+    """Return a function from a requested name to the key of the request, by counting equal names."""
     requests: Counter[str] = Counter()
 
     def key(name: str) -> Key:
@@ -60,7 +60,7 @@ def counted_keys() -> Callable[[str], Key]:
 
 
 def _without_numbers(name: str) -> str:
-    """Return a name without the numbers that make it unique: replicas that share a graph number the same scopes differently."""
+    """Return a name without the numbers that make it unique, which differ between replicas that share a graph."""
     return re.sub(r"_\d+(?=/|$)", "", name)
 
 
