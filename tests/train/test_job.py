@@ -318,7 +318,7 @@ def test_an_offset_that_the_labels_do_not_have_is_rejected(
     digits_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert _train(digits_dataset, tmp_path / "m", "--param=label_offset=1") == 2
-    assert "labels of " in capsys.readouterr().err
+    assert "is above the first label of " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -542,7 +542,7 @@ def test_a_hook_may_evaluate_and_predict(replicas: int, tmp_path: Path) -> None:
         estimator.get_variable_value("linear/w"), plain.get_variable_value("linear/w"), rtol=1e-5, atol=1e-6
     )
     nested = Recorder(lambda: estimator.train(train_input_fn, steps=1))
-    with pytest.raises(UsageError, match="the same estimator trains or evaluates already"):
+    with pytest.raises(UsageError, match="the same estimator is already training or evaluating"):
         estimator.train(train_input_fn, hooks=[nested], steps=1)
 
 

@@ -155,7 +155,7 @@ def test_evaluations_at_the_same_time(how: str, tmp_path: Path) -> None:
             del run_context, run_values
             assert estimator.evaluate(finite_input_fn(24)) == expected[24]
             assert len(list(estimator.predict(finite_input_fn(24), checkpoint_path=old))) == 24
-            with pytest.raises(UsageError, match="trains or evaluates"):
+            with pytest.raises(UsageError, match="is already training or evaluating"):
                 estimator.train(train_input_fn, steps=1)
 
     assert estimator.evaluate(finite_input_fn(40), hooks=[Hook()]) == expected[40]
@@ -459,5 +459,5 @@ def test_a_value_that_needs_a_batch(tmp_path: Path) -> None:
     def metrics(labels: Any, outputs: Any) -> dict[str, Any]:
         return {"last": (tf.reduce_mean(labels), tf.no_op())}
 
-    with pytest.raises(ValueError, match="variables alone"):
+    with pytest.raises(ValueError, match="only the metric's variables"):
         make_estimator(tmp_path, eval_model_fn(metrics, lambda *tensors: tensors)).evaluate(finite_input_fn(8))

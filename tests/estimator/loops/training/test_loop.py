@@ -417,6 +417,6 @@ def test_what_a_hook_makes_not_finite_is_not_saved(steps: int, tmp_path: Path) -
                 run_context.session.run(self._spoil)
 
     estimator = make_estimator(tmp_path, iterations=2)
-    with pytest.raises(NonFiniteError, match=rf"step {steps}: the variable 'linear/b' holds NaN.*model\.ckpt-0"):
+    with pytest.raises(NonFiniteError, match=rf"step {steps}: the variable 'linear/b' contains NaN.*model\.ckpt-0"):
         estimator.train(train_input_fn, hooks=[Spoils()], steps=steps)
     assert programs.saved_steps(tmp_path) == [0]

@@ -1,4 +1,4 @@
-"""The training loop on the host: between two loops of the device it calls hooks, logs, checks, writes summaries and saves."""
+"""The training loop on the host, which calls hooks, logs, checks, writes summaries and saves between two loops of the device."""
 
 import contextlib
 import logging
@@ -41,17 +41,17 @@ def train(
     saving_listeners: Any = None,
     after_save: AfterSave | None = None,
 ) -> float | None:
-    """Train as `TPUEstimator.train` says; return the last step's loss, or None if no step was done.
+    """Train as described in `TPUEstimator.train`; return the loss of the last step, or None if no step was done.
 
-    `after_save` is called with each checkpoint that was written, except the one at the start.
+    `after_save` is called with each written checkpoint except the one at the start.
     """
     check_steps(steps, max_steps)
     hooks = check_hooks(hooks, "train(hooks=...)")
     listeners = check_listeners(saving_listeners, "train(saving_listeners=...)")
     if steps is None and max_steps is None and runtime.topology.is_tpu:
         raise ValueError(
-            "train on a TPU needs a limit, as the device runs whole loops (got neither, expected one of steps and max_steps). Pass "
-            "steps or max_steps."
+            "train on a TPU needs a limit, as the device runs whole loops (got none, expected steps or max_steps). Pass one of "
+            "them."
         )
     peers = runtime.peers
     ending = ended_by_sigterm() if runtime.config.exit_on_sigterm else contextlib.nullcontext(Termination())
@@ -104,8 +104,8 @@ class _Training:
         self._start = start
         self._termination = termination
         self._rows = rows
-        # Without a TPU, hooks see every step, and loops end at all steps that anything is due at. In a cluster they do so in all
-        # processes, whatever hooks these leave to the chief.
+        # Without a TPU, hooks see every step, and loops end at all steps at which something is due. In a cluster this holds for all
+        # processes, even if only the chief has hooks.
         self._is_exact = not runtime.topology.is_tpu
         self._is_step = parts.has_hooks and self._is_exact
         self._stops = False
@@ -119,7 +119,7 @@ class _Training:
         self._profiler = Profiler(runtime.model_dir, config.profile_steps if self._peers.is_chief else None)
 
     def run(self, iteration: Iteration, steps: int | None, max_steps: int | None) -> float | None:
-        """Run loops until a limit (None: until the data ends), save at the start, when due, and at the end.
+        """Run loops up to a limit (None: until the data ends), and save at the start, when due, and at the end.
 
         Returns:
             The loss of the last step, or None if there was no data for one.
@@ -158,19 +158,19 @@ class _Training:
             saved = (
                 ", which is saved. Run again to carry on"
                 if parts.checkpointing.saves
-                else "; no checkpoint was asked for"
+                else "; the RunConfig has no interval for checkpoints"
             )
             _log.warning("SIGTERM: training stopped at step %d%s.", self.step, saved)
         return last_loss
 
     def close(self) -> None:
-        """Write what is still buffered."""
+        """Write buffered profiles and summaries."""
         self._profiler.close(self.step)
         self._parts.events.close()
         self._train_step.flush()
 
     def _begin(self) -> None:
-        """Give variables their values, and hooks, listeners and the log their beginning."""
+        """Load the variables, and begin the work of hooks, listeners and the log."""
         parts, config = self._parts, self._runtime.config
         parts.checkpointing.prepare()
         parts.monitor.begin()
@@ -186,7 +186,7 @@ class _Training:
             time.sleep(config.tpu_config.initial_infeed_sleep_secs)
 
     def _next_size(self, last: int | None) -> int:
-        """Return how many steps the next loop has, as the chief says; 0: none, as SIGTERM or a hook ends training in a process."""
+        """Return the chief's number of steps for the next loop; 0 if SIGTERM or a hook ends training in a process."""
         size = self._loop.next(self.step, (last, *self._ends())) if self._peers.is_chief else 0
         stops = self._stops or self._parts.monitor.should_stop
         size, stopped, ended = self._peers.summed([size, int(stops), int(self._termination.requested)])
@@ -209,11 +209,11 @@ class _Training:
     def _run_loop(
         self, iteration: Iteration, size: int, asked: Sequence[Any]
     ) -> tuple[list[float], bool, dict[str, Any]]:
-        """Return the losses of the steps that were done, whether the data go on, and what the last step gave, by name."""
+        """Run a loop; return the losses of its steps, whether there is more data, and the fetched values by name."""
         summaries, step = self._parts.summaries, self._train_step
         wanted = tensor_names(asked)
         is_due = self._progress.summarises(self.step + size)
-        # The step gives the rest in any case, so that it is built once.
+        # Always fetch summaries without an effect, so that the step is built once.
         of_summaries = [item for item in summaries.step if is_due or not step.fetches.has_effect(item)]
         step.fetches.ask((*asked, *of_summaries))
         if is_due:
@@ -231,7 +231,7 @@ class _Training:
         self.step, losses = int(results.global_step), np.asarray(results.losses)
         if len(losses) and self.step == before:
             raise ModelFnValueError(
-                "train_op did not change the global step: pass global_step=tf.compat.v1.train.get_global_step() to "
+                "model_fn: train_op did not change the global step. Pass global_step=tf.compat.v1.train.get_global_step() to "
                 "the optimizer's minimize or apply_gradients."
             )
         self._finite_check.after_loop(self.step, float(losses[-1]) if len(losses) else 0.0, results)
