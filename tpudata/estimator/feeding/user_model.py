@@ -48,7 +48,7 @@ class UserModel:
 
         Args:
             input_fn: the function.
-            deployment: how the mode is fed.
+            deployment: deployment of the mode.
             call: the call among those of the deployment.
             start_step: number of steps done.
         """

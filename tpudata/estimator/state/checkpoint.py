@@ -116,6 +116,6 @@ def read_tensor(reader: Any, prefix: str, name: str) -> Any:
 
 def _damaged(prefix: str, error: Exception) -> CheckpointError:
     return CheckpointError(
-        f"{prefix} cannot be read: {error}. Restore its files, or give the path of an older checkpoint; to go on "
-        f"training from that one, name it in the file 'checkpoint' of its folder."
+        f"{prefix} cannot be read: {error}. Restore its files, or pass the path of an older checkpoint; to continue "
+        "training from that one, name it in the file 'checkpoint' of its folder."
     )

@@ -21,7 +21,7 @@ def check_input(element_spec: Any, deployment: Deployment, batch_axis: Sequence[
 
     Args:
         element_spec: spec of the elements.
-        deployment: how the mode is fed.
+        deployment: deployment of the mode.
         batch_axis: axis of the rows for each tensor; None for 0.
         find: function that adds a finding.
 

@@ -156,7 +156,7 @@ class _Training:
         parts.monitor.end()
         if self._termination.requested:
             saved = (
-                ", which is saved. Run again to carry on"
+                ", which is saved. Run again to continue"
                 if parts.checkpointing.saves
                 else "; the RunConfig has no interval for checkpoints"
             )
