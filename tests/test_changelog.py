@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 HEADINGS = ("Added", "Changed", "Deprecated", "Removed", "Fixed", "Security")
 
 

@@ -17,7 +17,7 @@ import tpudata.input
 import tpudata.storage
 from tpudata import errors
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize("module", [tpudata, tpudata.format, tpudata.input, tpudata.storage])

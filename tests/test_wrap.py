@@ -10,7 +10,7 @@ from pathlib import Path
 import markdown
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 PAGES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))
 wrapped: Callable[[str], str] = runpy.run_path(str(ROOT / "scripts" / "_wrap.py"))["wrapped"]
 

@@ -13,7 +13,7 @@ from tests.beam_jobs.images import encode, picture
 from tpudata.errors import UsageError
 from tpudata.format import open_dataset
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture

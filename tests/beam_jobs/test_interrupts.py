@@ -15,7 +15,7 @@ from beam_jobs.images import run
 from tests.helpers.pictures import digests, make_pictures
 from tests.helpers.processes import assert_nobody_is_left
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 MOMENTS = 20
 # What is promised, in seconds; a hang takes minutes.
 SOON = 10

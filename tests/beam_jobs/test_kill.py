@@ -16,7 +16,7 @@ import pytest
 from tests.helpers.pictures import digests, make_pictures
 from tests.helpers.processes import assert_nobody_is_left
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 MOMENTS = 12
 CHAINS = 4
 # Imports what a job needs once, and runs each job in a process group of its own, forked from here; importing takes longer than

@@ -17,7 +17,7 @@ from tests.helpers.datasets import write_undecodable
 from tests.helpers.processes import assert_nobody_is_left
 from tpudata.cli import main
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
 def draw(folder: Path, count: int) -> list[Path]:

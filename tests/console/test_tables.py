@@ -62,7 +62,7 @@ def test_count() -> None:
 _COUNTED = re.compile(
     r" (records|shards|files|inputs|documents|classes|images|labels|rows|cells|columns|processes)\b(?!/s)"
 )
-_ROOT = Path(__file__).parents[3]
+_ROOT = Path(__file__).parents[2]
 
 
 def test_one_function_makes_plurals() -> None:

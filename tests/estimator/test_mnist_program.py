@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 from sklearn.datasets import load_digits
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")

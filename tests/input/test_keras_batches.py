@@ -21,7 +21,7 @@ from tpudata.format import Feature
 
 CLASSES = 10
 RECORDS = 10_000
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(params=["keras", "tf_keras"])
