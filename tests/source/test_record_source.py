@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from scripts.fake_gcs import FakeGcs, Fault
 from tests.datasets import LABEL, Written, write_dataset, write_images
 from tpudata import CorruptionError, DatasetError, FeatureError, RecordSource, StorageError, UsageError, open_dataset
+from tpudata.cli import main
 from tpudata.format import Feature, decode_example, read_records
 from tpudata.storage.select import _storage
 
@@ -152,6 +153,23 @@ def test_damage_names_file_and_offset(pictures: Written, tmp_path: Path) -> None
     path.unlink()
     with pytest.raises(StorageError, match=shard.name):
         source[70]
+
+
+def test_records_in_quarantine_have_no_numbers(pictures: Written, tmp_path: Path) -> None:
+    folder = shutil.copytree(pictures.path, tmp_path / "damaged")
+    dataset = open_dataset(str(folder))
+    path = folder / dataset.manifest.split("train").shards[1].name
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0x40
+    path.write_bytes(data)
+    offsets = dataset.index(dataset.manifest.split("train").shards[1]).offsets
+    first = 50 + int(np.searchsorted(offsets, len(data) // 2, "right")) - 1
+    # A compressed block, here the whole shard, is damaged as one.
+    gone = [first] if dataset.manifest.compression is None else range(50, 100)
+    assert main(["verify", str(folder), "--quarantine"]) == 0
+    source = RecordSource(folder, "train", decode=None)
+    expected = [record for number, record in enumerate(serialized(pictures.path)) if number not in gone]
+    assert [source[number] for number in range(len(source))] == list(source) == expected
 
 
 def test_an_image_that_does_not_decode_names_file_and_offset(tmp_path: Path) -> None:
