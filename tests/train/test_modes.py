@@ -270,6 +270,10 @@ def test_an_interrupted_run_stops_at_the_same_step(
     assert stopping("m", *flags) == 0
     history = _json(tmp_path / "m" / "early_stopping.json")["evaluations"]
     assert [item["step"] for item in history] == [2, 4, 6, 8, 10]
+    # From an older checkpoint, evaluations of later ones count no more.
+    (tmp_path / "m" / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-6"\n')
+    assert stopping("m", *flags) == 0
+    assert _json(tmp_path / "m" / "evaluation.json")["global_step"] == 10
     for text in ("", "[1]", '{"metric": "loss", "evaluations": [1]}'):
         (tmp_path / "m" / "early_stopping.json").write_text(text)
         assert stopping("m", *flags) == 1

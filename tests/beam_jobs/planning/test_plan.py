@@ -13,7 +13,7 @@ import beam_jobs.planning.plan as plan_module
 import beam_jobs.planning.tally as tally_module
 from beam_jobs.option_values import SplitShares
 from beam_jobs.options import ConvertOptions
-from beam_jobs.planning.plan import Plan, SplitPlan, SumTallies, make_plan
+from beam_jobs.planning.plan import Plan, SplitPlan, SumTallies, cut, make_plan
 from beam_jobs.planning.tally import Buckets, Tally, TallyPart
 from beam_jobs.references.pack import packs
 from beam_jobs.references.record_order import Order
@@ -91,6 +91,14 @@ def test_shards_differ_from_their_mean_by_the_largest_record_at_most(
         assert plan.splits[split].estimated_bytes == total
         mean = total / len(shards)
         assert all(abs(size - mean) <= largest for size in shards.values())
+
+
+@given(st.lists(st.integers(50, 99), min_size=60, max_size=90), st.integers(2, 9))
+def test_shards_are_cut_at_the_bucket_nearest_to_equal_parts(sizes: list[int], count: int) -> None:
+    ends = np.cumsum(sizes)
+    for number, bucket in enumerate(cut(np.array(sizes, np.int64), count).tolist(), 1):
+        off = abs(ends - ends[-1] * number / count)
+        assert off[bucket - 1] <= off.min() + 1e-6
 
 
 @given(SIZES, st.booleans())

@@ -291,3 +291,21 @@ def test_one_checkpoint_in_some_hours_is_kept_in_addition(tmp_path: Path) -> Non
     assert programs.saved_steps(tmp_path) == [1, 2]
     estimator.train(train_input_fn, steps=1)
     assert programs.saved_steps(tmp_path) == [1, 3]
+
+
+def test_one_checkpoint_of_each_hour_is_kept_in_one_training(tmp_path: Path) -> None:
+    hours, start = {1: 1.5, 2: 1.7, 3: 2.5, 4: 2.9}, time.time()
+
+    class Clock(v1.train.CheckpointSaverListener):  # type: ignore[misc]  # TensorFlow is untyped
+        """Makes checkpoints as old as if steps took long."""
+
+        def after_save(self, session: Any, global_step_value: int) -> None:
+            del session
+            then = start + 3600 * hours.get(global_step_value, 0)
+            os.utime(tmp_path / f"model.ckpt-{global_step_value}.index", (then, then))
+
+    estimator = make_estimator(
+        tmp_path, save_checkpoints_steps=1, keep_checkpoint_max=1, keep_checkpoint_every_n_hours=1
+    )
+    estimator.train(train_input_fn, steps=5, saving_listeners=[Clock()])
+    assert programs.saved_steps(tmp_path) == [1, 3, 5]

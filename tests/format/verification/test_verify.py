@@ -419,6 +419,8 @@ def test_rejected_inputs_are_as_many_as_the_manifest_counts(tmp_path: Path) -> N
     one.write_text(REJECT)
     assert places(tmp_path) == [("rejects", None)]
     assert reasons(tmp_path) == ["lists 2 rejected inputs, the manifest counts 3"]
+    one.write_text(REJECT * 3)
+    assert reasons(tmp_path) == ["lists 4 rejected inputs, the manifest counts 3"]
 
 
 def test_further_checks_of_each_record(damaged: Path) -> None:

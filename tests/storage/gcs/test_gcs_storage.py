@@ -74,6 +74,13 @@ def test_a_folder_lists_its_objects_and_folders_over_many_pages(store: FakeGcs, 
     assert [entry.name for entry in gcs.list("gs://b")] == ["in", "inside"]
 
 
+def test_a_folder_on_two_pages_is_listed_once(store: FakeGcs, gcs: Storage) -> None:
+    store.repeats_folders = True
+    for number in range(20):
+        store.put("b", f"in/{number:02d}/a", b"a")
+    assert [entry.name for entry in gcs.list("gs://b/in")] == [f"{number:02d}" for number in range(20)]
+
+
 def test_a_folder_may_be_marked_by_an_empty_object(store: FakeGcs, gcs: Storage) -> None:
     store.put("b", "in/", b"")
     assert gcs.list("gs://b/in") == []

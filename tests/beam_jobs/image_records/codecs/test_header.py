@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import struct
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,13 @@ def test_orientation_is_what_pillow_applies(orientation: int) -> None:
         assert read_header(data, "PNG").orientation == found
         upright = np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(data))))
         assert np.array_equal(upright, pixels) == (found == 1)
+
+
+def test_an_exif_block_may_end_with_its_last_entry() -> None:
+    # Exif's header, two entries of 12 bytes (the second is the orientation, a SHORT), and no offset of a next directory.
+    block = b"II*\0" + struct.pack("<IH HHII HHIHH", 8, 2, 0x0100, 4, 1, 7, 0x0112, 3, 1, 6, 0)
+    assert exif_orientation(block) == exif_orientation(block + bytes(4)) == 6
+    assert exif_orientation(block[:-1]) == 1
 
 
 @given(st.binary(max_size=60))
