@@ -42,8 +42,10 @@ from beam_jobs.steps.make_plan import plan_here
 from tpudata.errors import TpudataError
 from tpudata.format import open_dataset
 from tpudata.storage import held_request_limits, storage_for
-from tpudata.storage.claims.claim import JOB, PROCESS, Claim, claimed, name_job, reject_claimed, remove_dead_claim
-from tpudata.storage.local import TEMPORARY_PREFIX
+from tpudata.storage.claims.claim import JOB, PROCESS, Claim
+from tpudata.storage.claims.hold import claimed, name_job
+from tpudata.storage.claims.liveness import check_unclaimed, remove_dead_claim
+from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 
 # Those that an input itself may have: train, validation and test.
 _NAMED_SPLITS = 3
@@ -98,7 +100,7 @@ def _convert(conversion: Conversion, beam_options: PipelineOptions, launch: Laun
     options = conversion.options
     pipeline = new_pipeline(beam_options, _most_parts(conversion) if is_local(beam_options) else None)
     has_ended = functools.partial(job_has_ended, options=beam_options)
-    reject_claimed(options.output, has_ended)
+    check_unclaimed(options.output, has_ended)
     found = _look_at_output(conversion)
     if found is Found.DATASET and options.resume and not options.append:
         plan_conversion(conversion)

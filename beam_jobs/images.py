@@ -1,6 +1,6 @@
 """Converts images into a dataset: `python -m beam_jobs.images`, the same as `tpudata convert images`.
 
-Sources are in beam_jobs.sources, the steps in beam_jobs.pipeline, and what happens to an image in beam_jobs.image_records.rules.
+Sources are in beam_jobs.sources, the steps in beam_jobs.pipeline, and the rules for images in beam_jobs.image_records.rules.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def run(argv: Sequence[str], prog: str = "tpudata convert images") -> int:
 
     Args:
         argv: flags, without the program's name.
-        prog: the command as the person typed it.
+        prog: name of the command, for messages.
 
     Returns:
         The exit code 0.
@@ -70,20 +70,20 @@ def convert_images(
     """Convert images into a dataset; return when it is complete.
 
     Args:
-        options: what to convert, and how.
-        beam_options: where it runs.
-        said: what is said of the input beyond where it is.
-        images: how images are checked and stored.
+        options: options of the conversion.
+        beam_options: Beam's options, such as the runner.
+        said: options of the source.
+        images: rules for checking and storing images.
 
     Raises:
-        TpudataError: the input or the output is not as it should be, or a record was rejected.
+        TpudataError: the input or the output is invalid, or a record was rejected.
     """
     options = checked_places(options, beam_options)
     convert(image_conversion(options, said or SourceOptions(), images or ImageOptions()), beam_options)
 
 
 def image_conversion(options: ConvertOptions, said: SourceOptions, images: ImageOptions) -> Conversion:
-    """Look at the input, and return the conversion of it, ready to be planned or run."""
+    """Inspect the input, and return its conversion, ready to be planned or run."""
     source = open_source(options, said)
     converter = ImageConverter(options.label_offset, images, source.several_labels, source.extra)
     return Conversion(

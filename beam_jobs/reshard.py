@@ -1,6 +1,6 @@
 """Conversion of stored records to another dataset: `python -m beam_jobs.reshard`, the same as `tpudata reshard`.
 
-What the inputs are is in beam_jobs.stored_records, the steps in beam_jobs.pipeline.
+The inputs are in beam_jobs.stored_records, the steps in beam_jobs.pipeline.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tpudata.console.tables import counted
 from tpudata.errors import UsageError
 from tpudata.format import open_dataset
 
-# What the records of images are known by: the name of the file that each was made from, so that splits are those of `convert`.
+# Feature with the name of the input file of an image, which keys its record, so that splits are those of `convert`.
 _FILE_NAME = "image/filename"
 _FORMS = """
 DIR is the folder of a dataset, a TFRecord file of another program, a folder or a pattern of such: docs/dataset/reshard.md.
@@ -47,7 +47,7 @@ def run(argv: Sequence[str], prog: str = "tpudata reshard") -> int:
 
     Args:
         argv: flags, without the program's name.
-        prog: the command as the person typed it.
+        prog: name of the command, for messages.
 
     Returns:
         The exit code 0.
@@ -78,16 +78,16 @@ def run(argv: Sequence[str], prog: str = "tpudata reshard") -> int:
 def reshard_conversion(
     options: ConvertOptions, inputs: Sequence[str], stored: ReshardOptions, *, keeps_compression: bool = False
 ) -> Conversion:
-    """Look at the inputs, and return the conversion of them, ready to be planned or run.
+    """Inspect the inputs, and return their conversion, ready to be planned or run.
 
     Args:
-        options: where to write, and how to cut shards; `input` names the inputs for messages and the manifest.
+        options: options of the output and its shards; `input` names the inputs for messages and the manifest.
         inputs: datasets, or TFRecord files of other programs.
-        stored: what becomes of the records.
-        keeps_compression: whether shards are compressed as the datasets are, and not as the options say.
+        stored: options of the records.
+        keeps_compression: whether shards are compressed as the datasets are, instead of by the options.
 
     Raises:
-        SourceError: an input is not there or has no records.
+        SourceError: an input does not exist or has no records.
         DatasetError: the datasets do not fit each other.
         UsageError: the options do not fit the inputs.
     """
@@ -138,7 +138,7 @@ def _of_datasets(
     ]
     ours = options.deciding()
     if options.split is None:
-        # How the records were dealt out before still holds.
+        # The earlier assignment to splits remains.
         ours = {name: value for name, value in ours.items() if name != "split" or name not in merged.options}
     return _conversion(
         options,
@@ -206,7 +206,7 @@ def _no_text_bytes(pack: Pack) -> npt.NDArray[np.int64]:
 
 
 def _checked_places(inputs: Sequence[str], output: str, beam_options: PipelineOptions) -> tuple[list[str], str]:
-    """Return paths that the workers of the runner find; UsageError if there are none."""
+    """Return paths that are valid on the workers of the runner; UsageError if there are none."""
     check_places(beam_options, {**{f"DIR {n}": path for n, path in enumerate(inputs, 1)}, "--output": output})
     return [absolute_path(path, beam_options) for path in inputs], absolute_path(output, beam_options)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.kinds import kinds_of
+from tests.helpers.kinds import kinds_of
 
 # An example takes as long as the machine is busy.
 settings.register_profile("tpudata", deadline=None)
@@ -17,7 +17,9 @@ settings.load_profile("tpudata")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add --quick."""
     parser.addoption(
-        "--quick", action="store_true", help="only files of tests without a kind of tests/kinds.py, and smoke tests"
+        "--quick",
+        action="store_true",
+        help="only files of tests without a kind of tests/helpers/kinds.py, and smoke tests",
     )
 
 
@@ -28,16 +30,19 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if kinds_of(collection_path) else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by their kinds."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark tests by their kinds, and let several processes begin with the files that take longest."""
     for item in items:
         for kind in kinds_of(item.path):
             item.add_marker(kind)
+    if hasattr(config, "workerinput"):
+        # Files of more kinds take longer, and the others fill the time in which one process would wait for another.
+        items.sort(key=lambda item: -len(kinds_of(item.path)))
 
 
 @pytest.fixture(scope="session")
 def digits_dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """200 training and 90 validation digits, two shards each; read it, and change nothing."""
-    from tests.digits import write_digits
+    from tests.helpers.digits import write_digits
 
     return write_digits(tmp_path_factory.mktemp("digits"), {"train": 200, "validation": 90}, shards=2)

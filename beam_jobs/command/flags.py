@@ -1,23 +1,13 @@
-"""The flags that every conversion has."""
+"""The flags of every conversion."""
 
 from __future__ import annotations
 
 import argparse
 
-from beam_jobs.options import (
-    DEFAULT_BUDGET,
-    DEFAULT_SHARD_BYTES,
-    FAIL,
-    LOCAL_REQUESTS,
-    REMOTE_REQUESTS,
-    SKIP,
-    Budget,
-    ConvertOptions,
-    SplitShares,
-    parse_size,
-)
+from beam_jobs.option_values import DEFAULT_BUDGET, Budget, SplitShares, parse_size
+from beam_jobs.options import DEFAULT_SHARD_BYTES, FAIL, LOCAL_REQUESTS, REMOTE_REQUESTS, SKIP, ConvertOptions
 from tpudata.console.flags import FlagParser, flag_type, positive_int
-from tpudata.format.gzip_blocks import GZIP
+from tpudata.format.tfrecord.gzip_blocks import GZIP
 
 _NONE = "none"
 
@@ -26,10 +16,10 @@ def add_common_flags(parser: FlagParser, *, paths: bool = True, labels: bool = T
     """Add the flags that `common_options` reads.
 
     Args:
-        parser: gets them.
-        paths: also `--input` and `--output`; False if the caller has other names for these two.
-        labels: also `--label-offset`; False if records have no labels.
-        stored: for inputs that are TFRecords already: they keep order and compression by default, and nothing is appended.
+        parser: parser that gets them.
+        paths: whether to add `--input` and `--output`; False if the caller has other names for these two.
+        labels: whether to add `--label-offset`; False if records have no labels.
+        stored: whether inputs are stored records: they keep order and compression by default, and have no `--append`.
     """
     add = parser.add_argument
     known_by = "key" if stored else "path"
@@ -40,16 +30,16 @@ def add_common_flags(parser: FlagParser, *, paths: bool = True, labels: bool = T
         "--split",
         type=flag_type("split", SplitShares.parse),
         metavar="NAME=SHARE,...",
-        help=f"deal records out to splits by a stable hash of their {known_by}, such as train=0.9,validation=0.1",
+        help=f"assign records to splits by a stable hash of their {known_by}, such as train=0.9,validation=0.1",
     )
     add(
         "--shard-size",
         type=flag_type("size", parse_size),
         default=DEFAULT_SHARD_BYTES,
         metavar="SIZE",
-        help="size that shards aim at (default 100MB; MB is 10^6 bytes, MiB 2^20)",
+        help="target size of shards (default 100MB; MB is 10^6 bytes, MiB 2^20)",
     )
-    add("--num-shards", type=positive_int, metavar="N", help="number of shards of every split, in place of a size")
+    add("--num-shards", type=positive_int, metavar="N", help="number of shards of every split, instead of a size")
     add(
         "--shards-multiple-of",
         type=positive_int,
@@ -61,7 +51,7 @@ def add_common_flags(parser: FlagParser, *, paths: bool = True, labels: bool = T
         "--on-bad-record",
         choices=(FAIL, SKIP),
         default=FAIL,
-        help="fail names the first bad input and ends; skip lists them in rejects/ and goes on (default fail)",
+        help="fail ends with the first bad input; skip lists bad inputs in rejects/ and continues (default fail)",
     )
     add(
         "--max-bad-records",
@@ -91,9 +81,11 @@ def add_common_flags(parser: FlagParser, *, paths: bool = True, labels: bool = T
     parser.add_switch(
         "--dali-index", default=False, help="also write index/*.idx, which NVIDIA DALI and the tfrecord package read"
     )
-    parser.add_switch("--resume", default=False, help="carry on a killed run: keep its finished shards, write the rest")
+    parser.add_switch("--resume", default=False, help="continue a killed run: keep its finished shards, write the rest")
     parser.add_switch(
-        "--overwrite", default=False, help="replace the dataset in the output: removes what its manifest lists"
+        "--overwrite",
+        default=False,
+        help="replace the dataset in the output: removes the files that its manifest lists",
     )
     if stored:
         parser.set_defaults(append=False)
@@ -108,7 +100,7 @@ def add_common_flags(parser: FlagParser, *, paths: bool = True, labels: bool = T
     parser.add_switch(
         "--detach",
         default=False,
-        help="submit the job and return; for runners whose jobs go on without this process, such as DataflowRunner",
+        help="submit the job and return; for runners whose jobs outlive this process, such as DataflowRunner",
     )
     add(
         "--read-threads",
@@ -121,7 +113,7 @@ def add_common_flags(parser: FlagParser, *, paths: bool = True, labels: bool = T
         "--retry-seconds",
         type=float,
         metavar="S",
-        help="try a failing request to gs:// again for S seconds (default"
+        help="retry a failing request to gs:// for S seconds (default"
         f" {LOCAL_REQUESTS.retry_seconds:g}; {REMOTE_REQUESTS.retry_seconds:g} on runners of many machines)",
     )
     add("--workers", type=positive_int, default=1, metavar="N", help="processes of the local runner (default 1)")

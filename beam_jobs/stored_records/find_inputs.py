@@ -9,7 +9,7 @@ from typing import NamedTuple
 from beam_jobs.stored_records.stored_files import FIX, StoredFile, is_folder, stored_files, whole_path
 from tpudata.errors import DatasetError, UsageError
 from tpudata.format import Dataset, open_dataset
-from tpudata.format.manifest import MANIFEST_NAME
+from tpudata.format.manifest.manifest import MANIFEST_NAME
 from tpudata.storage import storage_for
 
 # Files that are looked at for what their records are.

@@ -1,21 +1,15 @@
-"""Listing of documents: the parts of files that are listed separately, and the documents in a part.
-
-A document is known by its file's path below the input and where it begins: `books/a.txt:1234`, or the number of its row in a
-Parquet file, or by the path alone where the file is the document. Where a file is compressed, its key is that of the file inside.
-"""
+"""Listing of documents: the parts of files that are listed separately, and the documents in a part."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from beam_jobs.references.columns import narrow
-from beam_jobs.references.packed_keys import PackedKeys
 from beam_jobs.references.reference import WHOLE_FILE
 from beam_jobs.text_files.blocks import SpanBlock, gathered, line_blocks, line_blocks_in_range
+from beam_jobs.text_files.document import Document, DocumentBlock, Reject, TextFile, TextPart
 from beam_jobs.text_files.formats import TEXT_FORMATS
 from beam_jobs.text_files.forms import TextForm, document_key, look_at
 from beam_jobs.text_files.lines import BOM, Span, has_mark
@@ -25,103 +19,17 @@ from beam_jobs.text_files.streams import plain_chunks, unpacked_chunks
 from beam_jobs.text_files.values import RowForm
 from tpudata.errors import BadRecordError, SourceError
 
-# One huge file of 10 GB is 150 parts, which keeps as many workers busy.
+# A file of 10 GB has 150 parts, for as many workers.
 RANGE_BYTES = 1 << 26
-
-
-class TextFile(NamedTuple):
-    """A file of the input.
-
-    Attributes:
-        path: where it is.
-        name: its path below the input, with `/`.
-        size: bytes.
-    """
-
-    path: str
-    name: str
-    size: int
-
-
-class TextPart(NamedTuple):
-    """Unit of listing: a file, or a part of it.
-
-    Attributes:
-        file: the file.
-        form: what it is; None where nobody has looked yet, which the worker does then.
-        start, stop: documents that begin in this range of bytes; in a Parquet file, these row groups.
-    """
-
-    file: TextFile
-    form: TextForm | None
-    start: int
-    stop: int
-
-
-class Document(NamedTuple):
-    """One document.
-
-    Attributes:
-        key: its name, unique in the input.
-        offset: where it begins in the file, or WHOLE_FILE; of a compressed file, in what it unpacks to; in Parquet, its row.
-        size: bytes.
-        form: how its bytes are read.
-        data: its bytes; empty for a whole file that is not compressed, which is not read for this.
-        is_addressed: whether `size` bytes from `offset` of the file are the document, so that a reference can do without data.
-    """
-
-    key: str
-    offset: int
-    size: int
-    form: RowForm
-    data: bytes
-    is_addressed: bool
-
-
-class DocumentBlock(NamedTuple):
-    """Documents of one file, in order.
-
-    Attributes:
-        name: name of the file; a document's key is this and its offset, see `Document`.
-        form: how their bytes are read.
-        spans: where they are; without data for whole files that are not compressed.
-        is_addressed: as in `Document`.
-    """
-
-    name: str
-    form: RowForm
-    spans: SpanBlock
-    is_addressed: bool
-
-    @property
-    def is_whole_file(self) -> bool:
-        """Whether the file is one document, whose key is the file's name alone."""
-        return int(self.spans.offsets[0]) == WHOLE_FILE
-
-    def keys(self) -> PackedKeys:
-        """Return the keys of the documents."""
-        if self.is_whole_file:
-            return PackedKeys([self.name], None)
-        return PackedKeys([f"{self.name}:"], narrow(self.spans.offsets))
-
-    def documents(self) -> Iterator[Document]:
-        """Yield the documents."""
-        data = self.spans.data
-        columns = (column.tolist() for column in self.spans[1:])
-        for key, start, size, offset in zip(self.keys(), *columns, strict=True):
-            yield Document(key, offset, size, self.form, data[start : start + size], self.is_addressed)
-
-
-Reject = Callable[[BadRecordError], None]
 
 
 def text_parts(files: Iterable[TextFile], options: TextOptions, range_bytes: int = RANGE_BYTES) -> Iterator[TextPart]:
     """Cut files into parts; read only files larger than a part.
 
     Args:
-        files: of the input.
-        options: what a document is.
-        range_bytes: size that parts aim at.
+        files: files of the input.
+        options: options of the form.
+        range_bytes: target size of a part.
     """
     for file in files:
         if file.size <= range_bytes:
@@ -140,24 +48,24 @@ def text_parts(files: Iterable[TextFile], options: TextOptions, range_bytes: int
 
 
 def documents(part: TextPart, options: TextOptions, reject: Reject) -> Iterator[Document]:
-    """Yield the documents of a part, as `document_blocks` does, one by one."""
+    """Yield the documents of a part one by one; see `document_blocks`."""
     for block in document_blocks(part, options, reject):
         yield from block.documents()
 
 
 def document_blocks(part: TextPart, options: TextOptions, reject: Reject) -> Iterator[DocumentBlock]:
-    """Yield the documents of a part in blocks, in the order in which they stand.
+    """Yield the documents of a part in blocks, in the order of the file.
 
     Args:
-        part: one of `text_parts`.
-        options: what a document is.
+        part: a part of `text_parts`.
+        options: options of the form.
         reject: called with the error of a document that is too large, or of a file of an unknown format. If it returns, the
-            listing goes on.
+            listing continues.
 
     Raises:
         SourceError: a row of CSV is too long, or a column of Parquet of another type.
-        CorruptionError: it is compressed or Parquet, and damaged.
-        UsageError: the options do not fit what it is.
+        CorruptionError: the file is compressed or Parquet, and damaged.
+        UsageError: the options do not fit the file.
     """
     file = part.file
     try:
@@ -168,7 +76,7 @@ def document_blocks(part: TextPart, options: TextOptions, reject: Reject) -> Ite
         )
         return
     if form.kind == PARQUET:
-        # A file that nobody has looked at is one part, with all its row groups.
+        # A file of unknown form is one part, with all its row groups.
         found = gathered(_rows(part._replace(stop=part.stop if part.form else -1), options))
     elif form.kind == FILES:
         found = gathered(_whole(file, form, options.document_bytes))
@@ -191,13 +99,13 @@ def _of_allowed_size(
         return block
     for row in np.flatnonzero(~allowed).tolist():
         offset = int(block.spans.offsets[row])
-        # The offset of a row of Parquet is its number.
+        # The offset of a row in Parquet is its number.
         is_row = form.kind == PARQUET
         reject(
             BadRecordError(
                 f"{block.name}:{offset} in {file.path}" if is_row else file.path,
-                f"larger than --document-bytes: {int(block.spans.sizes[row]):,} bytes, where {options.document_bytes:,} are"
-                " allowed. Say what ends a document with --form, or allow more",
+                f"larger than --document-bytes (got {int(block.spans.sizes[row]):,} bytes, expected at most"
+                f" {options.document_bytes:,}). Pass the --form of the file, or a larger --document-bytes",
                 None if is_row or offset == WHOLE_FILE else offset,
             )
         )
@@ -229,7 +137,7 @@ def _found(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBlock]:
 
 def _whole(file: TextFile, form: TextForm, limit: int) -> Iterator[Span]:
     if not form.packed:
-        # A byte order mark alone is nothing.
+        # A byte order mark alone is not a document.
         if file.size and not (file.size == len(BOM) and has_mark(file.path)):
             yield Span(WHOLE_FILE, file.size, b"")
         return

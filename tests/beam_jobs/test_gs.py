@@ -28,13 +28,13 @@ from beam_jobs.run.runner import new_pipeline, pipeline_options
 from beam_jobs.text import run as run_text
 from scripts.fake_gcs import FakeGcs, Fault
 from tests.beam_jobs.pipelines import run_pipeline
-from tests.beam_jobs.test_images import digests, make_pictures
+from tests.helpers.pictures import digests, make_pictures
 from tpudata.cli import main
 from tpudata.errors import BadRecordError, OutputError, StorageError, StorageUnavailableError, TpudataError
 from tpudata.format import decode_example, open_dataset, read_records, write_metadata
 from tpudata.storage import RequestLimits, request_limits, storage_for
 from tpudata.storage.gcs import GcsStorage, upload
-from tpudata.storage.gcs.session import RetryPolicy
+from tpudata.storage.gcs.retry_policy import RetryPolicy
 from tpudata.storage.select import _storage
 
 ROOT = Path(__file__).parents[2]
@@ -136,7 +136,7 @@ def test_an_outage_ends_after_the_retry_time(store: FakeGcs, tmp_path: Path, wor
     store.faults.add(Fault("503", "read", count=None))
     argv = ["--input", "gs://b/in", "--output", str(tmp_path / "out"), "--num-shards=1", "--workers", workers]
     began = time.monotonic()
-    with pytest.raises(StorageUnavailableError, match="until the time for tries was over"):
+    with pytest.raises(StorageUnavailableError, match="until the time limit of retries"):
         run([*argv, "--retry-seconds=0.5"])
     assert request_limits() == RequestLimits()
     # The default is three minutes.
@@ -209,7 +209,7 @@ def test_an_object_that_the_store_lost_ends_without_a_manifest(store: FakeGcs, t
         del store.buckets["b"][name]
     # Every answer is as it should be.
     store.faults.add(Fault("unstored", "upload", f"b/{lost}"))
-    with pytest.raises(OutputError, match=r"is not there as it was written \(got no file"):
+    with pytest.raises(OutputError, match=r"it is not as it was written \(got no file"):
         run(argv)
     assert store.faults.met == 1
     assert "out/manifest.json" not in store.buckets["b"]
@@ -238,7 +238,7 @@ def test_an_outage_is_no_defect(
     capsys.readouterr()
     assert main(["verify", "gs://b/out"]) == 1
     said = capsys.readouterr()
-    assert "until the time for tries was over" in said.err
+    assert "until the time limit of retries" in said.err
     assert "cannot be read" not in said.out + said.err
 
 
@@ -267,7 +267,7 @@ def test_an_object_that_went_is_that_record_s_error(store: FakeGcs) -> None:
     del store.buckets["b"][gone.key]
     failed = [(reference, data) for reference, data in read_references(due) if isinstance(data, BadRecordError)]
     assert [reference for reference, _ in failed] == [gone]
-    assert "it is not there (404)" in str(failed[0][1])
+    assert "no such object, or no bucket" in str(failed[0][1])
 
 
 def test_objects_stored_with_an_encoding_are_rejected_by_name(store: FakeGcs, tmp_path: Path) -> None:
@@ -300,7 +300,7 @@ def impatient(store: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
         ("images", "short"),
         ("text", "html"),
         *(
-            pytest.param(*both, marks=pytest.mark.whole)
+            pytest.param(*both, marks=pytest.mark.matrix)
             for both in (
                 *(("images", "403"), ("list", "503"), ("text", "403")),
                 *(
@@ -390,7 +390,7 @@ def test_two_conversions_to_one_folder_at_once_leave_one_whole_dataset(store: Fa
     assert (main(["verify", "gs://b/out"]) == 0) == any(whole)
 
 
-@pytest.mark.parametrize("by", ["SIGKILL", "SIGTERM", pytest.param("SIGINT", marks=pytest.mark.whole)])
+@pytest.mark.parametrize("by", ["SIGKILL", "SIGTERM", pytest.param("SIGINT", marks=pytest.mark.matrix)])
 def test_a_conversion_that_was_ended_in_an_upload_is_carried_on(store: FakeGcs, tmp_path: Path, by: str) -> None:
     argv = ["--input", "gs://b/in", "--output", "gs://b/out", "--shard-size", "20kB"]
     assert run(argv) == 0

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from beam_jobs.images import run
-from tests.beam_jobs.test_images import digests, make_pictures
+from tests.helpers.pictures import digests, make_pictures
 from tpudata.errors import SourceError, UsageError
 from tpudata.format import open_dataset
 
@@ -87,5 +87,5 @@ def test_two_inputs_of_one_key_are_rejected_wherever_they_stand(pictures: Path, 
 
 
 def test_a_seed_without_a_shuffle_is_rejected(pictures: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--seed is of the shuffled order"):
+    with pytest.raises(UsageError, match="--seed sets the shuffled order"):
         convert(pictures, tmp_path / "out", "--seed", "3")

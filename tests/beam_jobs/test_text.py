@@ -27,7 +27,7 @@ from beam_jobs.sources.text import source as text_source
 from beam_jobs.text import run
 from beam_jobs.tokenizers import SentencePieceTokenizer, dataset_tokenizer
 from scripts.fake_gcs import FakeGcs
-from tests.beam_jobs.test_images import digests
+from tests.helpers.pictures import digests
 from tpudata.cli import main
 from tpudata.errors import BadRecordError, DatasetError, OutputError, SourceError, UsageError
 from tpudata.format import open_dataset, verify
@@ -256,7 +256,7 @@ def test_duplicates_are_left_out_and_counted(tmp_path: Path, capsys: pytest.Capt
     (source / "a.txt").write_text(f"{PLAY}\n\nnew")
     flags = ["--form", "paragraphs", "--split", "train=0.5,test=0.5", "--shard-size", "4kB"]
     convert(source, tmp_path / "out", *flags, "--dedup")
-    assert f"documents   {len(SPEECHES) + 1}; {len(SPEECHES)} duplicates left out" in capsys.readouterr().out
+    assert f"documents   {len(SPEECHES) + 1}; {len(SPEECHES)} duplicates omitted" in capsys.readouterr().out
     assert sorted(texts(tmp_path / "out")) == sorted([*SPEECHES, "new"])
     manifest = open_dataset(str(tmp_path / "out")).manifest
     assert manifest.counts == {"documents": len(SPEECHES) + 1, "duplicates": len(SPEECHES)}
@@ -302,7 +302,7 @@ def test_tokenizers_with_a_file(play: Path, tmp_path: Path, kind: str) -> None:
     with pytest.raises(SourceError, match=r"is another|is no"):
         dataset_tokenizer(str(out))
     assert [defect.reason for defect in verify(str(out))] == [
-        "the SHA-256 of the tokenizer's file is not the manifest's"
+        "the SHA-256 of the tokenizer's file differs from the manifest's"
     ]
 
 
@@ -420,7 +420,7 @@ def test_append(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SourceError, match=r"vocab\.json is another chars tokenizer than before"):
         convert(source, tmp_path / "out", *flags, "--append")
     vocabulary.unlink()
-    with pytest.raises(SourceError, match=r"vocab\.json: there is no such file"):
+    with pytest.raises(SourceError, match=r"vocab\.json: no such file"):
         convert(source, tmp_path / "out", *flags, "--append")
 
 
@@ -505,15 +505,15 @@ def test_a_plan_writes_nothing(play: Path, tmp_path: Path, capsys: pytest.Captur
     ("flags", "message"),
     [
         (["--tokenizer", "byte"], "did you mean bytes"),
-        (["--eos", "x"], "--eos is of a tokenizer"),
-        (["--no-eos"], "--no-eos is for sequences"),
-        (["--tokenizer=bytes", "--sequence-length=8", "--no-eos", "--eos=<eos>"], "choose one"),
-        (["--long-documents", "cut"], "--long-documents is for --pack"),
-        (["--int64-lists"], "--int64-lists is for sequences"),
-        (["--replace-unknown"], "is of a tokenizer"),
+        (["--eos", "x"], "--eos requires --tokenizer"),
+        (["--no-eos"], "--no-eos requires --sequence-length"),
+        (["--tokenizer=bytes", "--sequence-length=8", "--no-eos", "--eos=<eos>"], "exclude each other"),
+        (["--long-documents", "cut"], "--long-documents requires --pack"),
+        (["--int64-lists"], "--int64-lists requires --sequence-length"),
+        (["--replace-unknown"], "requires --tokenizer"),
         (["--tokenizer=bytes", "--sequence-length=0"], "whole number of 1 or more"),
         (["--field", "a", "--field", "b"], "have no fields"),
-        (["--document-bytes", "2GiB"], "an input has 1 GiB at most"),
+        (["--document-bytes", "2GiB"], "expected 1 to 1 GiB"),
         (["--label-offset", "1"], "unknown flag --label-offset"),
     ],
 )
@@ -527,12 +527,12 @@ def test_wrong_inputs(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="is not there"):
         convert(tmp_path / "none", tmp_path / "out")
     (tmp_path / "in").mkdir()
-    with pytest.raises(SourceError, match="has no files to convert"):
+    with pytest.raises(SourceError, match="no files to convert"):
         convert(tmp_path / "in", tmp_path / "out")
     with pytest.raises(SourceError, match="there is no folder"):
         convert(f"{tmp_path}/no/*.txt", tmp_path / "out")
     (tmp_path / "in" / "a.txt").write_text("\n \n")
-    with pytest.raises(SourceError, match="has no files to convert, or there is nothing in them"):
+    with pytest.raises(SourceError, match="no files to convert, or only empty ones"):
         convert(tmp_path / "in", tmp_path / "out")
     (tmp_path / "in" / "a.txt").write_text('{"text": ""}\n')
     flags = ["--form", "jsonl", "--tokenizer", "bytes", "--sequence-length", "8", "--no-eos"]

@@ -51,8 +51,8 @@ def test_rejections_are_counted_by_kind_in_words(tmp_path: Path) -> None:
     assert run([*flags, "--on-bad-record=skip", "--max-bad-records=3"]) == 0
     assert open_dataset(str(tmp_path / "out")).manifest.rejected == {
         "not UTF-8": 1,
-        "field 'n' is no whole number that fits int64": 1,
-        "field 'x' is no number that fits float32": 1,
+        "field 'n' is not a whole number that fits int64": 1,
+        "field 'x' is not a number that fits float32": 1,
     }
 
 
@@ -93,8 +93,8 @@ def test_a_missing_id_is_an_error_or_a_declared_value(tmp_path: Path, form: str)
 @pytest.mark.parametrize(
     ("field", "reason"),
     [
-        ("x:float", "field 'x' is no number that fits float32: 1234567890123.0 would become 1234567954432.0"),
-        ("big:int", "field 'big' is no whole number that fits int64: 18446744073709551615"),
+        ("x:float", "field 'x' is not a number that fits float32: 1234567890123.0 would become 1234567954432.0"),
+        ("big:int", "field 'big' is not a whole number that fits int64: 18446744073709551615"),
     ],
 )
 def test_numbers_of_parquet_name_column_and_row(tmp_path: Path, field: str, reason: str, shuffle: str) -> None:

@@ -70,7 +70,7 @@ def test_switch_never_takes_the_next_word(parser: FlagParser, word: str) -> None
 
 def test_value_of_a_switch_needs_an_equals_sign(parser: FlagParser) -> None:
     with pytest.raises(
-        UsageError, match=r"unexpected argument 'False'; a boolean takes its value by =, --FLAG=False\."
+        UsageError, match=r"unexpected argument 'False'; pass the value of a boolean with =, --FLAG=False\."
     ):
         parser.parse(["--use-tpu", "False"])
 

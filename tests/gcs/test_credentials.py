@@ -13,10 +13,11 @@ import pytest
 
 from scripts.fake_gcs import FakeGcs, Fault
 from tests.gcs.child import ROOT
-from tpudata.cli._doctor_probe import credentials
+from tpudata.cli.doctor.probe import credentials
 from tpudata.errors import StorageError
 from tpudata.storage.gcs import GcsStorage
-from tpudata.storage.gcs.session import ANONYMOUS, IMPERSONATED, RetryPolicy
+from tpudata.storage.gcs.credentials import ANONYMOUS, IMPERSONATED
+from tpudata.storage.gcs.retry_policy import RetryPolicy
 
 
 def key(as_google: FakeGcs) -> dict[str, str]:
@@ -64,7 +65,7 @@ def test_doctor_names_them(as_google: FakeGcs, monkeypatch: pytest.MonkeyPatch) 
     nobody = "nobody@test.iam.gserviceaccount.com"
     assert credentials() == f"{nobody}, project test"
     monkeypatch.setenv(IMPERSONATED, "one@test, other@test")
-    assert credentials() == f"other@test, by way of {nobody}, project test"
+    assert credentials() == f"other@test, impersonated by {nobody}, project test"
     monkeypatch.setenv(ANONYMOUS, "1")
     assert credentials() == f"none shown: {ANONYMOUS} is 1"
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:9")
@@ -73,7 +74,7 @@ def test_doctor_names_them(as_google: FakeGcs, monkeypatch: pytest.MonkeyPatch) 
 
 def test_none(described: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(ANONYMOUS, "true")
-    with pytest.raises(StorageError, match=rf"gs://data/a .*401.*{ANONYMOUS} says to show none"):
+    with pytest.raises(StorageError, match=rf"gs://data/a .*401.*{ANONYMOUS} disables credentials"):
         GcsStorage().read("gs://data/a")
     described.needs_token = False
     assert GcsStorage().read("gs://data/a") == b"data"

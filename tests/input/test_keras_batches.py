@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +13,9 @@ import pytest
 import tensorflow as tf
 
 import tpudata
-from tests.datasets import Written, encode_image, write_dataset, write_images
-from tests.sequences import write_sequences
+from tests.helpers.datasets import Written, encode_image, write_dataset, write_images
+from tests.helpers.forked import run
+from tests.helpers.sequences import write_sequences
 from tpudata import UsageError, as_keras, make_input_fn
 from tpudata.format import Feature
 
@@ -105,8 +104,7 @@ def test_several_hosts_take_every_record_once(hosts: int, digits: Written) -> No
 
 
 def test_two_mirrored_replicas(digits: Written) -> None:
-    command = [sys.executable, "-W", "ignore", "-m", "tests.input.mirrored_keras_program", digits.path]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = run("-m", "tests.input.mirrored_keras_program", digits.path)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["replicas"] == 2
@@ -181,8 +179,8 @@ def test_a_bare_tensor_whose_batches_divide_the_records(digits: Written) -> None
 
 
 def test_rejects_what_it_cannot_feed(digits: Written) -> None:
-    with pytest.raises(UsageError, match="is no input_fn"):
+    with pytest.raises(UsageError, match="not an input_fn"):
         as_keras(tf.data.Dataset.range(3), 8)
     input_fn = make_input_fn(digits.path, "test", training=False, images=tpudata.Images(transpose="HWCN"))
-    with pytest.raises(UsageError, match=r"'image'.*first axis is not the batch"):
+    with pytest.raises(UsageError, match=r"the first axis of .*'image'.* is not the batch"):
         as_keras(input_fn, 32)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.datasets import write_dataset, write_images
-from tests.sequences import VOCAB_SIZE, write_sequences
+from tests.helpers.datasets import write_dataset, write_images
+from tests.helpers.sequences import VOCAB_SIZE, write_sequences
 from tpudata.cli import main
 from tpudata.format import Feature
 
@@ -163,36 +163,41 @@ def sequences(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ("resnet", "photographs", [], "or --image-size HxW to a command"),
         ("resnet", "photographs", [], "--crop 224 to a command"),
-        ("resnet", "digits_dataset", [], "--image-size and --crop of a command"),
+        ("resnet", "digits_dataset", [], "or with --image-size or --crop."),
         ("tiny_lm", "tokens", [], "--sequence-length N to a command"),
         ("tiny_lm", "tokens", ["--sequence-length=3"], "to a command, --sequence-length or --truncate"),
-        ("tiny_lm", "sequences", ["--sequence-length=3"], "Leave it out."),
+        ("tiny_lm", "sequences", ["--sequence-length=3"], "Omit it."),
         ("tiny_lm", "sequences", ["--crop=32"], "the features have none"),
         ("mnist_cnn", "digits_dataset", ["--augment"], "it is for colour images"),
         (
             "mnist_cnn",
             "digits_dataset",
             ["--param=num_classes=9"],
-            "has labels up to 9: leave num_classes out, or give 10",
+            "has labels up to 9. Omit num_classes, or pass 10.",
         ),
         ("resnet", "digits_dataset", ["--param=num_classes=9"], "has labels up to 9"),
-        ("char_lstm", "sequences", ["--param=vocab_size=5"], f"leave vocab_size out, or give {VOCAB_SIZE}"),
-        ("iris_mlp", "one_class", [], "iris_mlp tells labels apart, and"),
+        ("char_lstm", "sequences", ["--param=vocab_size=5"], f"Omit vocab_size, or pass {VOCAB_SIZE}."),
+        ("iris_mlp", "one_class", [], "iris_mlp needs at least 2 classes; "),
         ("char_lstm", "digits_dataset", [], "char_lstm reads tokens, and"),
         (
             "char_lstm",
             "digits_dataset",
             ["--param=vocab_size=5"],
-            'char_lstm reads tokens: features must hold "input_ids"',
+            'char_lstm reads tokens: features must contain "input_ids"',
         ),
-        ("resnet", "sequences", [], 'resnet reads images: features must hold "image", got input_ids, token_weights.'),
+        (
+            "resnet",
+            "sequences",
+            [],
+            'resnet reads images: features must contain "image", got input_ids, token_weights.',
+        ),
         (
             "iris_mlp",
             "sequences",
             [],
-            "features must hold floats, got input_ids, token_weights. Take a dataset of numbers",
+            "features must contain floats, got input_ids, token_weights. Use a dataset of numbers",
         ),
-        ("iris_mlp", "digits_dataset", [], "features must hold floats, got image"),
+        ("iris_mlp", "digits_dataset", [], "features must contain floats, got image"),
     ],
 )
 def test_data_that_does_not_fit_is_told_in_a_line(

@@ -14,10 +14,10 @@ from tpudata.input.dataset.first_record import check_first_record
 from tpudata.input.dataset.open_data import Data, check_plain, check_scheme, fields_of, open_data
 from tpudata.input.dataset.plain_dataset import PlainDataset
 from tpudata.input.dataset.record_files import TFRecordFiles
-from tpudata.input.graph.bucket_pipeline import BucketPipeline
-from tpudata.input.graph.cache import plan_cache
-from tpudata.input.graph.filtered_pipeline import FilteredPipeline
-from tpudata.input.graph.pipeline import Pipeline, SplitPipeline
+from tpudata.input.graph.pipelines.bucket_pipeline import BucketPipeline
+from tpudata.input.graph.pipelines.filtered_pipeline import FilteredPipeline
+from tpudata.input.graph.pipelines.pipeline import Pipeline, SplitPipeline
+from tpudata.input.graph.reading.cache import plan_cache
 from tpudata.input.input_fn import Batches, InputFn
 from tpudata.input.options.images import Images
 from tpudata.input.options.options import Options
@@ -167,7 +167,7 @@ def make_input_fn(
         raise UsageError('weights="sample_weight": (features, labels, weights) needs labels, and the dataset has none.')
     if tokens.buckets is not None and cache not in (False, "auto"):
         raise UsageError(
-            f"cache={cache!r}: with buckets nothing is cached but what fits the window. Leave one of them out."
+            f"cache={cache!r}: with buckets, only the records of the shuffle window are cached. Omit one of them."
         )
     plan = plan_cache(cache if tokens.buckets is None else False, dataset, split, fields)
     if isinstance(dataset, PlainDataset) and isinstance(dataset.files, TFRecordFiles) and parse is None:

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from tpudata.errors import UsageError
-from tpudata.input.graph.mixed_pipeline import MixedPipeline
+from tpudata.input.graph.pipelines.mixed_pipeline import MixedPipeline
 from tpudata.input.input_fn import InputFn
 
 
 class Mixture(InputFn):
-    """Input_fn that mixes the records of several others by their weights.
+    """An input_fn that mixes the records of several others by their weights.
 
     It is called like its inputs and keeps their guarantees: the record in each row depends only on the inputs' seeds, the step
     and the size of the global batch, for any number of hosts, and `start_step=k` costs a seek.

@@ -1,6 +1,6 @@
-"""One small interface to local and remote files: list, read, ranged read, atomic write.
+"""One interface to local and remote files: list, read, ranged read, atomic write.
 
-Every path is a full path in the storage's own notation. `storage_for(path)` picks the storage by the path.
+Every path is a full path in the notation of its storage. `storage_for(path)` returns the storage of a path.
 """
 
 from tpudata.storage.for_each import for_each
@@ -13,7 +13,7 @@ from tpudata.storage.limits import (
     request_limits,
     set_request_limits,
 )
-from tpudata.storage.local import LocalStorage
+from tpudata.storage.local.local_storage import LocalStorage
 from tpudata.storage.ranges import Range, files_below, folder_ranges, lazy_entries
 from tpudata.storage.select import is_remote, storage_for
 

@@ -21,14 +21,14 @@ class RequestLimits:
     """Limits of the requests to object stores.
 
     Attributes:
-        read_threads: objects, or parts of some, that a process reads at the same time.
+        read_threads: number of objects or parts of objects that a process reads at the same time.
         retry_seconds: seconds after which a failing request is not tried again.
 
     Raises:
         UsageError: a value is out of range.
     """
 
-    # An object store answers in tens of milliseconds, whatever the size: at 50 ms, 64 requests at a time are 1,280 images a second.
+    # An object store takes tens of milliseconds for a request of any size: at 50 ms, 64 at a time are 1,280 images a second.
     read_threads: int = 64
     retry_seconds: float = 180.0
 

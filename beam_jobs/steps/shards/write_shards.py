@@ -34,12 +34,12 @@ from beam_jobs.steps.shards.group_by_shard import ShardKey
 from beam_jobs.steps.shards.shard_conversion import ShardConversion
 from tpudata.errors import SourceError
 from tpudata.format import shard_name
-from tpudata.format.keys import Entries, ShardKeys
 from tpudata.format.layout import keys_name, shard_prefix
-from tpudata.format.shard import write_shard_files
+from tpudata.format.shards.keys import Entries, ShardKeys
+from tpudata.format.shards.write_shard import write_shard_files
 from tpudata.format.written_files import WrittenFile
 from tpudata.storage import storage_for
-from tpudata.storage.claims.claim import check_claim
+from tpudata.storage.claims.hold import check_claim
 
 
 class ShardResult(NamedTuple):

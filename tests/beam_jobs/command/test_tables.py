@@ -11,7 +11,7 @@ from PIL import Image
 
 from beam_jobs.images import run
 from tests.beam_jobs.images import encode, picture
-from tests.beam_jobs.test_images import make_pictures
+from tests.helpers.pictures import make_pictures
 from tpudata.cli import main
 from tpudata.format import open_dataset
 
@@ -40,7 +40,7 @@ def test_what_was_rejected_ignored_and_re_encoded_is_counted(
     lines = printed(tmp_path, capsys)
     assert f"{tmp_path / 'out'}: 12 records, 3 classes in" in lines[0]
     assert lines[-3:] == [
-        f"rejected    3: 2 no known image, 1 the file is empty; listed in {tmp_path / 'out'}/rejects/",
+        f"rejected    3: 2 unknown image format, 1 the file is empty; listed in {tmp_path / 'out'}/rejects/",
         "ignored     1 by its name",
         "re-encoded  3: 2 CMYK, 1 GIF",
     ]
@@ -51,7 +51,7 @@ def test_what_was_rejected_ignored_and_re_encoded_is_counted(
     lines = printed(tmp_path, capsys, "--append")
     assert "1 record added in" in lines[0]
     assert lines[-3:] == [
-        f"rejected    1: 1 no known image; listed in {tmp_path / 'out'}/rejects/",
+        f"rejected    1: 1 unknown image format; listed in {tmp_path / 'out'}/rejects/",
         "ignored     2 by their names",
         "re-encoded  1: 1 CMYK",
     ]
@@ -61,7 +61,7 @@ def test_what_was_rejected_ignored_and_re_encoded_is_counted(
     shown = json.loads(capsys.readouterr().out)
     assert (shown["converted"], shown["rejected"]) == (
         {"CMYK": 3, "GIF": 1},
-        {"no known image": 3, "the file is empty": 1},
+        {"unknown image format": 3, "the file is empty": 1},
     )
     assert shown["source"]["ignored_files"] == 2
     assert main(["inspect", str(tmp_path / "out")]) == 0

@@ -39,7 +39,7 @@ def test_a_given_schema_is_complete() -> None:
     data, _ = rules(schema=schema).encode({"x": 2, "y": "a"}, "here")
     assert decode_example(data) == {"x": [2.0], "y": [b"a"]}
     for example, message in (
-        ({"x": 2}, "'y': it is in the schema and not"),
+        ({"x": 2}, "'y': it is in the schema but not"),
         ({"x": 2, "y": "a", "z": 1}, "'z': it is not in"),
     ):
         with pytest.raises(FeatureError, match=message):

@@ -342,7 +342,7 @@ ROWS = [
     # No image, or one of another format
     Row("SVG, HTML", b"\xef\xbb\xbf\n <!DOCTYPE html><html>404</html>", "HTML, SVG or other markup, not an image"),
     Row("Archives, PDF, Photoshop, icons", b"PK\3\4" + b"\0" * 50, "a zip file; JPEG"),
-    Row("Any other bytes", b"hello there, this is a note", "no known image: it begins with 68 65 6c 6c 6f"),
+    Row("Any other bytes", b"hello there, this is a note", "unknown image format: it begins with 68 65 6c 6c 6f"),
     Row("Empty file", b"", "the file is empty"),
     Row("Zero bytes", b"\0" * 5000, "5000 zero bytes"),
     Row(

@@ -15,7 +15,7 @@ from PIL import Image
 import tpudata
 from beam_jobs.images import run
 from beam_jobs.output.rejects import Rejects, reason_kind
-from tests.beam_jobs.test_images import digests, make_pictures
+from tests.helpers.pictures import digests, make_pictures
 from tpudata.errors import BadRecordError, CorruptionError, SourceError
 from tpudata.format import open_dataset, verify
 
@@ -99,7 +99,7 @@ def test_an_append_of_rejected_files_alone_lists_them_once(tmp_path: Path, capsy
         capsys.readouterr()
         convert(tmp_path, *flags)
         assert "0 records added" in (shown := capsys.readouterr().out)
-        assert "rejected    1: 1 no known image" in shown
+        assert "rejected    1: 1 unknown image format" in shown
         assert counts(output) == ({"train": 9}, number)
         assert len(listed(output)) == number
         after = digests(output)
@@ -191,7 +191,7 @@ def test_where_nothing_is_good_there_is_no_dataset(tmp_path: Path) -> None:
     for number in range(5):
         (tmp_path / "in" / "a" / f"{number}.png").write_bytes(BAD if number else b"")
     flags = ("--on-bad-record=skip", "--max-bad-records=100%", "--num-shards=2")
-    with pytest.raises(SourceError, match=r"5 of 5 inputs rejected \(4 no known image, 1 the file is empty\)"):
+    with pytest.raises(SourceError, match=r"5 of 5 inputs rejected \(4 unknown image format, 1 the file is empty\)"):
         convert(tmp_path, *flags)
     assert len(listed(tmp_path / "out")) == 5
     assert not (tmp_path / "out" / "manifest.json").exists()
@@ -223,7 +223,7 @@ def test_over_budget_it_says_how_to_carry_on(tmp_path: Path, append: bool) -> No
     ("reason", "kind"),
     [
         ("not UTF-8: byte 0xff. Save the file as UTF-8", "not UTF-8"),
-        ("field 'x2' is no number that fits float32: 1e39", "field 'x2' is no number that fits float32"),
+        ("field 'x2' is not a number that fits float32: 1e39", "field 'x2' is not a number that fits float32"),
         ("field 'a (b): 7; c' has no value: null", "field 'a (b): 7; c' has no value"),
         ("JPEG of 12 bits per sample; 8 are read", "JPEG of 12 bits per sample"),
         ("JPEG 2000; JPEG, PNG, GIF, BMP, WebP, PPM and TIFF are read", "JPEG 2000"),

@@ -16,7 +16,7 @@ def reference(path: Path, size: int, offset: int = WHOLE_FILE) -> Reference:
     return Reference("x", "train", (), str(path), offset, size)
 
 
-@pytest.mark.parametrize("size", [0, 9, 11])
+@pytest.mark.parametrize("size", [0, 6, 9, 11])
 def test_a_file_of_another_size_than_it_was_listed_with_is_rejected(tmp_path: Path, size: int) -> None:
     path = tmp_path / "x"
     path.write_bytes(b"0123456789")

@@ -27,9 +27,9 @@ from beam_jobs.images import run
 from beam_jobs.run.failures import failure
 from scripts.fake_gcs import FakeGcs
 from tests.beam_jobs.test_gs import stored
-from tests.beam_jobs.test_images import make_pictures
-from tests.fake_dataflow import JOB_ID, FakeDataflow
-from tests.processes import ROOT
+from tests.helpers.fake_dataflow import JOB_ID, FakeDataflow
+from tests.helpers.pictures import make_pictures
+from tests.helpers.processes import ROOT
 from tpudata.cli import main
 from tpudata.errors import OutputError, TpudataError
 from tpudata.storage.select import _storage
@@ -40,7 +40,7 @@ CANCELLED = 5
 CLAIM = "out/.tpudata-claim"
 OWN = """Traceback (most recent call last):
   File "apache_beam/runners/common.py", line 1500, in process
-tpudata.errors.BadRecordError: gs://b/in/cat/bad.png: rejected: no known image [while running 'WriteShards-ptransform-31']
+tpudata.errors.BadRecordError: gs://b/in/cat/bad.png: rejected: unknown image format [while running 'WriteShards-ptransform-31']
 """
 FAULT = """Traceback (most recent call last):
   File "x.py", line 3, in y
@@ -50,7 +50,7 @@ Note: imports, functions and other variables defined in the global context of yo
 """
 AGAIN = "Run again with --resume to convert the rest."
 ENDS = {
-    "rejected": ("FAILED", OWN, "gs://b/in/cat/bad.png: rejected: no known image"),
+    "refused": ("FAILED", OWN, "gs://b/in/cat/bad.png: rejected: unknown image format"),
     "fault": (
         "FAILED",
         FAULT,
@@ -186,7 +186,7 @@ def test_a_job_that_was_left_claims_its_output_until_its_last_step(
     with pytest.raises(OutputError, match=r"another run is at work there \(.*job 2026-01-31.*console\.cloud"):
         run(argv(dataflow, "--resume"))
     # Another runner does not ask Dataflow.
-    with pytest.raises(OutputError, match=r"nothing here says whether it has ended.*remove gs://b/out/\.tpudata-claim"):
+    with pytest.raises(OutputError, match=r"may still be running.*remove gs://b/out/\.tpudata-claim"):
         run(["--input=gs://b/in", "--output=gs://b/out", "--num-shards=4", "--resume"])
     work(store)
     assert CLAIM not in store.buckets["b"]

@@ -18,7 +18,7 @@ from beam_jobs import WriteTFRecordShards
 from beam_jobs.images import run
 from beam_jobs.run.runner import LOCAL_RUNNER, beam_flag_names, is_local, new_pipeline, pipeline_options
 from tests.beam_jobs.pipelines import run_pipeline
-from tests.beam_jobs.test_images import digests, make_pictures
+from tests.helpers.pictures import digests, make_pictures
 from tpudata.errors import BadRecordError, MissingExtraError, SourceError, TpudataError, UsageError
 from tpudata.format import open_dataset
 
@@ -81,7 +81,7 @@ def test_every_runner_writes_the_same_examples(tmp_path: Path, flags: list[str])
 def test_every_runner_passes_on_what_was_rejected(pictures: Path, tmp_path: Path, flags: list[str]) -> None:
     source = Path(shutil.copytree(pictures, tmp_path / "in"))
     (source / "cat" / "bad.png").write_bytes(b"no picture")
-    with pytest.raises(BadRecordError, match=r"^\S*cat/bad\.png: rejected: no known image") as rejected:
+    with pytest.raises(BadRecordError, match=r"^\S*cat/bad\.png: rejected: unknown image format") as rejected:
         run(["--input", str(source), "--output", str(tmp_path / "out"), *flags])
     assert rejected.value.source == str(source / "cat" / "bad.png")
     assert not (tmp_path / "out" / "manifest.json").exists()

@@ -152,6 +152,17 @@ def test_pairs(tmp_path: Path, gz: bool) -> None:
     assert named.labels == Labels(("a", "b", "c", "d"))
 
 
+@GZ
+def test_two_samples_of_one_key_stay_two(tmp_path: Path, gz: bool) -> None:
+    # A conversion then rejects the key that comes twice, and no image is lost without notice.
+    twice = [("0.jpg", jpeg(0)), ("0.cls", b"1"), ("0.jpg", jpeg(1)), ("0.cls", b"2")]
+    found = listed(opened(write_tar(tmp_path, twice, gz)))
+    assert [(reference.key, reference.labels) for reference in found] == [
+        ("data.tar/0.jpg", ("1",)),
+        ("data.tar/0.jpg", ("2",)),
+    ]
+
+
 def names_file(folder: Path, names: str) -> Path:
     path = folder / "names.txt"
     path.write_text("\n".join(names))

@@ -6,13 +6,14 @@ import contextlib
 import dataclasses
 import io
 import pickle
+import struct
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from beam_jobs.images import convert_images
-from beam_jobs.options import Budget
+from beam_jobs.option_values import Budget
 from beam_jobs.references.reading import read_reference
 from beam_jobs.run.runner import pipeline_options
 from beam_jobs.sources import SourceOptions
@@ -55,6 +56,17 @@ def test_members_by_class(tmp_path: Path, method: int) -> None:
     assert ignored(source) == [f"{path}/__MACOSX/._0.jpg"]
     # What is stored as it is does not travel.
     assert all(bool(reference.data) == (method != zipfile.ZIP_STORED) for reference in listed(source))
+
+
+def test_members_with_an_extra_field(tmp_path: Path) -> None:
+    # As zip writes one with the times of each file, and zipalign to align what is stored.
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        for number, (name, data) in enumerate(FILES.items()):
+            member = zipfile.ZipInfo(name)
+            member.extra = struct.pack("<HH", 0xD935, 4 * number) + bytes(4 * number)
+            archive.writestr(member, data)
+    source = opened(tmp_path / "a.zip")
+    assert {key: data for key, (_, _, data) in summary(source).items()} == {f"a.zip/{n}": d for n, d in FILES.items()}
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])

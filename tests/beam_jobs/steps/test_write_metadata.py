@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from beam_jobs.converter import InputConverter, ShardContext
-from beam_jobs.options import Budget, ConvertOptions
+from beam_jobs.option_values import Budget
+from beam_jobs.options import ConvertOptions
 from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.planning.plan import Plan, SplitPlan
 from beam_jobs.references.labels import Labels
@@ -151,6 +153,8 @@ def test_over_the_budget_there_is_no_dataset(tmp_path: Path) -> None:
     assert not (tmp_path / "manifest.json").exists()
     finished(tmp_path, results, max_bad_records=Budget(count=3), **skip)
     assert (tmp_path / "manifest.json").exists()
+    # A share is of all inputs, also of those that the listing rejected.
+    finished(tmp_path / "share", results, max_bad_records=Budget(share=Fraction(3, 17)), **skip)
 
 
 def test_where_all_was_rejected_there_is_no_dataset(tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ from beam_jobs.run.runner import new_pipeline, pipeline_options
 from beam_jobs.stored_records.frames import framed
 from beam_jobs.stored_records.options import ReshardOptions
 from beam_jobs.stored_records.stored_files import StoredDataset
-from tests.datasets import write_dataset
+from tests.helpers.datasets import write_dataset
 from tpudata.errors import DatasetError
 from tpudata.format import Feature, encode_example, open_dataset
-from tpudata.format.manifest import MANIFEST_NAME
+from tpudata.format.manifest.manifest import MANIFEST_NAME
 
 
 def dataset(folder: Path, shards: int) -> str:

@@ -208,7 +208,7 @@ def test_tokenizers_that_do_not_fit() -> None:
     converter = TextRecords(TextOptions(tokenizer=TokenizerSpec("chars")), CharTokenizer("ab").identity)
     with pytest.raises(UsageError, match="wrong tokenizer"):
         converter.records([], CharTokenizer("abc"), TextSummary(), print)
-    with pytest.raises(UsageError, match="go together"):
+    with pytest.raises(UsageError, match="requires its identity"):
         TextRecords(TextOptions(), ByteTokenizer.identity)
 
 
@@ -216,7 +216,7 @@ def test_sequences_need_an_end_of_document() -> None:
     identity = TokenizerIdentity("hf", 10, None, 0)
     said: dict[str, Any] = {"tokenizer": TokenizerSpec("hf", "a.json"), "sequence_length": 8}
     with pytest.raises(
-        UsageError, match=r"no end of document, or several that may be\. Name one of its tokens with --eos"
+        UsageError, match=r"no end of document, or several candidates\. Pass one of its tokens with --eos"
     ):
         TextRecords(TextOptions(**said), identity)
     TextRecords(TextOptions(**said, end_documents=False), identity)

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import tpudata
-from tests.datasets import encode_image, write_dataset
+from tests.helpers.datasets import encode_image, write_dataset
 from tests.input.flat_options import grouped
 from tpudata import (
     CorruptionError,
@@ -26,7 +26,7 @@ from tpudata import (
     make_input_fn,
 )
 from tpudata.format import Feature, encode_example, read_records
-from tpudata.input.graph import read_plan
+from tpudata.input.graph.reading import read_plan
 
 FEATURES = [Feature("image_raw", "bytes", "uint8", (2,), "raw"), Feature("label", "int64", "int64")]
 RECORD = [("label", "u1"), ("image", "u1", (2,))]
@@ -299,7 +299,7 @@ def test_what_files_cannot_be_asked(tmp_path: Path, kind: str, options: dict[str
 
 def test_examples_need_features_or_a_parse_function(tmp_path: Path) -> None:
     files = TFRecordFiles(written(tmp_path, "tfrecord").files)
-    with pytest.raises(UsageError, match=r"nothing says what the records are. Pass features=.*or parse="):
+    with pytest.raises(UsageError, match=r"the features of the records are unknown. Pass features=.*or parse="):
         make_input_fn(files, training=True)
 
 

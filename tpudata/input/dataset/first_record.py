@@ -15,8 +15,8 @@ import numpy as np
 from tpudata.console.tables import counted
 from tpudata.errors import CorruptionError, FeatureError
 from tpudata.format import decode_example, read_records
-from tpudata.format.example import Value
-from tpudata.format.tfrecord import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, masked_crc32c
+from tpudata.format.example.wire import Value
+from tpudata.format.tfrecord.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, masked_crc32c
 from tpudata.input.dataset.fields import Field, Fields
 from tpudata.input.dataset.plain_dataset import SPLIT, PlainDataset
 from tpudata.storage import storage_for
@@ -28,11 +28,11 @@ _SEARCHED = 1000
 
 
 def check_first_record(dataset: PlainDataset, fields: Fields) -> None:
-    """Compare the first record with the fields that are read. A damaged record is left to the reader.
+    """Compare the first record with the fields that are read; the reader reports a damaged record.
 
     Args:
         dataset: TFRecords.
-        fields: what is read of a `tf.train.Example`.
+        fields: fields that are read of a `tf.train.Example`.
 
     Raises:
         CorruptionError: the record is not an Example.

@@ -11,8 +11,8 @@ from tpudata._version import __version__
 from tpudata.console.tables import counted
 from tpudata.errors import DatasetError
 from tpudata.format import Dataset, Manifest, Shard, ShardIndex, Source, Split, shard_name
-from tpudata.format.frame_scan import Offsets, frame_offsets
-from tpudata.format.index import BLOCK_RECORDS
+from tpudata.format.shards.index import BLOCK_RECORDS
+from tpudata.format.tfrecord.frame_scan import Offsets, frame_offsets
 from tpudata.input.dataset.record_files import RecordFiles, TextLineFiles, TFRecordFiles, find_files
 from tpudata.input.dataset.scan import fixed_offsets, line_offsets
 from tpudata.storage import Entry
@@ -55,12 +55,12 @@ class PlainDataset(Dataset):
 def open_files(files: RecordFiles) -> PlainDataset:
     """Find the files and the records in them.
 
-    Empty files are skipped. What is appended to a file later is not seen.
+    Empty files are skipped. Data that are appended to a file later are ignored.
 
     Raises:
-        DatasetError: a file is not there, or there are no records.
+        DatasetError: a file does not exist, or there are no records.
         CorruptionError: a file is cut, damaged or compressed; names file and offset.
-        UsageError: a file comes twice.
+        UsageError: a file is listed twice.
         StorageError: a file cannot be read.
     """
     found = find_files(files.files)

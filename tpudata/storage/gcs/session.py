@@ -1,19 +1,10 @@
-"""Requests to Google Cloud Storage: with whose credentials, over kept connections, and again where that may help.
+"""Requests to Google Cloud Storage: authorized, over connections that are kept, and retried after transient errors.
 
-Credentials are the application default ones: what `gcloud auth application-default login` left, the file that
-GOOGLE_APPLICATION_CREDENTIALS names (a service account's key, an impersonation, a federation), or those of the machine. Two of
-gcloud's own variables are heeded:
-
-    CLOUDSDK_AUTH_DISABLE_CREDENTIALS=true              none, for what everybody may read
-    CLOUDSDK_AUTH_IMPERSONATE_SERVICE_ACCOUNT=ACCOUNT   those of another account, by way of the own ones
-
-STORAGE_EMULATOR_HOST, as in Google's client, names a server to ask in place of Google's, without credentials.
-TPUDATA_GCS_RETRY sets how failing requests are retried, see `RetryPolicy`.
+`credentials` says whose credentials are used. TPUDATA_GCS_RETRY sets how failing requests are retried, see `RetryPolicy`.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import math
 import os
@@ -23,103 +14,33 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-import google.auth
 import requests
-import urllib3
 from google.api_core import exceptions as api
 from google.api_core.retry import Retry
-from google.auth import impersonated_credentials
-from google.auth.credentials import AnonymousCredentials, Credentials
-from google.auth.exceptions import GoogleAuthError
 from google.auth.transport.requests import AuthorizedSession
 from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection
 
-from tpudata.errors import UsageError
+from tpudata.storage.gcs.credentials import EMULATOR, find_credentials
 from tpudata.storage.gcs.pace import Pace
+from tpudata.storage.gcs.retry_policy import RetryPolicy, is_transient, sets_limit
 from tpudata.storage.limits import MOST_READ_THREADS, request_limits
 
 T = TypeVar("T")
-EMULATOR = "STORAGE_EMULATOR_HOST"
-ANONYMOUS = "CLOUDSDK_AUTH_DISABLE_CREDENTIALS"
-RETRY = "TPUDATA_GCS_RETRY"
-IMPERSONATED = "CLOUDSDK_AUTH_IMPERSONATE_SERVICE_ACCOUNT"
-# Requests that threads have under way at the same time, each with a connection that is kept: 64 readers, each with two at most.
+# Concurrent requests, each with a kept connection: 64 readers with at most two each.
 _CONNECTIONS = 128
-_SCOPES = ("https://www.googleapis.com/auth/devstorage.full_control",)
 _ERROR, _TOO_MANY, _UNAVAILABLE = 400, 429, 503
-_TRANSIENT_CODES = frozenset((408, 429, 500, 502, 503, 504))
-_TRANSIENT = (
-    requests.ConnectionError,
-    requests.Timeout,
-    requests.exceptions.ChunkedEncodingError,
-    requests.exceptions.ContentDecodingError,
-    urllib3.exceptions.ProtocolError,
-    urllib3.exceptions.TimeoutError,
-    ConnectionError,
-)
-# How long somebody may be left without a word of what fails.
+# Failures are logged as warnings after this time.
 _SILENT_SECONDS = 10.0
 _UPLOAD = re.compile(r"(upload_id=)[^&\s]+")
 _log = logging.getLogger("tpudata")
-
-
-class DamagedError(Exception):
-    """The store received other bytes than were sent; it has no object of them."""
-
-
-class UnprovenError(Exception):
-    """An answer that may not be the store's, or not all of it; see `answers`."""
-
-
-@dataclasses.dataclass(frozen=True)
-class RetryPolicy:
-    """Exponential backoff of requests that fail.
-
-    Attributes:
-        first_wait: mean seconds before the second try; each wait is drawn at random around twice the one before.
-        longest_wait: seconds that no wait exceeds.
-        limit: seconds after which no other try is made.
-        answer_within: seconds that a server may say nothing.
-    """
-
-    first_wait: float = 0.25
-    longest_wait: float = 20.0
-    limit: float = 180.0
-    answer_within: float = 60.0
-
-    def with_limit(self, limit: float) -> RetryPolicy:
-        """Return the policy with another limit, in seconds."""
-        return dataclasses.replace(self, limit=limit)
-
-    @classmethod
-    def from_environment(cls) -> RetryPolicy:
-        """Return the policy that TPUDATA_GCS_RETRY sets, such as `first_wait=0.1,limit=600`; the rest has its default.
-
-        Raises:
-            UsageError: the variable is not of this form.
-        """
-        text = os.environ.get(RETRY, "")
-        values = {}
-        names = [field.name for field in dataclasses.fields(cls)]
-        for part in filter(None, (part.strip() for part in text.split(","))):
-            name, _, value = part.partition("=")
-            try:
-                values[name] = float(value)
-                if name not in names or not 0 < values[name] < math.inf:
-                    raise ValueError(part)
-            except ValueError:
-                raise UsageError(
-                    f"{RETRY}: {part!r} is no setting (expected NAME=SECONDS of {', '.join(names)}). Correct or unset it."
-                ) from None
-        return cls(**values)
 
 
 class Session:
     """Authorized requests over kept connections, opened when first needed; safe to share between threads.
 
     Args:
-        policy: how failing requests are retried; None takes that of the environment, and the time of `RequestLimits`.
+        policy: retries of failing requests; None takes the policy of the environment, and the limit of `RequestLimits`.
     """
 
     def __init__(self, policy: RetryPolicy | None = None) -> None:
@@ -131,10 +52,10 @@ class Session:
 
     @property
     def policy(self) -> RetryPolicy:
-        """The policy that holds now."""
+        """The current policy."""
         if self._policy is not None:
             return self._policy
-        return self._environment if _sets_limit() else self._environment.with_limit(request_limits().retry_seconds)
+        return self._environment if sets_limit() else self._environment.with_limit(request_limits().retry_seconds)
 
     @property
     def pace(self) -> Pace:
@@ -149,7 +70,7 @@ class Session:
             return self._made
 
     def new_retry(self) -> Retry:
-        """Return how often and when a call is made again, from now on."""
+        """Return the retries of a call that begins now."""
         began = time.monotonic()
         policy = self.policy
 
@@ -158,7 +79,7 @@ class Session:
             is_long = now - began > _SILENT_SECONDS and now - self._warned > _SILENT_SECONDS
             if is_long:
                 self._warned = now
-            # Its text may hold an address, and no header.
+            # The type alone: the text may hold an address.
             _log.log(
                 logging.WARNING if is_long else logging.INFO,
                 "Google Cloud Storage: %s, for %.0f s; trying again, for %g s in all.",
@@ -180,7 +101,7 @@ class Session:
         """Return what a call returns; transient failures are retried with exponential backoff.
 
         Raises:
-            google.api_core.exceptions.RetryError: it failed until the policy's limit.
+            google.api_core.exceptions.RetryError: it kept failing until the policy's limit.
         """
         result: T = self.new_retry()(call)()
         return result
@@ -188,22 +109,23 @@ class Session:
     def request(
         self, method: str, url: str, headers: Mapping[str, str] | None = None, data: bytes | None = None
     ) -> requests.Response:
-        """Send one request, once, as soon as the pace allows it, and return the answer; `url` may be a path below the server.
+        """Send one request without retries, as soon as the pace allows it, and return the answer; `url` may be a path on the
+        server.
 
         Raises:
-            google.api_core.exceptions.GoogleAPICallError: the answer is an error, of 400 and above.
-            requests.RequestException: there is none.
+            google.api_core.exceptions.GoogleAPICallError: the answer is an error, 400 or above.
+            requests.RequestException: there is no answer.
         """
         client = self._client
         with client.pace.request() as began:
             response = self._send(client, method, url, headers, data, began)
-            # Read while the request counts as one in flight.
+            # Read the body while the request counts as in flight.
             _ = response.content
         client.pace.raise_limit()
         return response
 
     def fetch(self, url: str, headers: Mapping[str, str] | None = None) -> tuple[requests.Response, bytes]:
-        """Send a GET, as `request` does; return the answer, and its body as it came, not decoded."""
+        """Send a GET as `request` does; return the answer and its body as received, not decoded."""
         client = self._client
         with client.pace.request() as began, self._send(client, "GET", url, headers, None, began) as response:
             data: bytes = response.raw.read(decode_content=False)
@@ -241,7 +163,7 @@ class _Client(NamedTuple):
     """Transport settings of requests.
 
     Attributes:
-        http: adds the credentials.
+        http: session that adds the credentials.
         server: scheme and host.
         pace: the limit of requests in flight.
     """
@@ -252,31 +174,14 @@ class _Client(NamedTuple):
 
 
 class _Adapter(HTTPAdapter):
-    """Connections that send at once by way of a proxy, too: urllib3 would wait for the head to be acknowledged, 40 ms a part."""
+    """Adapter with TCP_NODELAY through a proxy, too: urllib3 would wait 40 ms a part for an acknowledgement of the header."""
 
     def proxy_manager_for(self, proxy: str, **given: Any) -> Any:
         return super().proxy_manager_for(proxy, socket_options=HTTPConnection.default_socket_options, **given)
 
 
-def is_transient(error: BaseException) -> bool:
-    """Return whether the same request may succeed later."""
-    if isinstance(error, api.GoogleAPICallError):
-        return error.code in _TRANSIENT_CODES
-    if isinstance(error, GoogleAuthError):
-        return bool(error.retryable)
-    if isinstance(error, (requests.exceptions.SSLError, urllib3.exceptions.SSLError)):
-        # A certificate does not get better; a connection that broke does.
-        return "CERTIFICATE" not in str(error).upper()
-    return isinstance(error, (DamagedError, UnprovenError, *_TRANSIENT))
-
-
-def is_switched_on(variable: str) -> bool:
-    """Return whether an environment variable is true, as gcloud reads it."""
-    return os.environ.get(variable, "").strip().lower() in ("1", "true", "yes", "on")
-
-
 def _new_client() -> _Client:
-    credentials = _credentials()
+    credentials = find_credentials()
     http = AuthorizedSession(credentials)  # type: ignore[no-untyped-call]
     adapter = _Adapter(pool_connections=1, pool_maxsize=2 * MOST_READ_THREADS)
     http.mount("https://", adapter)
@@ -289,28 +194,12 @@ def _new_client() -> _Client:
 
 
 def _most_in_flight() -> int:
-    # A part may be read twice at the same time, so that each reader has two requests in flight.
+    # A part may be read twice at the same time, so each reader has up to two requests in flight.
     return max(_CONNECTIONS, 2 * request_limits().read_threads)
 
 
-def _credentials() -> Credentials:
-    if is_switched_on(ANONYMOUS) or os.environ.get(EMULATOR):
-        return AnonymousCredentials()  # type: ignore[no-untyped-call]
-    account = os.environ.get(IMPERSONATED, "").strip()
-    if not account:
-        found, _ = google.auth.default(scopes=_SCOPES)
-        return found
-    own, _ = google.auth.default(scopes=("https://www.googleapis.com/auth/cloud-platform",))
-    *delegates, target = [part.strip() for part in account.split(",")]
-    return impersonated_credentials.Credentials(own, target, _SCOPES, delegates=delegates)  # type: ignore[no-untyped-call]
-
-
-def _sets_limit() -> bool:
-    return "limit" in os.environ.get(RETRY, "")
-
-
 def _retry_after(response: requests.Response) -> float | None:
-    """Return the seconds of the header Retry-After, or None; Google's servers write no dates there."""
+    """Return the seconds in the header Retry-After, or None; Google's servers never send a date."""
     try:
         seconds = float(response.headers.get("Retry-After", ""))
     except ValueError:
@@ -319,7 +208,7 @@ def _retry_after(response: requests.Response) -> float | None:
 
 
 def _hide_uploads(record: logging.LogRecord) -> bool:
-    """Keep the numbers of uploads out of what libraries log at the level DEBUG: whoever knows one can write to it."""
+    """Hide the ids of uploads in debug logs of libraries: they are as good as passwords."""
     record.msg = _UPLOAD.sub(r"\1...", str(record.msg))
     if isinstance(record.args, tuple):
         is_text = (str, BaseException)

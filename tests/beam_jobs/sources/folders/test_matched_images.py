@@ -120,7 +120,7 @@ def test_every_kind_of_image_is_matched(tmp_path: Path) -> None:
         ("*/*.jpg", b"", "the file is empty"),
         ("**", b"<html><body>404</body></html>", "HTML"),
         ("*/*", b"PK\3\4 and more", "a zip file"),
-        ("**/?.*", b"path,label\n", "no known image"),
+        ("**/?.*", b"path,label\n", "unknown image format"),
     ],
 )
 def test_a_first_file_that_is_no_image_is_one_bad_record(tmp_path: Path, pattern: str, bad: bytes, reason: str) -> None:

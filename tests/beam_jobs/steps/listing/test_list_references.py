@@ -22,7 +22,7 @@ from beam_jobs.sources import Reject, raise_rejection
 from beam_jobs.steps.listing.list_references import COUNTS, NAMES, SAMPLE, TALLY, ListReferences
 from tpudata.errors import BadRecordError, StorageError
 from tpudata.format import Feature
-from tpudata.storage.uncached_file import UncachedFile
+from tpudata.storage.local.uncached_file import UncachedFile
 
 
 @dataclasses.dataclass(frozen=True)

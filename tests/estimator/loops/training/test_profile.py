@@ -1,0 +1,101 @@
+"""Profiles: RunConfig(profile_steps=...) and ProfilerHook."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from tests.estimator import programs
+from tests.estimator.programs import make_estimator, train_input_fn, v1
+from tpudata.estimator import ProfilerHook, TPUEstimatorSpec
+
+
+def profiles(folder: Path) -> list[Path]:
+    return sorted(folder.glob("plugins/profile/*/*.xplane.pb"))
+
+
+@pytest.mark.parametrize(("iterations", "steps", "ends"), [(100, (3, 5), [1, 2, 5, 8]), (2, (1, 2), [1, 2, 4, 6, 8])])
+def test_profiles_some_steps(
+    iterations: int, steps: tuple[int, int], ends: list[int], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    estimator = make_estimator(tmp_path, iterations=iterations, profile_steps=steps)
+    seen: list[int] = []
+    step_of = estimator._runtimes.training.step
+
+    def noted(mode: str, spec: Any) -> Any:
+        step = step_of(mode, spec)
+        inner = step.run
+
+        def counted(*arguments: Any, **options: Any) -> Any:
+            results = inner(*arguments, **options)
+            seen.append(int(results[0]))
+            return results
+
+        step.run = counted
+        return step
+
+    estimator._runtimes.training.step = noted
+    with caplog.at_level(logging.INFO, logger="tpudata"):
+        estimator.train(train_input_fn, max_steps=8)
+    assert seen == ends
+    assert len(profiles(tmp_path)) == 1
+    assert f"Profiled steps {steps[0]} to {steps[1]}: tensorboard --logdir {tmp_path}" in caplog.text
+    assert profiles(tmp_path)[0].stat().st_size > 1000
+
+
+def test_training_that_ends_early_writes_what_there_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    estimator = make_estimator(tmp_path, profile_steps=(2, 100))
+    with caplog.at_level(logging.INFO, logger="tpudata"):
+        estimator.train(programs.finite_input_fn(40))
+    assert "Profiled steps 2 to 5" in caplog.text
+    # Nothing is left running, and a later training is past those steps or goes on with them.
+    make_estimator(tmp_path, profile_steps=(2, 4)).train(train_input_fn, max_steps=7)
+    assert len(profiles(tmp_path)) == 1
+
+
+def test_another_profile_is_under_way(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    tf.profiler.experimental.start(str(tmp_path / "own"))
+    try:
+        make_estimator(tmp_path / "model", profile_steps=(1, 2)).train(train_input_fn, max_steps=3)
+        hook = ProfilerHook(save_steps=1, output_dir=str(tmp_path / "hook"))
+        make_estimator(tmp_path / "other").train(train_input_fn, hooks=[hook], max_steps=3)
+    finally:
+        tf.profiler.experimental.stop()
+    assert "Steps 1 to 2 are not profiled: another profile is running in this process." in caplog.text
+    assert "ProfilerHook: step 2 is not profiled" in caplog.text
+    assert profiles(tmp_path / "model") == profiles(tmp_path / "hook") == []
+    assert len(profiles(tmp_path / "own")) == 1
+
+
+def test_a_profiler_hook_traces_for_tensorboard(tmp_path: Path) -> None:
+    hook = ProfilerHook(save_steps=3, output_dir=str(tmp_path / "trace"))
+    make_estimator(tmp_path / "model").train(train_input_fn, hooks=[hook], max_steps=5)
+    assert len(profiles(tmp_path / "trace")) == 1  # step 3, as with the original
+    assert not list((tmp_path / "trace").glob("timeline-*"))
+
+
+def test_tensorflows_own_in_model_fn(tmp_path: Path) -> None:
+    def model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
+        loss = tf.reduce_mean((programs.linear(features["x"]) - labels) ** 2)
+        train_op = v1.train.GradientDescentOptimizer(0.1).minimize(loss, v1.train.get_global_step())
+        hook = v1.train.ProfilerHook(save_steps=2, output_dir=str(tmp_path / "trace"))
+        return TPUEstimatorSpec(mode, loss=loss, train_op=train_op, training_hooks=[hook])
+
+    make_estimator(tmp_path / "model", model_fn).train(train_input_fn, max_steps=3)
+    assert len(profiles(tmp_path / "trace")) == 1
+
+
+def test_profiler_hook_needs_an_interval() -> None:
+    with pytest.raises(ValueError, match="Either every_secs or every_steps"):
+        ProfilerHook(output_dir="a")
+
+
+@pytest.mark.parametrize(
+    ("steps", "error"),
+    [((0, 3), ValueError), ((3, 2), ValueError), (3, TypeError), ((1, 2.0), TypeError), ((1,), TypeError)],
+)
+def test_rejects_other_steps(steps: Any, error: type[Exception], tmp_path: Path) -> None:
+    with pytest.raises(error, match=r"^RunConfig\(profile_steps"):
+        make_estimator(tmp_path, profile_steps=steps)

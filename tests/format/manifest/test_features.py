@@ -1,0 +1,69 @@
+"""What a schema may say."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tpudata.errors import FeatureError
+from tpudata.format import Feature
+
+
+@pytest.mark.parametrize(
+    "feature",
+    [
+        Feature("image/encoded", "bytes", "uint8", (None, 5, 3), "image"),
+        Feature("label", "int64", "int64", num_classes=3, label_offset=1),
+        Feature("label", "int64", "int64", num_classes=3),
+        Feature("ids", "int64", "int64", (16,)),
+        Feature("text", "bytes", "string", encoding="utf8"),
+        Feature("x", "bytes", "float16", (2, 2), "raw"),
+        Feature("score", "float", "float32"),
+    ],
+)
+def test_round_trip_through_json(feature: Feature) -> None:
+    assert Feature.from_json(json.loads(json.dumps(feature.to_json()))) == feature
+
+
+def test_defaults_are_not_written() -> None:
+    assert Feature("x", "float", "float32").to_json() == {"name": "x", "kind": "float", "dtype": "float32", "shape": []}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("", "int64", "int64"), "name is empty"),
+        (("x", "int32", "int64"), r"'x': unknown kind \(got 'int32', expected bytes, int64, float"),
+        (("x", "int64", "int32"), "expected int64"),
+        (("x", "float", "float64"), "expected float32"),
+        (("x", "bytes", "string", (), "raw"), "uint8"),
+        (("x", "int64", "uint8", (1, 1, 1), "image"), "none"),
+        (("x", "bytes", "string", (), "base64"), "none"),
+        (("x", "bytes", "uint8", (2, 3), "image"), r"\(height, width, channels\)"),
+        (("x", "int64", "int64", (-1,)), "negative"),
+        (("x", "int64", "int64", None), r"'x': unsupported shape \(got None.*\(\) for a scalar, \(None,\) for a list"),
+        (("x", "int64", "int64", 3), r"'x': unsupported shape \(got 3"),
+        (("x", "int64", "int64", "3"), r"'x': unsupported shape \(got '3'"),
+        (("x", "int64", "int64", (2.5,)), r"'x': unsupported shape \(got \(2\.5,\)"),
+        (("x", "int64", "int64", (True,)), r"'x': unsupported shape \(got \(True,\)"),
+    ],
+)
+def test_what_does_not_fit_is_refused(arguments: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(FeatureError, match=message):
+        Feature(*arguments)
+
+
+def test_a_shape_may_be_any_sequence_of_integers() -> None:
+    shapes: list[Any] = [(2, None), [2, None], (np.int64(2), None)]
+    features = [Feature("x", "int64", "int64", shape) for shape in shapes]
+    assert len({*features}) == 1
+    assert Feature("x", "int64", "int64", tuple(np.array([2, 3]))).to_json()["shape"] == [2, 3]
+
+
+def test_static_shapes() -> None:
+    assert Feature("x", "int64", "int64").is_static
+    assert Feature("x", "int64", "int64", (3,)).is_static
+    assert not Feature("x", "int64", "int64", (None,)).is_static

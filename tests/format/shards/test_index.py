@@ -1,0 +1,120 @@
+"""The index of a shard: round trip, documented layout, damage."""
+
+from __future__ import annotations
+
+import io
+import struct
+
+import google_crc32c
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tpudata.errors import CorruptionError
+from tpudata.format import RecordWriter, ShardIndex
+
+
+def make(
+    records: list[bytes],
+    block_records: int = 2,
+    summary: dict[str, object] | None = None,
+    compression: str | None = None,
+) -> ShardIndex:
+    writer = RecordWriter(io.BytesIO(), block_records, compression)
+    for record in records:
+        writer.write(record)
+    return ShardIndex.of(writer.finish(), summary or {})
+
+
+@given(
+    st.lists(st.binary(max_size=30), min_size=1, max_size=9),
+    st.integers(1, 4),
+    st.text(max_size=5),
+    st.sampled_from([None, "gzip"]),
+)
+def test_round_trip(records: list[bytes], block_records: int, text: str, compression: str | None) -> None:
+    index = make(records, block_records, {"text": text, "count": len(records)}, compression)
+    again = ShardIndex.from_bytes(index.to_bytes(), "x.index")
+    np.testing.assert_array_equal(again.offsets, index.offsets)
+    np.testing.assert_array_equal(again.block_crc32c, index.block_crc32c)
+    assert (again.records, again.shard_bytes, again.block_records, again.shard_crc32c, again.summary) == (
+        len(records),
+        index.shard_bytes,
+        block_records,
+        index.shard_crc32c,
+        {"text": text, "count": len(records)},
+    )
+    assert again.offsets[-1] == sum(len(record) + 16 for record in records)
+    assert again.compression == compression
+    np.testing.assert_array_equal(again.block_offsets, index.block_offsets)
+    assert again.to_bytes() == index.to_bytes()
+
+
+def test_the_bytes_are_as_documented() -> None:
+    index = make([b"ab", b"", b"cde"], 2, {"n": 1})
+    blocks = [int(crc) for crc in index.block_crc32c]
+    body = struct.pack("<8sQQIIII", b"TPUDIDX2", 3, 53, index.shard_crc32c, 2, 8, 0)
+    body += struct.pack("<4Q", 0, 18, 34, 53) + struct.pack("<2I", *blocks) + b'{"n": 1}'
+    assert index.to_bytes() == body + struct.pack("<I", google_crc32c.value(body))
+
+
+def test_the_bytes_of_a_compressed_shard_are_as_documented() -> None:
+    index = make([b"ab", b"", b"cde"], 2, {"n": 1}, "gzip")
+    blocks = [int(crc) for crc in index.block_crc32c]
+    assert index.block_offsets is not None
+    places = [int(offset) for offset in index.block_offsets]
+    assert (places[0], places[-1]) == (0, index.shard_bytes)
+    body = struct.pack("<8sQQIIII", b"TPUDIDX2", 3, index.shard_bytes, index.shard_crc32c, 2, 8, 2)
+    body += struct.pack("<4Q", 0, 18, 34, 53) + struct.pack("<2I", *blocks) + struct.pack("<3Q", *places) + b'{"n": 1}'
+    assert index.to_bytes() == body + struct.pack("<I", google_crc32c.value(body))
+    assert [index.file_range(block) for block in range(index.blocks)] == [(0, places[1]), (places[1], places[2])]
+    assert [index.block_range(block) for block in range(index.blocks)] == [(0, 34), (34, 53)]
+
+
+def test_a_block_of_a_shard_that_is_not_compressed_stands_where_its_records_do() -> None:
+    index = make([b"ab", b"", b"cde"])
+    assert [index.file_range(block) for block in range(index.blocks)] == [(0, 34), (34, 53)]
+
+
+def test_every_damaged_byte_and_every_cut_is_found() -> None:
+    data = make([b"ab", b"", b"cde"], 2, {"n": 1}).to_bytes()
+    for position in range(len(data)):
+        damaged = bytearray(data)
+        damaged[position] ^= 0x10
+        for broken in (bytes(damaged), data[:position]):
+            with pytest.raises(CorruptionError, match=r"x\.index at byte"):
+                ShardIndex.from_bytes(broken, "x.index")
+    with pytest.raises(CorruptionError):
+        ShardIndex.from_bytes(data + b"\x00", "x.index")
+
+
+@pytest.mark.parametrize(
+    ("records", "block_records", "compression", "summary", "message"),
+    [
+        (5, 2, 0, b"{}", "should have"),
+        (3, 2, 2, b"{}", "should have"),
+        (3, 0, 0, b"{}", "blocks of 0 records"),
+        (3, 2, 1, b"{}", "compression 1"),
+        (3, 2, 0, b"{]", "the summary is not JSON"),
+    ],
+)
+def test_what_does_not_fit_is_found_though_the_checksum_does(
+    records: int, block_records: int, compression: int, summary: bytes, message: str
+) -> None:
+    body = struct.pack("<8sQQIIII", b"TPUDIDX2", records, 53, 0, block_records, len(summary), compression)
+    body += struct.pack("<4Q", 0, 18, 34, 53) + struct.pack("<2I", 0, 0) + summary
+    with pytest.raises(CorruptionError, match=message):
+        ShardIndex.from_bytes(body + struct.pack("<I", google_crc32c.value(body)), "x.index")
+
+
+def test_an_index_of_another_layout_is_refused_by_its_name() -> None:
+    body = struct.pack("<8sQQIII", b"TPUDIDX1", 1, 18, 0, 2, 2) + struct.pack("<2QI", 0, 18, 0) + b"{}"
+    with pytest.raises(CorruptionError, match=r"layout \(got b'TPUDIDX1', expected b'TPUDIDX2'\)"):
+        ShardIndex.from_bytes(body + struct.pack("<I", google_crc32c.value(body)), "x.index")
+
+
+def test_a_summary_that_names_files_of_any_bytes() -> None:
+    index = make([b"a"], summary={"é": "caf\udce9.png"})
+    assert b'{"\xc3\xa9": "caf\\udce9.png"}' in index.to_bytes()
+    assert ShardIndex.from_bytes(index.to_bytes(), "x.index").summary == {"é": "caf\udce9.png"}

@@ -1,0 +1,79 @@
+"""Number of steps in a loop of the device, and intervals of the work between two loops."""
+
+import time
+from collections.abc import Iterable
+
+from tpudata.estimator.config.tpu_config import TPUConfig
+
+_MAX_LOOP = 2**31 - 1
+
+
+class LoopSize:
+    """Number of steps in the next loop.
+
+    Args:
+        config: TPUConfig whose `iterations_per_loop` is a number of steps, or a time to which the number is fitted.
+    """
+
+    def __init__(self, config: TPUConfig) -> None:
+        self._seconds = config.loop_seconds
+        self._steps = 1 if self._seconds is not None else int(config.iterations_per_loop)
+        self._measured = False
+        self.step_seconds = 0.0
+
+    def next(self, step: int, ends: Iterable[int | None]) -> int:
+        """Return the number of steps of a loop that begins at `step` and does not pass any of `ends`, except for None."""
+        limits = [end - step for end in ends if end is not None]
+        return max(1, min([self._steps, _MAX_LOOP, *limits]))
+
+    def measure(self, steps: int, seconds: float) -> None:
+        """Fit the size to a loop that took `seconds` for `steps` steps; the first loop, which compiles, is ignored."""
+        if self._measured and steps:
+            self.step_seconds = seconds / steps
+        if self._measured and steps and self._seconds is not None:
+            fitted = int(self._seconds * steps / max(seconds, 1e-6))
+            # Limit the change, in case that a single loop took an unusual time.
+            self._steps = max(1, min(fitted, 10 * steps, _MAX_LOOP))
+        self._measured = True
+
+
+class Cadence:
+    """The steps at which a periodic action runs.
+
+    Args:
+        step: step at which training begins.
+        steps: interval in steps, or None for one in seconds.
+        seconds: interval in seconds; if both are None, the action never runs.
+        at_first: whether the action also runs at the first step, as the original's summaries.
+    """
+
+    def __init__(
+        self, step: int, steps: int | None = None, seconds: float | None = None, *, at_first: bool = False
+    ) -> None:
+        self._steps = steps
+        self._seconds = seconds
+        self.restart(step)
+        self._next = None if steps is None else step + (1 if at_first else steps)
+
+    def restart(self, step: int) -> None:
+        """Start an interval at `step`."""
+        self._step = step
+        self._time = time.monotonic()
+        self._next = None if self._steps is None else step + self._steps
+
+    def due(self, step: int) -> bool:
+        """Return whether the interval has passed."""
+        if self._next is not None:
+            return step >= self._next
+        return self._seconds is not None and time.monotonic() - self._time >= self._seconds
+
+    def next_step(self, step: int, step_seconds: float) -> int | None:
+        """Return the next due step, estimated from the time of a step for an interval in seconds; None if unknown."""
+        if self._seconds is None or not step_seconds:
+            return self._next
+        left = self._seconds - (time.monotonic() - self._time)
+        return step + max(1, int(min(left / step_seconds, _MAX_LOOP)))
+
+    def steps_per_second(self, step: int) -> float:
+        """Return the speed since the last restart."""
+        return (step - self._step) / max(time.monotonic() - self._time, 1e-9)

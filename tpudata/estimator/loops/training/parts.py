@@ -1,0 +1,112 @@
+"""Parts of a training: hooks, scaffold, summaries, checkpoints and events."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.estimator.fetching.hook_session import HookSession
+from tpudata.estimator.hooks.events import EventWriter
+from tpudata.estimator.hooks.model_summaries import ModelSummaries
+from tpudata.estimator.hooks.monitor import Monitor
+from tpudata.estimator.hooks.saving import AfterSave, Saving, hand_over, writes_files
+from tpudata.estimator.hooks.scaffold import ScaffoldLoader, has_scaffold, make_scaffold
+from tpudata.estimator.loops.runtime import Runtime
+from tpudata.estimator.loops.training.checkpointing import Checkpointing
+from tpudata.estimator.loops.training.termination import Termination
+from tpudata.estimator.state.checkpoint import Checkpoint
+from tpudata.estimator.state.checkpoints import Retention
+from tpudata.estimator.steps.train_step import TrainStep
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """Arguments of a call of train other than its limits.
+
+    Attributes:
+        start: checkpoint to begin with, or None.
+        hooks: hooks of the call.
+        listeners: saving listeners of the call.
+        after_save: function called with each written checkpoint except the one at the start; or None.
+        termination: state of a requested termination.
+    """
+
+    start: Checkpoint | None
+    hooks: Sequence[Any]
+    listeners: Sequence[Any]
+    after_save: AfterSave | None
+    termination: Termination
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingParts:
+    """Parts of one training.
+
+    Attributes:
+        has_hooks: whether any process has hooks.
+        monitor: the hooks of this process.
+        loader: loader of the variables.
+        summaries: v1 summaries of model_fn.
+        checkpointing: the checkpoints.
+        events: event file in model_dir.
+    """
+
+    has_hooks: bool
+    monitor: Monitor
+    loader: ScaffoldLoader
+    summaries: ModelSummaries
+    checkpointing: Checkpointing
+    events: EventWriter
+
+
+def training_parts(runtime: Runtime, step: TrainStep, request: Request) -> TrainingParts:
+    """Make the parts of one call of train.
+
+    Raises:
+        ValueError: no checkpoints are saved, and listeners or train_and_evaluate need them.
+    """
+    peers, config = runtime.peers, runtime.config
+    hooks, session = _hooks_and_session(step, request)
+    chief_hooks = getattr(step.spec, "training_chief_hooks", ())
+    has_hooks, has_saver = bool(hooks), any(_is_saver(hook) for hook in hooks)
+    listeners = request.listeners
+    if not peers.is_chief:
+        hooks = tuple(hook for hook in hooks if not writes_files(hook) and hook not in chief_hooks)
+        listeners = ()
+    scaffold = make_scaffold(step.spec, session)
+    loader = ScaffoldLoader(step, runtime.store, session, scaffold)
+    events = EventWriter(runtime.model_dir if peers.is_chief else None)
+    fetched = [step.spec.train_op, step.spec.loss]
+    monitor = Monitor(session, hooks, fetched, feeds_model=runtime.topology.num_replicas == 1)
+    summaries = ModelSummaries(step, session, scaffold, config.save_summary_steps is not None)
+    start_step = None if request.start is None else request.start.step()
+    retention = Retention(config.keep_checkpoint_max, config.keep_checkpoint_every_n_hours)
+    saves = has_saver or config.save_checkpoints_steps is not None or config.save_checkpoints_secs is not None
+    if not saves and (listeners or request.after_save is not None):
+        raise ValueError(
+            "RunConfig(save_checkpoints_steps=None, save_checkpoints_secs=None) saves nothing, so that saving_listeners and "
+            "train_and_evaluate would wait for ever. Set one of them, or pass a CheckpointSaverHook."
+        )
+    saving = None
+    if saves and not has_saver:
+        variables = step.variables
+        saving = Saving(runtime.model_dir, variables, retention, session, listeners, scaffold.saver, start_step, peers)
+    checkpointing = Checkpointing(
+        runtime, step, loader, events, saving, request.after_save, request.termination, saves=saves
+    )
+    hand_over(hooks, session, listeners, runtime.model_dir, retention, start_step or 0, checkpointing.notify)
+    return TrainingParts(has_hooks, monitor, loader, summaries, checkpointing, events)
+
+
+def _hooks_and_session(step: TrainStep, request: Request) -> tuple[tuple[Any, ...], HookSession]:
+    """Return all hooks in order, and their session; model_fn is traced again if an earlier run has used its hooks."""
+    spec = step.spec
+    has_hooks = bool(getattr(spec, "training_chief_hooks", ()) or request.hooks or spec.training_hooks)
+    session = step.session(is_added_to=has_hooks or bool(request.listeners) or has_scaffold(spec))
+    spec = step.spec
+    return (*getattr(spec, "training_chief_hooks", ()), *request.hooks, *spec.training_hooks), session
+
+
+def _is_saver(hook: Any) -> bool:
+    return isinstance(hook, tf.compat.v1.train.CheckpointSaverHook)

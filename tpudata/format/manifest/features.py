@@ -1,0 +1,100 @@
+"""The schema of a dataset: each feature of a record, on disk and decoded."""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from typing import Any
+
+from tpudata.errors import FeatureError
+
+KINDS = ("bytes", "int64", "float")
+_DTYPES: dict[str | None, dict[str, tuple[str, ...]]] = {
+    None: {"bytes": ("string",), "int64": ("int64",), "float": ("float32",)},
+    "image": {"bytes": ("uint8",)},
+    "raw": {"bytes": ("uint8", "int8", "uint16", "int16", "int32", "int64", "float16", "float32", "float64")},
+    "utf8": {"bytes": ("string",)},
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Feature:
+    """One feature of every record of a dataset.
+
+    Attributes:
+        name: its key in the `tf.train.Example`.
+        kind: which list of the Example holds it: `"bytes"`, `"int64"` or `"float"`.
+        dtype: numpy name of the decoded values' dtype (`"string"` for bytes that stay bytes).
+        shape: shape of the decoded value; `()` is a scalar and `None` a dimension that varies between records, as in `(None,)` for
+            a list of any length. The number of dimensions is fixed. An image is (height, width, channels), and every record is
+            decoded to these channels.
+        encoding: encoding of the stored bytes: `None` (the list is the values), `"image"` (an encoded JPEG, PNG, ...),
+            `"raw"` (little-endian values of `dtype` in C order) or `"utf8"` text.
+        num_classes: number of classes of a class label; labels count from `label_offset`.
+        label_offset: label of the first class (1 for readers that keep 0 for "background").
+
+    Raises:
+        FeatureError: the parts do not fit each other.
+    """
+
+    name: str
+    kind: str
+    dtype: str
+    shape: tuple[int | None, ...] = ()
+    encoding: str | None = None
+    num_classes: int | None = None
+    label_offset: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise FeatureError("Feature: its name is empty. Pass its key in the tf.train.Example.")
+        if self.kind not in KINDS:
+            raise FeatureError(f"Feature {self.name!r}: unknown kind (got {self.kind!r}, expected {', '.join(KINDS)}).")
+        allowed = _DTYPES.get(self.encoding, {}).get(self.kind, ())
+        if self.dtype not in allowed:
+            raise FeatureError(
+                f"Feature {self.name!r}: unsupported dtype for kind {self.kind!r} and encoding {self.encoding!r}"
+                f" (got {self.dtype!r}, expected {', '.join(allowed) or 'none'})."
+            )
+        object.__setattr__(self, "shape", _checked_shape(self.name, self.shape))
+        if any(size is not None and size < 0 for size in self.shape):
+            raise FeatureError(
+                f"Feature {self.name!r}: shape {self.shape} has a negative size. Use None for a size that varies."
+            )
+        if self.encoding == "image" and len(self.shape) != 3:
+            raise FeatureError(
+                f"Feature {self.name!r}: unsupported shape of an image (got {self.shape}, expected (height, width, channels))."
+            )
+
+    @property
+    def is_static(self) -> bool:
+        """Whether every record has the same shape."""
+        return None not in self.shape
+
+    def to_json(self) -> dict[str, Any]:
+        """Return this feature as a JSON object, without values that are defaults."""
+        out: dict[str, Any] = {"name": self.name, "kind": self.kind, "dtype": self.dtype, "shape": list(self.shape)}
+        if self.encoding is not None:
+            out["encoding"] = self.encoding
+        if self.num_classes is not None:
+            out["num_classes"] = self.num_classes
+            out["label_offset"] = self.label_offset
+        return out
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Feature:
+        """Return the feature that `to_json` wrote; KeyError or TypeError for a missing or unknown key."""
+        return cls(**{**value, "shape": tuple(value["shape"])})
+
+
+def _checked_shape(name: str, shape: Any) -> tuple[int | None, ...]:
+    """Return the shape as a tuple of Python's integers and None."""
+    try:
+        if isinstance(shape, str | bytes) or any(isinstance(size, bool) for size in shape):
+            raise TypeError
+        return tuple(None if size is None else operator.index(size) for size in shape)
+    except TypeError:
+        raise FeatureError(
+            f"Feature {name!r}: unsupported shape (got {shape!r}, expected a tuple of sizes). Pass () for a scalar,"
+            " (None,) for a list whose length varies."
+        ) from None

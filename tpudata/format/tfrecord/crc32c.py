@@ -1,0 +1,115 @@
+"""CRC-32C of concatenated bytes, from the checksums of their parts: no byte is read twice.
+
+A CRC is a remainder of polynomials over GF(2): for bytes A followed by B it is crc(A) * x^(8 |B|) + crc(B), modulo the
+polynomial 0x11EDC6F41 of CRC-32C (RFC 3720, section 12.1). Addition and subtraction are exclusive-or.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import numpy.typing as npt
+
+_BITS = 0xFFFFFFFF
+# The polynomial without x^32, with bits in the checksum's order: the highest of the 32 is x^0.
+_POLYNOMIAL = 0x82F63B78
+_X8 = 1 << 31 - 8
+# Bits of a size that are handled at a time: fewer take more steps, more take larger tables.
+_DIGIT_BITS = 4
+_DIGITS = 1 << _DIGIT_BITS
+
+
+def _product(a: int, b: int) -> int:
+    product = 0
+    while a:
+        if a & 0x80000000:
+            product ^= b
+        a = a << 1 & _BITS
+        b = b >> 1 ^ (_POLYNOMIAL if b & 1 else 0)
+    return product
+
+
+def _powers() -> list[int]:
+    # x^(8 * 2^k), for files of any length.
+    powers = [_X8]
+    while len(powers) < 64:
+        powers.append(_product(powers[-1], powers[-1]))
+    return powers
+
+
+_POWERS = _powers()
+
+
+def crc32c_of_rest(whole: int, beginning: int, size: int) -> int:
+    """Return the CRC-32C of B, from those of A followed by B and of A.
+
+    Args:
+        whole: CRC-32C of A followed by B.
+        beginning: CRC-32C of A.
+        size: number of bytes of B.
+    """
+    for power in _POWERS:
+        if size & 1:
+            beginning = _product(power, beginning)
+        size >>= 1
+        if not size:
+            break
+    return whole ^ beginning
+
+
+def crc32c_moved(crcs: npt.NDArray[np.uint32], sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
+    """Return the part of each A in the checksum of A followed by B: crc(A) * x^(8 |B|). The other part is crc(B).
+
+    Args:
+        crcs: uint32 [n], CRC-32C of each A.
+        sizes: int64 [n], number of bytes of each B.
+
+    Returns:
+        uint32 [n].
+    """
+    moved = crcs
+    for digit in range(-(-int(sizes.max(initial=0)).bit_length() // _DIGIT_BITS)):
+        # This base-16 digit of each size, which selects one of 16 multiplications, as a place in their tables.
+        table = (sizes >> _DIGIT_BITS * digit & _DIGITS - 1) << 10
+        tables = _digit_tables(digit)
+        moved = np.bitwise_xor.reduce([tables[table + (moved >> 8 * byte & 0xFF) + 256 * byte] for byte in range(4)])
+    return moved
+
+
+def crc32c_extended(crcs: npt.NDArray[np.uint32], data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
+    """Return the checksums of many As followed by a few bytes each.
+
+    Args:
+        crcs: uint32 [n], CRC-32C of each A; 0 if A is empty.
+        data: uint8 [n, bytes], the bytes that follow.
+
+    Returns:
+        uint32 [n].
+    """
+    step = _tables(_X8)[0]
+    state: npt.NDArray[np.uint32] = ~crcs
+    for column in data.T:
+        state = step[(state ^ column) & 0xFF] ^ state >> 8
+    return ~state
+
+
+@functools.cache
+def _digit_tables(digit: int) -> npt.NDArray[np.uint32]:
+    """Return the tables that multiply by x^(8 * d * 16^digit) for each d below 16, concatenated: uint32 [16 * 4 * 256]."""
+    power, tables = 1 << 31, []
+    for _ in range(_DIGITS):
+        tables.append(_tables(power))
+        power = _product(_POWERS[_DIGIT_BITS * digit], power)
+    return np.concatenate(tables, axis=None)
+
+
+@functools.cache
+def _tables(factor: int) -> npt.NDArray[np.uint32]:
+    """Return the tables that multiply by a polynomial, for each byte of a checksum from the lowest: uint32 [4, 256]."""
+    tables = np.zeros((4, 256), np.uint32)
+    for bit in range(32):
+        # A product is the sum of the products of the bits.
+        place = 1 << bit % 8
+        tables[bit // 8].reshape(-1, 2, place)[:, 1] ^= np.uint32(_product(factor, 1 << bit))
+    return tables

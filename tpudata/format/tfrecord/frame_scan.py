@@ -1,0 +1,99 @@
+"""Scan for the record offsets of a TFRecord file without an index, in one pass.
+
+It reads the headers and compares their checksums; small records are read whole. The result takes 8 bytes per record.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from tpudata.errors import CorruptionError
+from tpudata.format.tfrecord.framing import FRAME_BYTES, HEADER_BYTES, masked_crc32c
+from tpudata.storage import Entry, LocalStorage, storage_for
+
+Offsets: TypeAlias = "npt.NDArray[np.int64]"
+
+GZIP_MAGIC = b"\x1f\x8b\x08"
+_HEADER = struct.Struct("<QI")
+# Bytes of a read.
+_READ_BYTES = 4 << 20
+# A file of larger records is read header by header: in the time of a request, a local disk reads 16 kB, and an object store some
+# MB.
+_LARGE_BYTES = 16 << 10
+_LARGE_REMOTE_BYTES = 4 << 20
+# Shorter runs of records of one length are walked one by one.
+_LEAST_RUN = 8
+
+
+def frame_offsets(file: Entry) -> Offsets:
+    """Return the offset of each record of a TFRecord file, and the end of the last one: int64 [records + 1].
+
+    Raises:
+        CorruptionError: the checksum of a record's length is wrong, the file ends inside a record, or it is compressed.
+    """
+    starts = array("q")
+    starts.append(scan_frames(file, starts))
+    return np.frombuffer(starts, np.int64)
+
+
+def scan_frames(file: Entry, starts: array[int]) -> int:
+    """Append the offset of each record of a TFRecord file to `starts`, of type "q", and return the end of the last one.
+
+    Raises:
+        CorruptionError: as for `frame_offsets`; `starts` then has the records before the damage, which begins at `offset`.
+    """
+    offset = 0
+    storage = storage_for(file.path)
+    large = _LARGE_BYTES if isinstance(storage, LocalStorage) else _LARGE_REMOTE_BYTES
+    while offset < file.size:
+        is_large = bool(starts) and offset // len(starts) >= large
+        length = HEADER_BYTES if is_large else _READ_BYTES
+        data = storage.read_range(file.path, offset, min(length, file.size - offset))
+        if len(data) < HEADER_BYTES:
+            raise CorruptionError(
+                file.path, offset, f"the file ends inside a record's header ({len(data)} of {HEADER_BYTES} bytes)"
+            )
+        offset = _walk(data, offset, file, starts)
+    return offset
+
+
+def _walk(data: bytes, offset: int, file: Entry, starts: array[int]) -> int:
+    """Append the offsets of records whose headers are in a piece of a file, which begins with one; return the end of the last."""
+    place = 0
+    while place + HEADER_BYTES <= len(data):
+        header = data[place : place + HEADER_BYTES]
+        length, crc = _HEADER.unpack(header)
+        begin = offset + place
+        if masked_crc32c(header[:8]) != crc:
+            if begin == 0 and header.startswith(GZIP_MAGIC):
+                reason = "the file is compressed, so its records cannot be located. Unpack it with gunzip."
+                raise CorruptionError(file.path, 0, reason)
+            reason = (
+                "the checksum of a record's length does not match, so the next record cannot be located. Restore the file, or"
+                " omit it; tpudata.format.read_records yields the records before it."
+            )
+            raise CorruptionError(file.path, begin, reason)
+        size = length + FRAME_BYTES
+        if size > file.size - begin:
+            raise CorruptionError(file.path, begin, f"the file ends inside a record of {length} bytes")
+        count = 1
+        if data[place + size : place + size + HEADER_BYTES] == header:
+            count += _run(data, place + size, size, header)
+        starts.extend(range(begin, begin + size * count, size))
+        place += size * count
+    return offset + place
+
+
+def _run(data: bytes, place: int, size: int, header: bytes) -> int:
+    """Return the number of whole records from a place on that have the same header, and so the same size."""
+    most = (len(data) - place) // size
+    if most < _LEAST_RUN:
+        return 0
+    frames = np.frombuffer(data, np.uint8, most * size, place).reshape(most, size)
+    same = (frames[:, :HEADER_BYTES] == np.frombuffer(header, np.uint8)).all(axis=1)
+    return most if same.all() else int(same.argmin())

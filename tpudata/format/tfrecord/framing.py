@@ -1,0 +1,110 @@
+"""TFRecord framing: the layout of records in a file, with their checksums.
+
+A TFRecord file is a sequence of records, each:
+
+    bytes    what
+    8        length of the data, uint64 little-endian
+    4        masked CRC-32C of these 8 bytes, uint32 little-endian
+    length   the data
+    4        masked CRC-32C of the data, uint32 little-endian
+
+where masked(c) = ((c >> 15 | c << 17) + 0xa282ead8) mod 2**32. Source: TensorFlow, `tensorflow/core/lib/io/record_writer.h`.
+"""
+
+from __future__ import annotations
+
+import gzip
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import BinaryIO
+
+import google_crc32c
+
+from tpudata.errors import CorruptionError
+from tpudata.storage import storage_for
+
+HEADER_BYTES = 12
+FOOTER_BYTES = 4
+FRAME_BYTES = HEADER_BYTES + FOOTER_BYTES
+# For messages with an offset in a compressed file, which is one in the unpacked stream, as in TensorFlow.
+UNPACKED = " (the offset counts unpacked bytes)"
+MASK_DELTA = 0xA282EAD8
+_LENGTH = struct.Struct("<Q")
+_CRC = struct.Struct("<I")
+_HEADER = struct.Struct("<QI")
+# If the size of the file is unknown, a record is read in pieces of this size: a damaged length must not allocate memory.
+_READ_BYTES = 1 << 24
+
+
+def masked_crc32c(data: bytes) -> int:
+    """Return the masked CRC-32C that TFRecord stores, as an unsigned 32-bit integer."""
+    return masked(google_crc32c.value(data))
+
+
+def masked(crc: int) -> int:
+    """Return a CRC-32C as TFRecord stores it."""
+    return ((crc >> 15 | crc << 17) + MASK_DELTA) & 0xFFFFFFFF
+
+
+def read_records(path: str, compression: str | None = None) -> Iterator[tuple[int, bytes]]:
+    """Yield (byte offset, data) of every record of a TFRecord file, each checksum checked.
+
+    Args:
+        path: path of the file.
+        compression: None, or `"gzip"`: offsets then count unpacked bytes, and damage may be found a few records early.
+
+    Raises:
+        CorruptionError: a checksum is wrong, the file ends inside a record, or it cannot be unpacked.
+        StorageError: the file cannot be read.
+    """
+    storage = storage_for(path)
+    entry = storage.stat(path)
+    size = entry.size if entry else 0
+    with storage.open(path) as file:
+        if compression is None:
+            yield from _records(path, file, size)
+        else:
+            yield from _unpacked_records(path, file)
+
+
+def _unpacked_records(path: str, packed: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    end = 0
+    try:
+        with gzip.GzipFile(fileobj=packed, mode="rb") as file:
+            for offset, data in _records(path, file, None):
+                end = offset + len(data) + FRAME_BYTES
+                yield offset, data
+    except CorruptionError as error:
+        raise CorruptionError(path, error.offset, error.reason + UNPACKED) from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise CorruptionError(path, end, f"the gzip stream is cut or damaged: {error}{UNPACKED}") from None
+
+
+def _records(path: str, file: BinaryIO | gzip.GzipFile, size: int | None) -> Iterator[tuple[int, bytes]]:
+    """Yield the records of an open file of `size` bytes, or of unknown size."""
+    offset = 0
+    while header := file.read(HEADER_BYTES):
+        if len(header) < HEADER_BYTES:
+            raise CorruptionError(
+                path, offset, f"the file ends inside a record's header ({len(header)} of {HEADER_BYTES} bytes)"
+            )
+        length, crc = _HEADER.unpack(header)
+        if masked_crc32c(header[: _LENGTH.size]) != crc:
+            raise CorruptionError(path, offset, "the checksum of a record's length does not fit")
+        if size is not None and length > size - offset - FRAME_BYTES:
+            raise CorruptionError(path, offset, f"the file ends inside a record of {length} bytes")
+        data = file.read(length) if length <= _READ_BYTES else b"".join(_read_long(file, length))
+        footer = file.read(FOOTER_BYTES)
+        if len(data) + len(footer) < length + FOOTER_BYTES:
+            raise CorruptionError(path, offset, f"the file ends inside a record of {length} bytes")
+        if masked_crc32c(data) != _CRC.unpack(footer)[0]:
+            raise CorruptionError(path, offset, f"the checksum of a record of {length} bytes does not fit")
+        yield offset, data
+        offset += length + FRAME_BYTES
+
+
+def _read_long(file: BinaryIO | gzip.GzipFile, length: int) -> Iterator[bytes]:
+    while length > 0 and (part := file.read(min(length, _READ_BYTES))):
+        yield part
+        length -= len(part)

@@ -1,0 +1,148 @@
+"""Search for the records of a damaged shard that cannot be read or do not match the manifest."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from typing import BinaryIO
+
+import google_crc32c
+
+from tpudata.errors import CorruptionError, DatasetError, StorageError, StorageUnavailableError
+from tpudata.format.dataset import Dataset
+from tpudata.format.manifest.manifest import MANIFEST_NAME, Manifest, Shard
+from tpudata.format.quarantine import QUARANTINE_NAME, Quarantine, ShardQuarantine, SkippedRecords
+from tpudata.format.shards.index import ShardIndex
+from tpudata.format.tfrecord.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, masked_crc32c
+from tpudata.format.tfrecord.gzip_blocks import unpack_blocks
+from tpudata.format.verification.defect import Defect
+from tpudata.format.verification.shard_check import ExampleCheck, ShardCheck
+from tpudata.format.verification.shard_walk import Problems
+from tpudata.storage import storage_for
+
+_HEADER = struct.Struct("<QI")
+_FOOTER = struct.Struct("<I")
+
+
+def quarantine_damage(
+    folder: str, defects: Iterable[Defect], example_check: ExampleCheck | None
+) -> tuple[Quarantine, list[Defect]]:
+    """Write the list of records for readers to skip: exactly the damaged ones.
+
+    Args:
+        folder: the dataset's folder.
+        defects: all defects that `verify` found.
+        example_check: the `example_check` of `verify`.
+
+    Returns:
+        The list that was written, and the defects that still keep readers from the dataset.
+
+    Raises:
+        DatasetError: the manifest cannot be read.
+        StorageError: a file cannot be read or written.
+    """
+    storage = storage_for(folder)
+    manifest_path, path = storage.join(folder, MANIFEST_NAME), storage.join(folder, QUARANTINE_NAME)
+    manifest = Manifest.from_bytes(storage.read(manifest_path), manifest_path)
+    dataset, check = Dataset(folder, manifest), ShardCheck(folder, manifest, example_check)
+    shards = {dataset.shard_path(shard): shard for split in manifest.splits.values() for shard in split.shards}
+    found, left, unknown = {}, [], set()
+    for defect in defects:
+        shard = shards.get(defect.path)
+        if shard is not None and shard.name not in found and shard.name not in unknown:
+            try:
+                found[shard.name] = quarantine_of(defect.path, shard, dataset.index(shard), check.problems)
+            except (CorruptionError, DatasetError):
+                unknown.add(shard.name)
+            except StorageUnavailableError:
+                raise
+            except StorageError:
+                unknown.add(shard.name)
+        if defect.path != path and (shard is None or shard.name in unknown):
+            left.append(defect)
+    quarantine = Quarantine(found)
+    if found:
+        with storage.create(path) as file:
+            file.write(quarantine.to_bytes())
+    elif storage.stat(path) is not None:
+        storage.delete(path)
+    return quarantine, left
+
+
+def quarantine_of(path: str, shard: Shard, index: ShardIndex, problems: Problems) -> ShardQuarantine:
+    """Read a shard block by block, and return the records to skip.
+
+    Memory holds one block of records.
+
+    Args:
+        path: path of the shard's file.
+        shard: its entry in the manifest.
+        index: its index.
+        problems: yields the problems of a record's content, in words.
+
+    Raises:
+        StorageError: the file exists but cannot be read.
+    """
+    storage = storage_for(path)
+    entry = storage.stat(path)
+    if entry is None:
+        return ShardQuarantine(shard.crc32c, 0, (SkippedRecords(0, shard.records, "the shard is missing"),))
+    with storage.open(path) as file:
+        found = [skipped for block in range(index.blocks) for skipped in _of_block(path, file, index, block, problems)]
+    return ShardQuarantine(shard.crc32c, entry.size, tuple(_joined(found)))
+
+
+def _of_block(path: str, file: BinaryIO, index: ShardIndex, block: int, problems: Problems) -> Iterator[SkippedRecords]:
+    """Read the next block of a shard and yield the records to skip."""
+    first = block * index.block_records
+    last = min(first + index.block_records, index.records)
+    (begin, end), (start, stop) = index.file_range(block), index.block_range(block)
+    data = file.read(end - begin)
+    if index.compression is not None:
+        try:
+            data = unpack_blocks(data, stop - start)
+        except ValueError as error:
+            yield SkippedRecords(first, last, f"the block does not unpack: {error}")
+            return
+    is_whole = True
+    for record in range(first, last):
+        offset = int(index.offsets[record])
+        frame = data[offset - start : int(index.offsets[record + 1]) - start]
+        reason = _frame_damage(frame, int(index.offsets[record + 1]) - offset)
+        if reason is not None:
+            is_whole = False
+        else:
+            reason = "; ".join(problems(path, offset, frame[HEADER_BYTES:-FOOTER_BYTES]))
+        if reason:
+            yield SkippedRecords(record, record + 1, reason)
+    if is_whole and google_crc32c.value(data) != index.block_crc32c[block]:
+        yield SkippedRecords(first, last, "the records differ from those that were written, by the index's checksum")
+
+
+def _frame_damage(frame: bytes, size: int) -> str | None:
+    """Return the problem of a record's frame or data, in words, or None."""
+    if len(frame) < size:
+        return "the file ends before it"
+    length, length_crc = _HEADER.unpack_from(frame)
+    if masked_crc32c(frame[:8]) != length_crc or length != size - FRAME_BYTES:
+        return "its length does not match its checksum or the index"
+    if masked_crc32c(frame[HEADER_BYTES:-FOOTER_BYTES]) != _FOOTER.unpack(frame[-FOOTER_BYTES:])[0]:
+        return "its checksum does not match"
+    return None
+
+
+def _joined(found: list[SkippedRecords]) -> Iterator[SkippedRecords]:
+    """Yield runs that do not overlap; neighbours with the same reason are joined."""
+    before: SkippedRecords | None = None
+    for skipped in sorted(found):
+        if before is None:
+            before = skipped
+        elif skipped.first < before.last or (skipped.first == before.last and skipped.reason == before.reason):
+            # A wholly quarantined block begins no later than the damage in it.
+            reason = before.reason if before.last >= skipped.last else skipped.reason
+            before = SkippedRecords(before.first, max(before.last, skipped.last), reason)
+        else:
+            yield before
+            before = skipped
+    if before is not None:
+        yield before

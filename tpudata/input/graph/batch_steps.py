@@ -1,0 +1,210 @@
+"""Steps from parsed rows to batches: images, the user's transform, weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.console.tables import counted
+from tpudata.errors import FeatureError, UsageError
+from tpudata.input.dataset.fields import Fields
+from tpudata.input.dataset_ops import as_written
+from tpudata.input.decode.parse import to_int32
+from tpudata.input.decode.user_parse import parse_rows
+from tpudata.input.graph.batch import check_static, has_room, map_named, named_leaves, with_rows, with_weights
+from tpudata.input.image.image_steps import prepare_image, scale_images
+from tpudata.input.image.mix import mix
+from tpudata.input.options.images import label_classes
+from tpudata.input.options.options import Options, check_arguments, takes_seed
+from tpudata.input.order.seeds import MIX_SEED
+from tpudata.input.text.sequence import split_token_weights, with_row_weights
+
+
+class BatchSteps:
+    """Steps from parsed rows to the model's features and labels.
+
+    Args:
+        fields: fields that are read of each record.
+        options: options of feeding.
+    """
+
+    def __init__(self, fields: Fields, options: Options) -> None:
+        self._fields = fields
+        self._options = options
+
+    @property
+    def _has_labels(self) -> bool:
+        return self._fields.label is not None or self._options.sequences.targets is not None
+
+    def user_parsed(self, found: dict[str, tf.Tensor], extras: dict[str, tf.Tensor]) -> Any:
+        """Return the result of the user's parse function for whole records, and their extras."""
+        assert self._options.parse is not None
+        (serialized,) = found.values()
+        return parse_rows(self._options.parse, serialized), extras
+
+    def rows(self, parsed: Any) -> Any:
+        """Turn parsed columns into the model's (features, labels) or features."""
+        if self._options.parse is not None:
+            return parsed
+        return self._fed(parsed, {f.name: self._scaled(parsed[f.feature.name]) for f in self._fields.inputs})
+
+    def row(self, parsed: Any, extras: dict[str, tf.Tensor]) -> Any:
+        """Turn parsed columns of one record into the model's features and labels; also return its extras."""
+        record = as_written(self._prepared)(parsed, extras)
+        if self._options.transform is None:
+            return record, extras
+        arguments = record if isinstance(record, tuple) else (record,)
+        seed = {"seed": extras["seed"]} if self._options.transform_takes_seed else {}
+        names = ("features", "labels")[: len(arguments)] + ("more",) * (len(arguments) - 2)
+        as_written(check_arguments)("transform", self._options.transform, names, tuple(seed))
+        result = self._options.transform(*arguments, **seed)
+        if result is None:
+            raise UsageError("transform returned None. End it with `return features, labels`.")
+        if isinstance(result, list):
+            raise UsageError("transform returned a list. End it with `return features, labels`, which is a tuple.")
+        return map_named(_tensor, result, "the result of transform"), extras
+
+    def check_row(self, spec: Any) -> None:
+        """Check the `element_spec` of single records.
+
+        Raises:
+            FeatureError: a shape is not static.
+            UsageError: transform dropped the labels.
+        """
+        check_static(spec, "the result of transform")
+        if self._has_labels and not (isinstance(spec, tuple) and len(spec) == 2):
+            raise UsageError("transform returned no (features, labels). End it with `return features, labels`.")
+
+    def check_room(self, spec: Any, records: int, per_step: int) -> None:
+        """Check that evaluation weights can be added, if a batch may be padded."""
+        if self._options.weights == "sample_weight":
+            if not isinstance(spec, tuple) or len(spec) != 2:
+                raise UsageError(
+                    'weights="sample_weight": (features, labels, weights) needs labels, and there are features alone.'
+                )
+            return
+        if has_room(spec):
+            return
+        if records % per_step:
+            raise UsageError(
+                f"{counted(records, 'record')} in batches of {per_step}: the last one would be padded, and features that are not a"
+                ' dict have no place for its weights. Feed a dict, pass weights="sample_weight" for (features, labels,'
+                " weights), or choose a batch size that divides the number of records."
+            )
+
+    def batch(self, element: Any, extras: dict[str, tf.Tensor], batch_size: int) -> tuple[Any, dict[str, tf.Tensor]]:
+        """Return a batch with its number of rows in its shapes, its images mixed and transposed, and its extras."""
+        element, extras = with_rows((element, extras), batch_size)
+        if self._options.images.mix is not None:
+            element = self._mixed(element, extras["seed"][0])
+        if self._options.images.permutation is not None:
+            element = self._with_image(element, tf.transpose(self._image(element), self._options.images.permutation))
+        if self._options.batch_transform is not None:
+            element = self._transformed(element, extras, batch_size)
+        return element, extras
+
+    def weighted(self, element: Any, extras: dict[str, tf.Tensor]) -> Any:
+        """Return a batch with its weights, those of evaluation and those of tokens."""
+        if not self._options.training:
+            element = with_row_weights(element, extras["weights"])
+        if self._options.weights == "sample_weight" and self._options.sequences.targets is not None:
+            return split_token_weights(element)
+        if self._options.training:
+            return element
+        if self._options.weights == "sample_weight":
+            return (*element, extras["weights"])
+        return with_weights(element, extras["weights"]) if has_room(element) else element
+
+    def _transformed(self, element: Any, extras: dict[str, tf.Tensor], batch_size: int) -> Any:
+        """Return the result of the user's batch_transform for a batch."""
+        function = self._options.batch_transform
+        assert function is not None
+        arguments = element if isinstance(element, tuple) else (element,)
+        # One seed for a batch: that of its first row, which no other batch has.
+        seed = {"seed": extras["seed"][0]} if takes_seed(function) else {}
+        names = ("features", "labels")[: len(arguments)] + ("more",) * (len(arguments) - 2)
+        check_arguments("batch_transform", function, names, tuple(seed))
+        # AutoGraph converts only the user's function, which may branch on tensors.
+        result = tf.function(function)(*arguments, **seed)
+        if result is None or isinstance(result, list):
+            kind = "None" if result is None else "a list"
+            raise UsageError(
+                f"batch_transform returned {kind}. End it with `return features, labels`, which is a tuple."
+            )
+        result = map_named(_tensor, result, "the result of batch_transform")
+        check_static(result, "the result of batch_transform")
+        if self._has_labels and not (isinstance(result, tuple) and len(result) == 2):
+            raise UsageError("batch_transform returned no (features, labels). End it with `return features, labels`.")
+        if not self._options.training and self._options.images.permutation is None:
+            for name, leaf in named_leaves(result, "the result of batch_transform"):
+                if leaf.shape.rank == 0 or leaf.shape[0] != batch_size:
+                    raise FeatureError(
+                        f"{name} has the shape {leaf.shape} (expected {counted(batch_size, 'row')}). Keep the rows: evaluation's"
+                        " weights mark which of them are padding."
+                    )
+        return result
+
+    def _prepared(self, parsed: Any, extras: dict[str, tf.Tensor]) -> Any:
+        if self._options.parse is not None:
+            return parsed
+        inputs = {}
+        for field in self._fields.inputs:
+            value = parsed[field.feature.name]
+            channels = field.feature.shape[2] if field in self._fields.images else None
+            inputs[field.name] = (
+                self._scaled(value)
+                if channels is None
+                else prepare_image(value, channels, self._options.images, extras.get("seed"))
+            )
+        return self._fed(parsed, inputs)
+
+    def _scaled(self, value: tf.Tensor) -> tf.Tensor:
+        return scale_images(value, self._options.images) if value.dtype == tf.uint8 else value
+
+    def _fed(self, parsed: dict[str, tf.Tensor], inputs: dict[str, tf.Tensor]) -> Any:
+        inputs = self._options.sequences.fed(inputs, self._fields)
+        if self._options.sequences.targets is not None:
+            return self._options.sequences.with_targets(inputs)
+        features = inputs[self._fields.inputs[0].name] if self._options.bare else inputs
+        label = self._fields.label
+        return features if label is None else (features, parsed[label.feature.name])
+
+    def _mixed(self, element: Any, seed: tf.Tensor) -> Any:
+        """Return the batch mixed; its seed is that of its first row, which no other batch has."""
+        options, label = self._options.images.mix, self._fields.label
+        assert options is not None
+        assert label is not None
+        labels = element[1]
+        is_classes = isinstance(labels, tf.Tensor) and labels.shape.rank == 1 and labels.dtype.is_integer
+        if not is_classes and not (isinstance(labels, tf.Tensor) and labels.shape.rank == 2):
+            raise FeatureError(
+                "mix: labels are a tensor of classes, integers [batch], or of shares, [batch, classes]. Let transform return one"
+                " of these."
+            )
+        classes = label_classes(label) if is_classes else labels.shape[1]
+        seed = tf.bitwise.bitwise_xor(seed, tf.constant(MIX_SEED, tf.int32))
+        images, labels = mix(self._image(element), labels, classes, options, seed)
+        return self._with_image((element[0], labels), images)
+
+    def _image(self, element: Any) -> tf.Tensor:
+        """Return the batch's images."""
+        features, name = element[0] if isinstance(element, tuple) else element, self._fields.images[0].name
+        image = features.get(name) if isinstance(features, dict) else features
+        if not isinstance(image, tf.Tensor) or image.shape.rank != 4:
+            raise FeatureError(
+                f"Feature {name!r}: mix and transpose take images [batch, height, width, channels]; after transform it is"
+                f" {getattr(image, 'shape', 'not there')}. Leave the options out, or let transform keep its name and shape."
+            )
+        return image
+
+    def _with_image(self, element: Any, image: tf.Tensor) -> Any:
+        features = element[0] if isinstance(element, tuple) else element
+        if isinstance(features, dict):
+            image = {**features, self._fields.images[0].name: image}
+        return (image, *element[1:]) if isinstance(element, tuple) else image
+
+
+def _tensor(name: str, value: Any) -> Any:
+    """Return a leaf of transform's result as a tensor; ragged and sparse ones stay, to be rejected by name."""
+    return to_int32(name, value if tf.is_tensor(value) else tf.convert_to_tensor(value))

@@ -1,0 +1,108 @@
+"""Tables of the byte ranges of a split's records, from which a graph reads any range of records."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from tpudata.format import Dataset, ShardIndex
+from tpudata.input.order.chunks import Integers
+
+# Number of indexes that are read at the same time.
+_READERS = 32
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Segments:
+    """Runs of neighbouring records of a file, in the order of the split.
+
+    Attributes:
+        paths: paths of the files.
+        file_bytes: size of each file, int64 [files].
+        firsts: number of the first record of each segment, and last the number of records, int64 [segments + 1].
+        files: number of its file, int64 [segments].
+        offsets: byte offset in the file at which reading begins, int64 [segments].
+        sizes: bytes that are read, int64 [segments].
+        skips: records there before the first one of the segment, int64 [segments]: compressed blocks are read whole.
+        places: number in the file of the first record that is read, int64 [segments].
+        have_gaps: whether records in quarantine lie between segments of a file.
+    """
+
+    paths: tuple[str, ...]
+    file_bytes: Integers
+    firsts: Integers
+    files: Integers
+    offsets: Integers
+    sizes: Integers
+    skips: Integers
+    places: Integers
+    have_gaps: bool
+
+
+def segments_of(dataset: Dataset, split: str, cuts: Iterable[int]) -> Segments:
+    """Cut a split into segments. Records in quarantine are omitted, and have no numbers.
+
+    Args:
+        dataset: the dataset.
+        split: name of the split.
+        cuts: numbers of records at which a segment begins, in addition to the first record of each file.
+
+    Raises:
+        CorruptionError: an index is damaged.
+        DatasetError: an index belongs to another shard.
+        StorageError: an index cannot be read.
+    """
+    shards = dataset.manifest.split(split).shards
+    runs = [dataset.kept_runs(shard) for shard in shards]
+    counts = np.array([int((found[:, 1] - found[:, 0]).sum()) for found in runs], np.int64)
+    ends = np.cumsum(counts)
+    begins = ends - counts
+    all_cuts = np.unique(np.fromiter(cuts, np.int64))
+
+    def of_shard(number: int) -> tuple[Integers, ...]:
+        here = all_cuts[slice(*np.searchsorted(all_cuts, [begins[number], ends[number]]))] - begins[number]
+        return _cut(dataset.index(shards[number]), runs[number], here)
+
+    # A shard without kept records has no segment.
+    numbers = np.flatnonzero(counts)
+    with ThreadPoolExecutor(_READERS, thread_name_prefix="tpudata-index") as pool:
+        parts = list(pool.map(of_shard, numbers))
+    firsts, offsets, sizes, skips, places = (np.concatenate(column) for column in zip(*parts, strict=True))
+    files = np.repeat(numbers, [len(part[0]) for part in parts])
+    return Segments(
+        tuple(dataset.shard_path(shard) for shard in shards),
+        np.array([dataset.quarantine.of(shard).bytes for shard in shards], np.int64),
+        np.append(firsts + begins[files], ends[-1]),
+        files,
+        offsets,
+        sizes,
+        skips,
+        places,
+        any(len(found) > 1 for found in runs),
+    )
+
+
+def _cut(index: ShardIndex, runs: Integers, cuts: Integers) -> tuple[Integers, ...]:
+    """Return (first record, offset, size, skip, place) of the segments of a shard.
+
+    Args:
+        index: index of the shard.
+        runs: runs of kept records, [first, last) in the shard, int64 [runs, 2].
+        cuts: numbers among kept records at which a segment begins, in addition to the first record of each run.
+    """
+    ends = np.cumsum(runs[:, 1] - runs[:, 0])
+    begins = np.append(0, ends[:-1])
+    firsts = np.unique(np.concatenate([begins, cuts]))
+    counts = np.append(firsts[1:], ends[-1]) - firsts
+    run = np.searchsorted(begins, firsts, "right") - 1
+    records = firsts - begins[run] + runs[run, 0]
+    lasts = records + counts
+    if index.block_offsets is None:
+        offsets = index.offsets.astype(np.int64)
+        return firsts, offsets[records], offsets[lasts] - offsets[records], np.zeros_like(firsts), records
+    block, stop = records // index.block_records, -(-lasts // index.block_records)
+    offsets, places = index.block_offsets.astype(np.int64), block * index.block_records
+    return firsts, offsets[block], offsets[stop] - offsets[block], records - places, places

@@ -1,0 +1,184 @@
+"""Cost of each stage of feeding: the same records are read, parsed and prepared, each time with one more stage."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import tensorflow as tf
+
+from tpudata.error_text import reader_error
+from tpudata.errors import DatasetError
+from tpudata.format import Dataset
+from tpudata.input.dataset.open_data import fields_of
+from tpudata.input.graph.reading.records import Records
+from tpudata.input.input_fn import InputFn
+from tpudata.input.options.hosts import Rows
+from tpudata.input.options.images import Images
+from tpudata.input.options.options import Options
+from tpudata.input.options.tokens import Tokens
+
+# A stage runs for this share of the time before it is measured, while TensorFlow tunes the number of threads.
+_WARM_UP = 0.2
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """Cost of feeding up to and including a stage.
+
+    Attributes:
+        name: "read", "parse", or that of an input_fn.
+        records: number of records.
+        seconds: duration.
+        cpu_seconds: CPU time of all threads of the process, user and system.
+        other_cpu_seconds: CPU time of all other processes of the machine; 0 if unknown.
+    """
+
+    name: str
+    records: int
+    seconds: float
+    cpu_seconds: float
+    other_cpu_seconds: float
+
+    @property
+    def rate(self) -> float:
+        """Records per second."""
+        return self.records / self.seconds
+
+    @property
+    def cores(self) -> float:
+        """Number of cores that were busy with it."""
+        return self.cpu_seconds / self.seconds
+
+    @property
+    def other_cores(self) -> float:
+        """Number of cores that were busy with other processes."""
+        return self.other_cpu_seconds / self.seconds
+
+    @property
+    def cpu_per_record(self) -> float:
+        """Seconds of CPU time for a record."""
+        return self.cpu_seconds / self.records
+
+
+class Stages:
+    """Measurement of the stages of feeding a split, each with all earlier ones.
+
+    - read: records' bytes from the storage, their checksums compared, and unpacked if they are compressed.
+    - parse: the same, and parsed in the order in which they are fed; images stay encoded.
+    - then the work of each input_fn: images decoded, cropped and augmented, batches put together.
+
+    Args:
+        dataset: the dataset.
+        split: name of the split.
+        training: `training` of the input_fns.
+        sequences: treatment of sequences in the input_fns.
+        batch_size: records in a batch.
+
+    Attributes:
+        is_held: whether training reads all records once and holds them in memory, as they fit the shuffle's window.
+
+    Raises:
+        FeatureError: a feature has no static shape.
+        UsageError: an option does not fit the dataset.
+    """
+
+    def __init__(self, dataset: Dataset, split: str, *, training: bool, sequences: Tokens, batch_size: int) -> None:
+        self._dataset = dataset
+        self._batch_size = batch_size
+        fields = fields_of(
+            dataset,
+            is_parsed_by_user=False,
+            only=None,
+            extra=(),
+            image_size=None,
+            keep_encoded=True,
+            sequences=sequences,
+        )
+        options = Options(training, Images(), False, None, None, 0, "feature")
+        self._records = Records(dataset, split, fields, options, None)
+        self._per_pass = None if training else self._records.count
+        self.is_held = self._records.is_held
+
+    def measure(self, input_fns: Mapping[str, InputFn], seconds: float) -> Iterator[Stage]:
+        """Yield the stages, one after the other.
+
+        Args:
+            input_fns: by name, made by `make_input_fn` for the split; each does more than the one before it.
+            seconds: duration of the measurement of each stage.
+
+        Raises:
+            CorruptionError: a record is damaged.
+            DatasetError: records cannot be parsed or decoded.
+            StorageError: a file cannot be read.
+        """
+        yield _measured("read", self._taken(self._records.read_counts(), None), seconds)
+        rows = Rows(self._batch_size, self._batch_size, 0, self._batch_size)
+        parsed = self._records.batches(self._records.order(self._batch_size), rows, 0).prefetch(tf.data.AUTOTUNE)
+        yield _measured("parse", self._taken(parsed, self._batch_size), seconds)
+        for name, input_fn in input_fns.items():
+            batches = input_fn({"batch_size": self._batch_size})
+            yield _measured(name, self._taken(batches, self._batch_size), seconds)
+
+    def _taken(self, dataset: tf.data.Dataset, rows: int | None) -> Iterator[int]:
+        """Iterate over a dataset repeatedly, and yield the number of records of each element, without padding.
+
+        Args:
+            dataset: the dataset.
+            rows: rows of each element; None if the elements are these numbers.
+        """
+        while True:
+            left = self._per_pass
+            try:
+                for element in dataset:
+                    taken = int(element) if rows is None else rows
+                    yield taken if left is None else min(taken, left)
+                    left = None if left is None else max(0, left - taken)
+            except tf.errors.OpError as error:
+                known = reader_error(error)
+                if known is not None:
+                    raise known from error
+                # TensorFlow puts its own traceback after the message.
+                message = str(error.message).strip().splitlines()[0]
+                raise DatasetError(f"{self._dataset.path}: no batch could be made: {message}") from error
+
+
+def _measured(name: str, parts: Iterator[int], seconds: float) -> Stage:
+    # Closed at once, so that no thread of a stage runs during the next one.
+    with contextlib.closing(parts):  # type: ignore[type-var]
+        begin = time.perf_counter()
+        next(parts)
+        while time.perf_counter() - begin < _WARM_UP * seconds:
+            next(parts)
+        begin, cpu, all_cpu, records = time.perf_counter(), _cpu_seconds(), _machine_cpu_seconds(), 0
+        while (took := time.perf_counter() - begin) < seconds:
+            records += next(parts)
+        cpu, all_cpu = _cpu_seconds() - cpu, _machine_cpu_seconds() - all_cpu
+        return Stage(name, records, took, cpu, max(0.0, all_cpu - cpu))
+
+
+def usable_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _cpu_seconds() -> float:
+    times = os.times()
+    return times.user + times.system
+
+
+def _machine_cpu_seconds() -> float:
+    """Return the CPU seconds of all processes, on Linux if this process has all cores; otherwise 0."""
+    try:
+        lines = Path("/proc/stat").read_text().splitlines()
+    except OSError:
+        return 0.0
+    if sum(line.startswith("cpu") for line in lines) - 1 != usable_cores():
+        return 0.0
+    # user, nice, system, idle, iowait, irq, softirq, steal; see proc(5).
+    times = [int(word) for word in lines[0].split()[1:9]]
+    return (sum(times) - times[3] - times[4]) / os.sysconf("SC_CLK_TCK")

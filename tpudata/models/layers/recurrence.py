@@ -1,0 +1,113 @@
+"""The recurrence of an LSTM, and its gradient.
+
+TensorFlow's gradient of a loop adds up the gradient of the weights step by step, with a small matrix product and a pass over the
+whole kernel in each step. Here the backward loop only collects the gradients of the gates, and one large product after it gives
+the gradient of the weights, in half the time on a CPU. Both loops have a fixed length, and XLA compiles them.
+"""
+
+from typing import Any
+
+import tensorflow as tf
+
+
+def lstm_cell(gates: tf.Tensor, cell: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Compute one step.
+
+    Args:
+        gates: floats [batch, 4 * units] before their activations: input, forget, candidate, output.
+        cell: floats [batch, units], the cell's state.
+
+    Returns:
+        The output [batch, units], the cell's new state, and the gates after their activations.
+    """
+    i, f, g, o = tf.split(gates, 4, axis=1)
+    i, f, g, o = tf.sigmoid(i), tf.sigmoid(f), tf.tanh(g), tf.sigmoid(o)
+    cell = f * cell + i * g
+    return o * tf.tanh(cell), cell, tf.concat([i, f, g, o], axis=1)
+
+
+def lstm_recurrence(inputs: tf.Tensor, recurrent_kernel: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Run an LSTM over sequences, from a state of zeros.
+
+    Args:
+        inputs: float32 [steps, batch, 4 * units], the inputs times the kernel plus the bias; only the batch may be unknown.
+        recurrent_kernel: float32 [units, 4 * units].
+
+    Returns:
+        The outputs and the cell's states, float32 [steps, batch, units]. Only the outputs have a gradient.
+    """
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def run(inputs: tf.Tensor, kernel: tf.Tensor) -> Any:
+        outputs, cells, gates = _forward(inputs, kernel)
+
+        def gradient(output_gradients: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            gate_gradients = _backward(output_gradients, cells, gates, kernel)
+            units = kernel.shape[0]
+            # The output of a step is multiplied by the kernel in the next step.
+            before = tf.reshape(outputs[:-1], [-1, units])
+            after = tf.reshape(gate_gradients[1:], [-1, 4 * units])
+            return gate_gradients, tf.matmul(before, after, transpose_a=True)
+
+        return (outputs, cells), gradient
+
+    found: tuple[tf.Tensor, tf.Tensor] = run(inputs, tf.convert_to_tensor(recurrent_kernel))
+    return found
+
+
+def _forward(inputs: tf.Tensor, kernel: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    steps, units = inputs.shape[0], kernel.shape[0]
+    zeros = tf.zeros_like(inputs[0, :, :units])
+    each = tf.TensorArray(tf.float32, steps).unstack(inputs)
+    arrays = [tf.TensorArray(tf.float32, steps, element_shape=size) for size in _sizes(inputs, kernel)]
+
+    def step(t: Any, output: Any, cell: Any, *arrays: Any) -> Any:
+        output, cell, gates = lstm_cell(each.read(t) + tf.matmul(output, kernel), cell)
+        values = (output, cell, gates)
+        return t + 1, output, cell, *(array.write(t, value) for array, value in zip(arrays, values, strict=True))
+
+    results = tf.while_loop(
+        lambda t, *_: t < steps, step, (tf.constant(0), zeros, zeros, *arrays), maximum_iterations=steps
+    )
+    outputs, cells, gates = (array.stack() for array in results[3:])
+    return outputs, cells, gates
+
+
+def _backward(output_gradients: tf.Tensor, cells: tf.Tensor, gates: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+    """Return the gradients of the gates before their activations, [steps, batch, 4 * units]."""
+    steps, units = cells.shape[0], kernel.shape[0]
+    zeros = tf.zeros_like(cells[0])
+    gradients_in, cells_in, gates_in = (
+        tf.TensorArray(tf.float32, steps).unstack(value) for value in (output_gradients, cells, gates)
+    )
+    previous_in = tf.TensorArray(tf.float32, steps).unstack(tf.concat([zeros[None], cells[:-1]], axis=0))
+    found = tf.TensorArray(tf.float32, steps, element_shape=[cells.shape[1], 4 * units])
+    # Transposed once: in each step it would take longer than the product.
+    transposed = tf.transpose(kernel)
+
+    def step(done: Any, d_output: Any, d_cell: Any, found: Any) -> Any:
+        t = steps - 1 - done
+        i, f, g, o = tf.split(gates_in.read(t), 4, axis=1)
+        squashed = tf.tanh(cells_in.read(t))
+        d_output += gradients_in.read(t)
+        d_cell += d_output * o * (1 - squashed * squashed)
+        d_gates = tf.concat(
+            [
+                d_cell * g * i * (1 - i),
+                d_cell * previous_in.read(t) * f * (1 - f),
+                d_cell * i * (1 - g * g),
+                d_output * squashed * o * (1 - o),
+            ],
+            axis=1,
+        )
+        return done + 1, tf.matmul(d_gates, transposed), d_cell * f, found.write(t, d_gates)
+
+    *_, found = tf.while_loop(
+        lambda done, *_: done < steps, step, (tf.constant(0), zeros, zeros, found), maximum_iterations=steps
+    )
+    return found.stack()
+
+
+def _sizes(inputs: tf.Tensor, kernel: tf.Tensor) -> list[list[Any]]:
+    batch, units = inputs.shape[1], kernel.shape[0]
+    return [[batch, units], [batch, units], [batch, 4 * units]]

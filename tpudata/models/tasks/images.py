@@ -1,0 +1,54 @@
+"""Images among the features, prepared for a network."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.errors import UsageError
+
+
+def images_of(
+    features: Any,
+    model: str,
+    *,
+    mean: Sequence[float] | float,
+    deviation: Sequence[float] | float,
+    shape: tuple[int, int, int] | None = None,
+    transposed: bool = False,
+) -> tf.Tensor:
+    """Return images [batch, height, width, channels].
+
+    Args:
+        features: images, or a dict with them as "image": uint8 or floats.
+        model: the model's name, for errors.
+        mean: mean of uint8 images, scaled to 0..1, which is subtracted; one number for each channel, or for all.
+        deviation: standard deviation, by which uint8 images are then divided.
+        shape: (height, width, channels) of flat images; None if images have their shape.
+        transposed: whether images are [height, width, channels, batch].
+
+    Returns:
+        Normalized float32 images if they were uint8; otherwise the given floats.
+
+    Raises:
+        UsageError: the features contain no images, or images of another rank.
+    """
+    if isinstance(features, dict):
+        if "image" not in features:
+            raise UsageError(
+                f'{model} reads images: features must contain "image", got {", ".join(sorted(features))}. Use a dataset of images, '
+                "or another model."
+            )
+        features = features["image"]
+    images = features
+    if transposed:
+        if images.shape.rank != 4:
+            raise UsageError(
+                f"{model}: images must be [height, width, channels, batch] with transpose_input, got {images.shape}."
+            )
+        images = tf.transpose(images, [3, 0, 1, 2])
+    if images.dtype == tf.uint8:
+        images = (tf.cast(images, tf.float32) / 255.0 - mean) / deviation
+    if shape is not None:
+        images = tf.reshape(images, [-1, *shape])
+    return images

@@ -1,0 +1,1 @@
+"""Training of the bundled models: params, losses, learning rates and optimizers."""

@@ -1,0 +1,104 @@
+"""Params of the bundled models: frozen dataclasses that are read from `params` and check themselves."""
+
+import dataclasses
+import math
+import types
+import typing
+from collections.abc import Mapping
+from numbers import Integral, Real
+from typing import Any, ClassVar, TypeVar
+
+from tpudata.console.nearest import did_you_mean
+from tpudata.errors import UsageError
+
+# Keys that the estimator adds to params.
+_ESTIMATOR_PARAMS = ("batch_size", "use_tpu", "context")
+_Params = TypeVar("_Params", bound="ModelParams")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelParams:
+    """Base of the params of the bundled models.
+
+    Attributes:
+        seed: seed of the model's draws, such as dropout; initial values follow from the estimator's seed.
+    """
+
+    model: ClassVar[str]
+    seed: int = 0
+
+    @classmethod
+    def from_params(cls: type[_Params], params: Mapping[str, Any]) -> _Params:
+        """Return the params of a mapping, which may contain the keys that the estimator adds.
+
+        Lists may stand for tuples and whole numbers for floats, as in files of settings.
+
+        Raises:
+            UsageError: a key is unknown, a required one is missing, or a value has the wrong type or is not allowed.
+        """
+        fields = {field.name: field for field in dataclasses.fields(cls)}
+        hints = typing.get_type_hints(cls)
+        given = {key: value for key, value in params.items() if key not in _ESTIMATOR_PARAMS}
+        for key in given:
+            if key not in fields:
+                hint = did_you_mean(key, fields)
+                raise UsageError(f"{cls.model} has no parameter {key!r} (expected one of {', '.join(fields)}).{hint}")
+        for name, field in fields.items():
+            if field.default is dataclasses.MISSING and name not in given:
+                raise UsageError(f"{cls.model} needs the parameter {name!r}, which has no default. Set it in params.")
+        return cls(**{key: _converted(f"{cls.model}: {key}", value, hints[key]) for key, value in given.items()})
+
+    def require(self, name: str, holds: bool, allowed: str) -> None:
+        """Raise a UsageError that names the allowed values of the parameter `name` unless `holds`."""
+        if not holds:
+            raise UsageError(f"{self.model}: {name} must be {allowed}, got {getattr(self, name)!r}.")
+
+    def require_one_of(self, name: str, allowed: tuple[Any, ...]) -> None:
+        """Raise a UsageError unless the parameter `name` is one of the allowed values."""
+        self.require(name, getattr(self, name) in allowed, f"one of {', '.join(map(str, allowed))}")
+
+
+def _converted(place: str, value: Any, hint: Any) -> Any:
+    """Return the value, converted to the type of its field."""
+    kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    for kind in kinds:
+        found = _as_kind(value, kind)
+        if found is not _OTHER:
+            return found
+    raise UsageError(f"{place} must be {' or '.join(map(_kind_text, kinds))}, got {value!r}.")
+
+
+_OTHER = object()
+
+
+def _as_kind(value: Any, kind: Any) -> Any:
+    if kind is types.NoneType:
+        return None if value is None else _OTHER
+    if typing.get_origin(kind) is tuple:
+        return _as_tuple(value, typing.get_args(kind))
+    if kind is bool or isinstance(value, bool):
+        return value if kind is bool and isinstance(value, bool) else _OTHER
+    if kind is int:
+        return int(value) if isinstance(value, Integral) else _OTHER
+    if kind is float:
+        return float(value) if isinstance(value, Real) and math.isfinite(value) else _OTHER
+    return value if isinstance(value, kind) else _OTHER
+
+
+def _as_tuple(value: Any, kinds: tuple[Any, ...]) -> Any:
+    if not isinstance(value, list | tuple):
+        return _OTHER
+    of_any_length = kinds[-1] is Ellipsis
+    if not of_any_length and len(kinds) != len(value):
+        return _OTHER
+    items = [_as_kind(item, kinds[0] if of_any_length else kinds[i]) for i, item in enumerate(value)]
+    return _OTHER if any(item is _OTHER for item in items) else tuple(items)
+
+
+def _kind_text(kind: Any) -> str:
+    if typing.get_origin(kind) is tuple:
+        parts = typing.get_args(kind)
+        count = "" if parts[-1] is Ellipsis else f"{len(parts)} "
+        return f"a list of {count}{parts[0].__name__}"
+    names = {types.NoneType: "None", bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+    return names[kind]

@@ -1,0 +1,88 @@
+"""Optimizers that TensorFlow's v1 API lacks: Adam with decoupled weight decay, and LARS.
+
+Both get the gradient summed over all replicas, as CrossShardOptimizer calls them after the sum.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+_v1 = tf.compat.v1
+
+
+class AdamW(_v1.train.AdamOptimizer):  # type: ignore[misc, name-defined]
+    """Adam that also subtracts learning_rate * weight_decay times the weights (Loshchilov and Hutter, 2019).
+
+    Args:
+        learning_rate: a float or a scalar tensor.
+        weight_decay: share of the weights to subtract, before the learning rate.
+        decays: function from a variable to whether it decays.
+        beta1, beta2: decay of the moving means of the gradient and of its square.
+    """
+
+    def __init__(
+        self, learning_rate: Any, weight_decay: float, decays: Callable[[Any], bool], beta1: float, beta2: float
+    ) -> None:
+        super().__init__(learning_rate, beta1=beta1, beta2=beta2, name="AdamW")
+        self._decay = weight_decay
+        self._decays = decays
+
+    def _resource_apply_dense(self, grad: Any, var: Any) -> Any:
+        if not self._decays(var):
+            return super()._resource_apply_dense(grad, var)
+        # Computed from the weights before the step, so that the order of the two updates does not matter.
+        decay = self._lr_t * self._decay * var
+        with tf.control_dependencies([decay]):
+            step = super()._resource_apply_dense(grad, var)
+        with tf.control_dependencies([step]):
+            return var.assign_sub(decay).op
+
+
+class Lars(_v1.train.Optimizer):  # type: ignore[misc, name-defined]
+    """Momentum whose rate is scaled, for each kernel, by the ratio of the norms of weights and gradient (You et al., 2017).
+
+    For a weight w with gradient g: ratio = trust_coefficient * |w| / (|g| + weight_decay * |w|), then
+    m = momentum * m + learning_rate * ratio * (g + weight_decay * w), and w = w - m. If a norm is 0, the ratio is 1. Variables
+    that do not decay (biases, normalization) have the ratio 1 and no weight decay.
+
+    Args:
+        learning_rate: a float or a scalar tensor.
+        momentum: decay of the moving sum m.
+        weight_decay: share of the weights that is added to their gradient.
+        trust_coefficient: factor of the ratio.
+        decays: function from a variable to whether it decays.
+    """
+
+    def __init__(
+        self,
+        learning_rate: Any,
+        momentum: float,
+        weight_decay: float,
+        trust_coefficient: float,
+        decays: Callable[[Any], bool],
+    ) -> None:
+        super().__init__(use_locking=False, name="Lars")
+        self._rate = learning_rate
+        self._momentum = momentum
+        self._decay = weight_decay
+        self._trust = trust_coefficient
+        self._decays = decays
+
+    def _create_slots(self, var_list: list[Any]) -> None:
+        for var in var_list:
+            self._zeros_slot(var, "momentum", self._name)
+
+    def _prepare(self) -> None:
+        self._rate_tensor = tf.convert_to_tensor(self._rate, tf.float32, name="learning_rate")
+
+    def _resource_apply_dense(self, grad: Any, var: Any) -> Any:
+        rate = self._rate_tensor
+        if self._decays(var):
+            weight_norm, gradient_norm = tf.norm(var), tf.norm(grad)
+            ratio = self._trust * weight_norm / (gradient_norm + self._decay * weight_norm)
+            rate *= tf.where((weight_norm > 0) & (gradient_norm > 0), ratio, 1.0)
+            grad += self._decay * var
+        slot = self.get_slot(var, "momentum")
+        moved = slot.assign(self._momentum * slot + rate * grad)
+        return var.assign_sub(moved).op

@@ -1,0 +1,33 @@
+"""Weighted means over rows and tokens; padding has the weight 0."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.models.training.replicas import num_replicas, sum_over_replicas
+
+
+def weighted_mean(losses: tf.Tensor, weights: tf.Tensor, training: bool) -> tf.Tensor:
+    """Return the weighted mean of the losses, or 0 if all weights are 0.
+
+    Training on several replicas divides by the mean weight of the replicas: the mean over the replicas then equals the mean of one
+    replica with all rows, even if some replicas have more padding.
+
+    Args:
+        losses: floats of any shape.
+        weights: float32 of the same shape.
+        training: whether to divide by the weights of all replicas; otherwise by this replica's.
+
+    Returns:
+        A float32 scalar.
+    """
+    total = tf.reduce_sum(weights)
+    if training:
+        total = sum_over_replicas([total])[0] / num_replicas()
+    return tf.math.divide_no_nan(tf.reduce_sum(losses * weights), total)
+
+
+def row_weights(features: Any, rows: tf.Tensor) -> tf.Tensor:
+    """Return features["weights"] as float32, or else ones for `rows`, a tensor with a value for each row."""
+    weights = features.get("weights") if isinstance(features, dict) else None
+    return tf.ones_like(rows, tf.float32) if weights is None else tf.cast(weights, tf.float32)

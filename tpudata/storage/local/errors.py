@@ -1,0 +1,47 @@
+"""Errors of the operating system, with the file, the reason and the fix."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Iterator
+
+from tpudata.errors import StorageError
+
+WRITTEN = "written"
+_PERMIT = "Give this account permissions for it and the folders above it (`namei -l` shows the owners)."
+_FIXES = {
+    errno.ENOENT: "Check whether it was moved or removed.",
+    errno.EEXIST: "There is a file in place of a folder: move it away, or pass another path.",
+    errno.ENOTDIR: "A part of this path is a file: pass another path.",
+    errno.EISDIR: "It is a folder: pass a file.",
+    errno.EACCES: _PERMIT,
+    errno.EPERM: _PERMIT,
+    errno.EROFS: "Pass a folder elsewhere, or mount this file system for writing.",
+    errno.ENOSPC: "Free space there (`df -h` shows bytes, `df -i` files), or pass a folder on another disk.",
+    errno.EDQUOT: "Free space there (`quota -s` shows the quota), or pass a folder on another disk.",
+    errno.EFBIG: "Make the files smaller, or raise the limit (`ulimit -f`, or the file system's).",
+    errno.EMFILE: "Raise the number of open files of a process (`ulimit -n`).",
+    errno.ENFILE: "Raise the number of open files of the system (`sysctl fs.file-max`), or end other programs.",
+    errno.ENAMETOOLONG: "Use shorter names: most file systems allow 255 bytes, 42 of which are used during writing.",
+    errno.ELOOP: "Its links lead in a circle: fix or remove them.",
+    errno.EIO: "The disk or the connection to it fails: see the system's log (`dmesg`).",
+    errno.ESTALE: "The file server has replaced the file: run again.",
+}
+# The folder is made before the file, so it existed.
+_REMOVED = "It was removed during writing: let no other job write there at the same time."
+
+
+def storage_error(done: str, path: str, error: OSError) -> StorageError:
+    """Return the error of a file that could not be `done`, such as "read", with the reason and, if known, the fix."""
+    fix = _REMOVED if (done, error.errno) == (WRITTEN, errno.ENOENT) else _FIXES.get(error.errno or 0, "")
+    return StorageError(f"{path} could not be {done}: {error.strerror or error}. {fix}".rstrip())
+
+
+@contextlib.contextmanager
+def named(done: str, path: str) -> Iterator[None]:
+    """Turn an operating system error into `storage_error`."""
+    try:
+        yield
+    except OSError as error:
+        raise storage_error(done, path, error) from error

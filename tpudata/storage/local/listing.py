@@ -1,0 +1,69 @@
+"""Listing of folders of a disk with millions of files."""
+
+from __future__ import annotations
+
+import heapq
+import operator
+import os
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+
+from tpudata.storage.local.errors import named
+
+# Least number of names in a range. Each range is a pass over the whole folder, so there are few.
+_RANGE_NAMES, _MOST_RANGES = 1 << 16, 32
+# Number of names that the cuts are chosen from: those with the smallest checksums, so they do not depend on the disk's order.
+_SAMPLED = 1 << 12
+
+
+def names_in(folder: str, start: str, stop: str | None, limit: int | None) -> list[str]:
+    """Return the names in a folder in order, with a `/` after those of folders.
+
+    Args:
+        folder: folder to list.
+        start: first name of the range.
+        stop: name after the end of the range.
+        limit: number of names at most, the first in order; memory holds no more.
+
+    Raises:
+        StorageError: there is no such folder.
+    """
+    found = (name for name in _names(folder) if start <= name and (stop is None or name < stop))
+    return sorted(found) if limit is None else heapq.nsmallest(limit, found)
+
+
+def cut_names(folder: str) -> Sequence[str]:
+    """Return the names at which a folder is cut into ranges of about equal size; none if it has few names.
+
+    Raises:
+        StorageError: there is no such folder.
+    """
+    count = 0
+    sample: list[tuple[int, str]] = []
+    # Negative, so that the heap drops the largest first.
+    for count, name in enumerate(_names(folder), 1):
+        if count <= _RANGE_NAMES:
+            sample.append((0, name))
+            continue
+        if count == _RANGE_NAMES + 1:
+            sample = _smallest(name for _, name in sample)
+            heapq.heapify(sample)
+        item = (-zlib.crc32(os.fsencode(name)), name)
+        if item > sample[0]:
+            heapq.heapreplace(sample, item)
+    ranges = min(_MOST_RANGES, -(-count // _RANGE_NAMES))
+    if ranges < 2:
+        return ()
+    names = sorted({name.rstrip("/") for _, name in sample})
+    return tuple(names[len(names) * number // ranges] for number in range(1, ranges))
+
+
+def _smallest(names: Iterable[str]) -> list[tuple[int, str]]:
+    items = ((-zlib.crc32(os.fsencode(name)), name) for name in names)
+    return heapq.nlargest(_SAMPLED, items, key=operator.itemgetter(0, 1))
+
+
+def _names(folder: str) -> Iterator[str]:
+    with named("listed", folder), os.scandir(folder) as entries:
+        for entry in entries:
+            yield f"{entry.name}/" if entry.is_dir() else entry.name

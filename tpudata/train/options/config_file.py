@@ -1,0 +1,180 @@
+"""YAML of `tpudata train`: the file of `--config`, and the values of `--param`.
+
+A file is a mapping from names of flags (with dashes or underscores) to values; its key `params` has a mapping from the model's
+parameters to values.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import importlib
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from tpudata.console.flags import height_width, sentence
+from tpudata.console.nearest import suggestion
+from tpudata.errors import MissingExtraError, UsageError
+from tpudata.storage import storage_for
+
+PARAMS = "params"
+# Types of a value in a file, and their name, by the type of the option's field; a boolean is not a whole number.
+_KINDS: dict[str, tuple[tuple[type, ...], str]] = {
+    "str": ((str,), "a text"),
+    "int": ((int,), "a whole number"),
+    "float": ((int, float), "a number"),
+    "bool": ((bool,), "true or false"),
+}
+
+
+def read_config(path: str, kinds: Mapping[str, str]) -> dict[str, Any]:
+    """Read the file of `--config`.
+
+    Args:
+        path: path of the file, local or gs://.
+        kinds: from each option's name, with underscores, to the annotation of its field, such as "int" or "str | None".
+
+    Returns:
+        The file's options, by name with underscores; `params` is a dict.
+
+    Raises:
+        UsageError: the file is not a YAML mapping, a key is unknown or occurs twice, or a value has the wrong type; the message
+            names the file and the key.
+        StorageError: the file cannot be read.
+        MissingExtraError: PyYAML is not installed.
+    """
+    found = parse_yaml(storage_for(path).read(path).decode(errors="replace"), f"--config {path}")
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise UsageError(f"--config {path}: the file must be a mapping, such as `model: mnist_cnn`, got {found!r}.")
+    values: dict[str, Any] = {}
+    for key, value in found.items():
+        name = str(key).replace("-", "_")
+        if name not in kinds:
+            unknown = sentence(f"--config {path}: unknown key {key!r}{suggestion(name, kinds)}")
+            raise UsageError(f"{unknown} Put parameters of the model under {PARAMS}.")
+        if name in values:
+            raise UsageError(f"--config {path}: {name} occurs twice, with dashes and underscores. Remove one.")
+        place = f"--config {path}: {key}"
+        values[name] = checked_params(value, place) if name == PARAMS else _checked(value, kinds[name], place)
+    return values
+
+
+def parse_param(text: str) -> tuple[str, Any]:
+    """Split the `name=value` of a `--param`; the value is read as YAML.
+
+    Raises:
+        UsageError: the text has another form, or the value is not YAML.
+        MissingExtraError: PyYAML is not installed.
+    """
+    name, equals, value = text.partition("=")
+    name = name.strip().replace("-", "_")
+    if not equals or not name.isidentifier():
+        raise UsageError(f"{text!r} is not NAME=VALUE, such as hidden_units=512.")
+    return name, _plain(parse_yaml(value, f"--param {name}"), f"--param {name}")
+
+
+def parse_yaml(text: str, place: str) -> Any:
+    """Parse a YAML text.
+
+    Raises:
+        UsageError: the text is not YAML, or a mapping has a key twice.
+        MissingExtraError: PyYAML is not installed.
+    """
+    try:
+        yaml = importlib.import_module("yaml")
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("A configuration in YAML", "tensorflow") from error
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc, name-defined]
+        """Loader for which 4e-3 is a number, and a repeated key an error."""
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+            for number, key in enumerate(keys):
+                if key in keys[:number]:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"the key {key!r} occurs twice", node.start_mark
+                    )
+            return super().construct_mapping(node, deep)
+
+    Loader.add_implicit_resolver(
+        "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+    )
+    try:
+        found = yaml.load(text, Loader)
+        # ValueError if a list or a mapping contains itself.
+        json.dumps(found, default=str, skipkeys=True)
+        return found
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = "" if mark is None else f" at line {mark.line + 1}, column {mark.column + 1}"
+        raise UsageError(f"{place}: not valid YAML{where}: {error.problem or error.context}.") from error
+    except (yaml.YAMLError, TypeError, ValueError) as error:
+        raise UsageError(f"{place}: not valid YAML: {str(error).splitlines()[0]}.") from error
+
+
+def checked_params(value: Any, place: str) -> dict[str, Any]:
+    """Return the model's parameters as a dict, by name with underscores.
+
+    Raises:
+        UsageError: the value is not a mapping from names to numbers, texts, true, false, null, or lists or mappings of these.
+    """
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{place} must be a mapping from names to values, got {value!r}.")
+    params = {}
+    for key, item in value.items():
+        name = str(key).replace("-", "_")
+        if not name.isidentifier():
+            raise UsageError(f"{place}: {key!r} cannot be the name of a parameter.")
+        if name in params:
+            raise UsageError(f"{place}: {name} occurs twice, with dashes and underscores. Remove one.")
+        params[name] = _plain(item, f"{place}.{key}")
+    return params
+
+
+def _plain(value: Any, place: str) -> Any:
+    """Return the value if JSON has it, too, as the run's record is JSON; raise a UsageError otherwise."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list):
+        return [_plain(item, place) for item in value]
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {key: _plain(item, f"{place}.{key}") for key, item in value.items()}
+    raise UsageError(
+        f"{place} must be a number, a text, true, false, null, a list or a mapping of these, got {_written(value)}."
+    )
+
+
+def _written(value: Any) -> str:
+    """Return a value in YAML's notation."""
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    return str(value) if isinstance(value, datetime.date) else repr(value)
+
+
+def _checked(value: Any, kind: str, place: str) -> Any:
+    """Return the value of an option, checked against `kind`, its field's annotation."""
+    name, _, optional = kind.partition(" | ")
+    if value is None and optional:
+        return None
+    if name.startswith("tuple"):
+        return _size(value, place)
+    types, text = _KINDS[name]
+    if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+        raise UsageError(f"{place} must be {text}, got {_written(value)}.")
+    result: Any = value
+    return float(result) if name == "float" else result
+
+
+def _size(value: Any, place: str) -> tuple[int, int]:
+    text = "x".join(map(str, value)) if isinstance(value, list) else str(value)
+    try:
+        return height_width(text)
+    except argparse.ArgumentTypeError as error:
+        raise UsageError(f"{place}: {error}.") from error

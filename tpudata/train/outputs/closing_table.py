@@ -1,0 +1,43 @@
+"""The table that is printed at the end of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from tpudata.console.tables import count_text, table
+
+Row: TypeAlias = "tuple[str, ...]"
+_HEADING = ("", "split", "records", "step", "loss", "accuracy", "seconds", "records/s")
+
+
+def closing_row(
+    what: str,
+    split: str,
+    records: int,
+    step: int | None,
+    seconds: float,
+    loss: float | None = None,
+    accuracy: float | None = None,
+) -> Row:
+    """Return a row: the action, its split and number of records, the step, the seconds it took, and the model's metrics."""
+    return (
+        what,
+        split,
+        count_text(records),
+        "-" if step is None else count_text(step),
+        "-" if loss is None else f"{loss:.4f}",
+        "-" if accuracy is None else f"{accuracy:.2%}",
+        f"{seconds:.1f}",
+        count_text(round(records / seconds)) if seconds > 0 else "-",
+    )
+
+
+def closing_table(rows: Sequence[Row], metrics: Mapping[str, Any]) -> str:
+    """Return the rows under their heading, followed by the metrics that have no column; empty without rows."""
+    if not rows:
+        return ""
+    others = {name: value for name, value in metrics.items() if name not in ("loss", "global_step", "accuracy")}
+    words = [f"{name} {value:.4f}" if isinstance(value, float) else f"{name} {value}" for name, value in others.items()]
+    text = f"\n{table([_HEADING, *rows], right=range(2, len(_HEADING)))}\n"
+    return f"{text}\nalso: {', '.join(words)}\n" if words else text

@@ -1,0 +1,151 @@
+"""Predictions as JSON Lines or CSV: an object or a row for each record.
+
+index         the record's number in the split, from 0
+filename      name of the file that the record was made from, if the record has it
+label         the true label, if the record has one
+label_name    name of the label's class, if classes have names
+predictions   the model's predictions, by name
+class_name    name of the class in predictions["classes"], if both exist
+
+A file whose name ends in .csv has these columns, with a column for each prediction in place of predictions; it is called
+predictions.NAME if another column has its name. Values other than a single number or text are written as JSON. The columns are
+those of the first record.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tpudata.errors import UsageError
+from tpudata.format import Dataset, Feature
+from tpudata.storage import storage_for
+
+_FILENAME = "image/filename"
+_CLASSES = "classes"
+# Columns of CSV, for records without such a value, too.
+_OWN_COLUMNS = ("index", "filename", "label", "label_name", "class_name")
+
+
+def write_predictions(
+    path: str,
+    predictions: Iterable[Mapping[str, Any]],
+    dataset: Dataset,
+    split: str,
+    label: Feature | None,
+    limit: int | None = None,
+) -> tuple[int, int | None]:
+    """Write the file, whole or not at all.
+
+    Args:
+        path: path of the file, which is CSV if it ends in .csv.
+        predictions: arrays by name for each record, in the split's order.
+        dataset: dataset of the records.
+        split: name of the split.
+        label: feature with the true label, or None.
+        limit: largest number of records; None for the whole split.
+
+    Returns:
+        The number of records written, and the number of those whose predicted class is their true label; the latter is None if
+        labels or `classes` are missing.
+
+    Raises:
+        ValueError: there are fewer or more predictions than records.
+        UsageError: a prediction is neither a number nor a text.
+        StorageError: the file could not be written.
+    """
+    names = dataset.labels()
+    records = itertools.islice(dataset.examples(split), limit)
+    written = right = 0
+    judged = label is not None
+    formatted = line_format(path)
+    with storage_for(path).create(path) as file:
+        for index, (record, predicted) in enumerate(zip(records, itertools.islice(predictions, limit), strict=True)):
+            line: dict[str, Any] = {"index": index}
+            if filename := record.get(_FILENAME):
+                line["filename"] = _json(filename[0], "filename")
+            values = {name: _json(value, name) for name, value in predicted.items()}
+            guess = values.get(_CLASSES)
+            if label is not None:
+                truth = record[label.name][0]
+                line["label"] = truth
+                line |= _named("label_name", truth, names, label)
+                line |= _named("class_name", guess, names, label)
+                right += guess == truth
+            judged = judged and isinstance(guess, int)
+            line["predictions"] = values
+            file.write(formatted(line))
+            written += 1
+    return written, right if judged else None
+
+
+def line_format(path: str) -> Callable[[dict[str, Any]], bytes]:
+    """Return the formatter for successive lines: CSV if the path ends in .csv, else JSON Lines."""
+    return _Csv() if path.lower().endswith(".csv") else _json_line
+
+
+def _json_line(line: dict[str, Any]) -> bytes:
+    return json.dumps(line, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+
+class _Csv:
+    """Formatter of lines as rows of CSV; the first row follows the names of the columns."""
+
+    def __init__(self) -> None:
+        self._columns: list[str] = []
+
+    def __call__(self, line: dict[str, Any]) -> bytes:
+        cells = {name: value for name, value in line.items() if name != "predictions"}
+        predicted = line.get("predictions", {})
+        cells |= {f"predictions.{name}" if name in _OWN_COLUMNS else name: value for name, value in predicted.items()}
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        if not self._columns:
+            # The first record's class may have no name while a later one has.
+            named = [name for name in ("label_name", "class_name") if name not in cells and "label" in cells]
+            self._columns = [*cells, *named]
+            writer.writerow(self._columns)
+        writer.writerow([_cell(cells.get(name, "")) for name in self._columns])
+        return text.getvalue().encode()
+
+
+def _cell(value: Any) -> Any:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | bool) else value
+
+
+def _named(key: str, value: Any, names: tuple[str, ...] | None, label: Feature) -> dict[str, str]:
+    """Return `{key: class name}` if the value is a label that has one, else an empty dict."""
+    if names is None or not isinstance(value, int):
+        return {}
+    number = value - label.label_offset
+    return {key: names[number]} if 0 <= number < len(names) else {}
+
+
+def _json(value: Any, name: str) -> Any:
+    """Return a predicted value as JSON: nested lists of numbers and text.
+
+    Raises:
+        UsageError: the value is neither a number nor a text.
+    """
+    if isinstance(value, np.ndarray):
+        return [_json(item, name) for item in value]
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")
+    if isinstance(value, (str, bool, int)):
+        return value
+    if np.issubdtype(type(value), np.integer) or isinstance(value, np.bool_):
+        return value.item()
+    if isinstance(value, np.complexfloating):
+        raise UsageError(
+            f"The prediction {name!r} cannot be written (got {value.dtype.name}, expected real numbers or text). Predict its parts."
+        )
+    # The shortest digits that round-trip in the value's precision. JSON has no number for NaN and infinity.
+    number = float(str(value))
+    return number if math.isfinite(number) else str(number)
