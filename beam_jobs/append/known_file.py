@@ -139,8 +139,7 @@ class KnownFile:
         """Return what the dataset has of each of some inputs.
 
         Args:
-            inputs: any number. For an input that was rejected before there was a
-                reference to it, the error: it is `REJECTED` if the dataset lists it, else `NEW`.
+            inputs: any number; an error for one without a reference, which is `REJECTED` if the dataset lists it, else `NEW`.
         """
         words = sought_words(inputs)
         found = [Standing.NEW] * len(inputs)
