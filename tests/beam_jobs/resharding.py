@@ -11,7 +11,7 @@ import tensorflow as tf
 from beam_jobs.reshard import run
 from tests.helpers.datasets import write_dataset
 from tpudata.format import Feature, open_dataset, verify
-from tpudata.format.manifest import Manifest
+from tpudata.format.manifest.manifest import Manifest
 
 NUMBER = Feature("n", "int64", "int64")
 

@@ -17,6 +17,7 @@ ROOMS = (
     "values",
     "references",
     "converter",
+    "option_values",
     "options",
     "output",
     "run",

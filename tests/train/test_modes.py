@@ -21,7 +21,7 @@ from tpudata.cli import main
 from tpudata.estimator import CheckpointError
 from tpudata.format import open_dataset
 from tpudata.train.evaluation import Evaluation
-from tpudata.train.options import TrainOptions
+from tpudata.train.options.train_options import TrainOptions
 
 
 def _train(data: Path, model_dir: Path, *flags: str, model: str = "mnist_cnn") -> int:

@@ -18,7 +18,7 @@ from tpudata.estimator.loops.evaluation import evaluate
 from tpudata.estimator.loops.model_check import check_model
 from tpudata.estimator.loops.prediction import predict
 from tpudata.estimator.loops.runtime import Runtimes
-from tpudata.estimator.loops.training import train
+from tpudata.estimator.loops.training.loop import train
 from tpudata.estimator.state.claim import claimed_model_dir
 from tpudata.estimator.state.model_dir import ModelDir
 from tpudata.estimator.tpu_check.rehearsal import rehearse

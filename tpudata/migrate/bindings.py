@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+from collections.abc import Mapping
+
+from tpudata.migrate.names import V1_NAMES, V1_TRAIN_NAMES
 
 Path = tuple[str, ...]
 # Modules whose names stand for a part of TensorFlow: from the module's name to the path of the part.
@@ -69,3 +72,33 @@ def find_bindings(tree: ast.AST) -> dict[str, Binding]:
                 if path is not None:
                     found[alias.asname or alias.name] = Binding(path, full == "tensorflow.compat.v1", node)
     return found
+
+
+def find_root(tree: ast.AST, bindings: Mapping[str, Binding]) -> tuple[str, bool]:
+    """Return the program's name for TensorFlow, and whether that is, or becomes, tensorflow.compat.v1."""
+    roots = {name: binding for name, binding in bindings.items() if not binding.path}
+    v1 = next((name for name, binding in roots.items() if binding.is_v1), None)
+    if v1 is not None:
+        return v1, True
+    name = next(iter(roots), "tf")
+    return name, name not in roots or _is_written_for_v1(tree, name)
+
+
+def _is_written_for_v1(tree: ast.AST, name: str) -> bool:
+    paths = [path for node in ast.walk(tree) if (path := dotted_name(node)) and path[0] == name]
+    if any(path[1:3] == ("compat", "v1") for path in paths):
+        return False
+    return any(
+        path[1] in V1_NAMES or (path[1:2] == ("train",) and path[2:3] and path[2].endswith(V1_TRAIN_NAMES))
+        for path in paths
+        if len(path) > 1
+    )
+
+
+def dotted_name(node: ast.AST) -> Path | None:
+    """Return the parts of a dotted name; None for another expression."""
+    names: list[str] = []
+    while isinstance(node, ast.Attribute):
+        names.append(node.attr)
+        node = node.value
+    return (node.id, *reversed(names)) if isinstance(node, ast.Name) else None

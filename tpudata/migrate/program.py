@@ -6,8 +6,10 @@ import ast
 import dataclasses
 
 from tpudata.errors import DatasetError
-from tpudata.migrate.bindings import Binding, Path, find_bindings, module_path
-from tpudata.migrate.names import HINTS, REMOVED, RENAMED, V1_NAMES, V1_TRAIN_NAMES
+from tpudata.migrate.bindings import Binding, Path, dotted_name, find_bindings, find_root
+from tpudata.migrate.checks import dimension_values, reused_names, star_imports
+from tpudata.migrate.edits import EditedText
+from tpudata.migrate.names import HINTS, REMOVED, RENAMED
 
 _ESTIMATOR = "tpudata_estimator"
 _SUMMARIES_OF_STEPS = frozenset(f"contrib.summary.{kind}" for kind in ("scalar", "histogram", "image", "audio"))
@@ -65,77 +67,32 @@ def migrate(text: str, where: str) -> Migration:
     return _Program(text, tree).migrate()
 
 
-@dataclasses.dataclass(frozen=True)
-class _Edit:
-    begin: int
-    end: int
-    text: str
-
-
 class _Program:
     def __init__(self, text: str, tree: ast.Module) -> None:
-        self._text = text.encode()
+        self._text = EditedText(text)
         self._tree = tree
-        self._lines = [0]
-        for line in self._text.splitlines(keepends=True):
-            self._lines.append(self._lines[-1] + len(line))
         self._bindings = find_bindings(tree)
-        self._edits: list[_Edit] = []
         self._notes: list[tuple[int, str]] = []
         self._uses_estimator = False
         self._uses_tensorflow = False
         self._done: set[int] = set()
-        self._root, self._is_v1 = self._find_root()
+        self._root, self._is_v1 = find_root(tree, self._bindings)
 
     def migrate(self) -> Migration:
-        self._look_for_star_imports()
+        self._notes += [*star_imports(self._tree), *reused_names(self._tree, self._bindings)]
         if self._bindings:
-            self._look_for_own_names()
             for node in ast.walk(self._tree):
                 self._rewrite(node)
             statements = dict.fromkeys(binding.statement for binding in self._bindings.values())
             for number, statement in enumerate(sorted(statements, key=lambda item: item.lineno)):
                 self._rewrite_import(statement, self._new_imports() if number == 0 else [])
-            self._look_for_dimensions()
-        notes = [Note(line, self._new_line(line), text) for line, text in sorted(set(self._notes))]
-        return Migration(self._applied(), len(self._edits), tuple(notes))
-
-    def _new_line(self, line: int) -> int:
-        before = [edit for edit in self._edits if edit.end <= self._lines[line - 1]]
-        gone = sum(self._text[edit.begin : edit.end].count(b"\n") for edit in before)
-        return line - gone + sum(edit.text.count("\n") for edit in before)
-
-    def _find_root(self) -> tuple[str, bool]:
-        """Return the program's name for TensorFlow, and whether that is, or becomes, tensorflow.compat.v1."""
-        roots = {name: binding for name, binding in self._bindings.items() if not binding.path}
-        v1 = next((name for name, binding in roots.items() if binding.is_v1), None)
-        if v1 is not None:
-            return v1, True
-        name = next(iter(roots), "tf")
-        return name, name not in roots or self._is_written_for_v1(name)
-
-    def _is_written_for_v1(self, name: str) -> bool:
-        paths = [path for node in ast.walk(self._tree) if (path := self._chain(node)) and path[0] == name]
-        if any(path[1:3] == ("compat", "v1") for path in paths):
-            return False
-        return any(
-            path[1] in V1_NAMES or (path[1:2] == ("train",) and path[2:3] and path[2].endswith(V1_TRAIN_NAMES))
-            for path in paths
-            if len(path) > 1
-        )
-
-    @staticmethod
-    def _chain(node: ast.AST) -> Path | None:
-        """Return the names of a dotted expression, None for another one."""
-        names: list[str] = []
-        while isinstance(node, ast.Attribute):
-            names.append(node.attr)
-            node = node.value
-        return (node.id, *reversed(names)) if isinstance(node, ast.Name) else None
+            self._notes += dimension_values(self._tree, self._root)
+        notes = [Note(line, self._text.new_line(line), text) for line, text in sorted(set(self._notes))]
+        return Migration(self._text.edited(), len(self._text), tuple(notes))
 
     def _path(self, node: ast.AST) -> Path | None:
         """Return the path below TensorFlow that an expression means."""
-        chain = self._chain(node)
+        chain = dotted_name(node)
         if chain is None or chain[0] not in self._bindings:
             return None
         path = (*self._bindings[chain[0]].path, *chain[1:])
@@ -145,7 +102,7 @@ class _Program:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
             path = self._path(node.value.func)
             if path is not None and len(path) == 1 and path[0] in REMOVED:
-                self._replace(node, "pass  # tpudata.estimator works with TensorFlow 2's behaviour")
+                self._text.replace(node, "pass  # tpudata.estimator works with TensorFlow 2's behaviour")
                 self._done |= {id(item) for item in ast.walk(node)}
         if isinstance(node, ast.Call) and id(node) not in self._done:
             self._rewrite_call(node)
@@ -165,7 +122,7 @@ class _Program:
             own = self._path(part)
             target = RENAMED.get(".".join(own)) if own else None
             if target is not None:
-                self._replace(part, self._named(target))
+                self._text.replace(part, self._named(target))
                 return
         if path[:1] == ("contrib",) or (path[:1] == ("estimator",) and len(path) > 1):
             self._note_missing(node, path)
@@ -207,10 +164,8 @@ class _Program:
                 "batch_and_drop_remainder",
             ):
                 size = ", ".join(map(self._rewritten, [*inner.args, *(item.value for item in inner.keywords)]))
-                begin = self._offset(node.func.value, at_end=True)
-                self._edits.append(
-                    _Edit(begin, self._offset(node, at_end=True), f".batch({size}, drop_remainder=True)")
-                )
+                begin, end = self._text.end(node.func.value), self._text.end(node)
+                self._text.replace_range(begin, end, f".batch({size}, drop_remainder=True)")
                 self._done |= {id(item) for item in ast.walk(inner)}
 
     def _check_summary(self, node: ast.Call, kind: str) -> None:
@@ -229,8 +184,8 @@ class _Program:
             self._note(node, f"summary.{kind}: the third argument was family and is step today. Pass both by keyword.")
 
     def _rename_keyword(self, item: ast.keyword, name: str) -> None:
-        begin = self._lines[item.lineno - 1] + item.col_offset
-        self._edits.append(_Edit(begin, begin + len(item.arg or ""), name))
+        begin = self._text.begin(item)
+        self._text.replace_range(begin, begin + len(item.arg or ""), name)
 
     def _new_imports(self) -> list[str]:
         new = []
@@ -245,11 +200,10 @@ class _Program:
         if text == ast.unparse(statement):
             return
         indent = " " * statement.col_offset
-        end = self._offset(statement, at_end=True)
-        if not text and not indent and self._text[end : end + 1] == b"\n":
-            self._edits.append(_Edit(self._offset(statement), end + 1, ""))
+        if not text and not indent and self._text.ends_line(statement):
+            self._text.replace_range(self._text.begin(statement), self._text.end(statement) + 1, "")
         else:
-            self._replace(statement, text.replace("\n", f"\n{indent}") or "pass")
+            self._text.replace(statement, text.replace("\n", f"\n{indent}") or "pass")
 
     def _import_text(self, statement: ast.Import | ast.ImportFrom) -> str:
         """Return what becomes of an import; empty if nothing is left of it."""
@@ -283,41 +237,6 @@ class _Program:
         path = binding.path
         return not path or path[0] in ("contrib", "estimator") or ".".join(path) in RENAMED
 
-    def _look_for_star_imports(self) -> None:
-        for node in ast.walk(self._tree):
-            if (
-                isinstance(node, ast.ImportFrom)
-                and node.names[0].name == "*"
-                and module_path(f"{node.module}.*") is not None
-            ):
-                self._note(
-                    node,
-                    f"names that come from {node.module} by * are not seen. Import them by name, and migrate again.",
-                )
-
-    def _look_for_own_names(self) -> None:
-        """Note names of TensorFlow that the program also gives to its values."""
-        for node in ast.walk(self._tree):
-            stored = node.id if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load) else None
-            name = node.arg if isinstance(node, ast.arg) else stored
-            if name in self._bindings:
-                self._note(
-                    node, f"{name} is an import and a variable here: its uses were taken for the import's. Check them."
-                )
-
-    def _look_for_dimensions(self) -> None:
-        for node in ast.walk(self._tree):
-            if isinstance(node, ast.Attribute) and node.attr == "value" and isinstance(node.value, ast.Subscript):
-                shape = node.value.value
-                of_shape = isinstance(shape, ast.Attribute) and shape.attr == "shape"
-                of_call = isinstance(shape, ast.Call) and getattr(shape.func, "attr", "") == "get_shape"
-                if of_shape or of_call:
-                    self._note(
-                        node,
-                        "dimensions are ints today. Remove .value, or call "
-                        f"{self._root}.disable_v2_tensorshape() after the imports.",
-                    )
-
     def _named(self, target: str) -> str:
         self._uses_estimator |= "{est}" in target
         self._uses_tensorflow |= "{est}" not in target
@@ -329,19 +248,12 @@ class _Program:
     def _note(self, node: ast.AST, text: str) -> None:
         self._notes.append((getattr(node, "lineno", 1), text))
 
-    def _offset(self, node: ast.AST, *, at_end: bool = False) -> int:
-        line = getattr(node, "end_lineno" if at_end else "lineno", 1)
-        column = getattr(node, "end_col_offset" if at_end else "col_offset", 0)
-        return self._lines[line - 1] + int(column)
-
     def _rewritten(self, node: ast.AST) -> str:
         """Return an expression's text with the names of today."""
-        outer, self._edits = self._edits, []
-        for item in ast.walk(node):
-            self._rewrite(item)
-        text = self._applied(self._offset(node), self._offset(node, at_end=True))
-        self._edits = outer
-        return text
+        with self._text.apart():
+            for item in ast.walk(node):
+                self._rewrite(item)
+            return self._text.edited(self._text.begin(node), self._text.end(node))
 
     def _operand(self, node: ast.AST) -> str:
         """Return an expression's text with current names, ready to be an operand."""
@@ -352,23 +264,9 @@ class _Program:
             else f"({text})"
         )
 
-    def _replace(self, node: ast.AST, text: str) -> None:
-        self._edits.append(_Edit(self._offset(node), self._offset(node, at_end=True), text))
-
     def _replace_call(self, node: ast.Call, text: str) -> None:
-        self._replace(node, text)
+        self._text.replace(node, text)
         self._done |= {id(item) for item in ast.walk(node)}
-
-    def _applied(self, begin: int = 0, end: int | None = None) -> str:
-        """Return the program between two offsets, with the edits there."""
-        parts: list[bytes] = []
-        done = begin
-        for edit in sorted(self._edits, key=lambda edit: (edit.begin, -edit.end)):
-            if edit.begin < done:
-                continue  # It is within what was replaced as a whole.
-            parts += [self._text[done : edit.begin], edit.text.encode()]
-            done = edit.end
-        return b"".join([*parts, self._text[done:end]]).decode()
 
 
 def _keyword(node: ast.Call, name: str) -> ast.expr | None:

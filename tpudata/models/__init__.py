@@ -123,7 +123,7 @@ def param_defaults(name: str) -> dict[str, Any] | None:
     check_model_name(name)
     if ":" in name:
         return None
-    base = importlib.import_module("tpudata.models._params").ModelParams
+    base = importlib.import_module("tpudata.models.training.params").ModelParams
     module = importlib.import_module(_MODULES[name])
     kinds: list[Any] = [
         value

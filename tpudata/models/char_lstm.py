@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 import tensorflow as tf
 
 from tpudata.estimator import ModeKeys, TPUEstimatorSpec
-from tpudata.models._layers import variable
-from tpudata.models._recurrence import lstm_cell, lstm_recurrence
-from tpudata.models._replicas import dropout as drop
-from tpudata.models._replicas import step_seed
-from tpudata.models._sampling import draw, row_seeds, uniform_draws
-from tpudata.models._tokens import input_ids_of, language_spec
-from tpudata.models._training import TrainingParams
+from tpudata.models.layers.dropout import dropout as drop
+from tpudata.models.layers.dropout import step_seed
+from tpudata.models.layers.linear import variable
+from tpudata.models.layers.recurrence import lstm_cell, lstm_recurrence
+from tpudata.models.tasks.language import input_ids_of, language_spec
+from tpudata.models.tasks.sampling import draw, row_seeds, uniform_draws
+from tpudata.models.training.train_op import TrainingParams
 
 _v1 = tf.compat.v1
 

@@ -8,11 +8,11 @@ import tensorflow as tf
 
 from tpudata.errors import UsageError
 from tpudata.estimator import ModeKeys, TPUEstimatorSpec
-from tpudata.models._classification import classification_spec
-from tpudata.models._layers import dense
-from tpudata.models._replicas import dropout as drop
-from tpudata.models._replicas import step_seed
-from tpudata.models._training import TrainingParams
+from tpudata.models.layers.dropout import dropout as drop
+from tpudata.models.layers.dropout import step_seed
+from tpudata.models.layers.linear import dense
+from tpudata.models.tasks.classification import classification_spec
+from tpudata.models.training.train_op import TrainingParams
 
 _ACTIVATIONS = {"sigmoid": tf.sigmoid, "relu": tf.nn.relu, "tanh": tf.tanh}
 # Floats that say how much rows and tokens count.

@@ -8,12 +8,12 @@ import tensorflow as tf
 
 from tpudata.errors import UsageError
 from tpudata.estimator import ModeKeys, TPUEstimatorSpec
-from tpudata.models._classification import classification_spec
-from tpudata.models._images import images_of
-from tpudata.models._layers import conv, dense
-from tpudata.models._replicas import dropout as drop
-from tpudata.models._replicas import step_seed
-from tpudata.models._training import TrainingParams
+from tpudata.models.layers.dropout import dropout as drop
+from tpudata.models.layers.dropout import step_seed
+from tpudata.models.layers.linear import conv, dense
+from tpudata.models.tasks.classification import classification_spec
+from tpudata.models.tasks.images import images_of
+from tpudata.models.training.train_op import TrainingParams
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -8,10 +8,11 @@ import tensorflow as tf
 
 from tpudata.errors import UsageError
 from tpudata.estimator import ModeKeys, TPUEstimatorSpec
-from tpudata.models._classification import classification_spec
-from tpudata.models._images import images_of
-from tpudata.models._layers import batch_norm, conv, dense
-from tpudata.models._training import TrainingParams
+from tpudata.models.layers.linear import conv, dense
+from tpudata.models.layers.normalization import batch_norm
+from tpudata.models.tasks.classification import classification_spec
+from tpudata.models.tasks.images import images_of
+from tpudata.models.training.train_op import TrainingParams
 
 _v1 = tf.compat.v1
 # Blocks of the four groups, and whether they are bottlenecks.

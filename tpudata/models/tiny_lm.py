@@ -9,12 +9,13 @@ import tensorflow as tf
 from tpudata.console.tables import counted
 from tpudata.errors import UsageError
 from tpudata.estimator import ModeKeys, TPUEstimatorSpec
-from tpudata.models._attention import attention, rotated, visible
-from tpudata.models._layers import dense, layer_norm, variable
-from tpudata.models._replicas import dropout as drop
-from tpudata.models._replicas import step_seed
-from tpudata.models._tokens import input_ids_of, language_spec
-from tpudata.models._training import TrainingParams
+from tpudata.models.layers.attention import attention, rotated, visible
+from tpudata.models.layers.dropout import dropout as drop
+from tpudata.models.layers.dropout import step_seed
+from tpudata.models.layers.linear import dense, variable
+from tpudata.models.layers.normalization import layer_norm
+from tpudata.models.tasks.language import input_ids_of, language_spec
+from tpudata.models.training.train_op import TrainingParams
 
 _v1 = tf.compat.v1
 _POSITIONS = ("rotary", "learned")

@@ -3,8 +3,8 @@
     dataset -> make_input_fn -> TPUEstimator(model_fn) -> checkpoints, metrics, predictions in the model's folder
 
 In addition to the estimator's files, the model's folder gets evaluation.json (the metrics of the last evaluation),
-predictions.jsonl (see tpudata.train.predictions), export/TIME (a SavedModel), early_stopping.json and best/ (see
-tpudata.train.evaluation) and a record of the run (see tpudata.train.record).
+predictions.jsonl (see tpudata.train.outputs.predictions), export/TIME (a SavedModel), early_stopping.json and best/ (see
+tpudata.train.evaluation) and a record of the run (see tpudata.train.outputs.record).
 
 Training that goes on from a checkpoint is fed the very batch that came next, whatever it is that stopped it: the order of the
 records is a function of the seed, the step and the batch size. SIGTERM ends training after the loop that runs, with a checkpoint,
@@ -20,12 +20,12 @@ from typing import Any
 
 from tpudata.error_text import reader_error
 from tpudata.errors import TpudataError, UsageError
-from tpudata.train.closing_table import closing_table
-from tpudata.train.flags import parse_options
 from tpudata.train.job import prepare
-from tpudata.train.options import TrainOptions
-from tpudata.train.places import chosen_checkpoint
-from tpudata.train.record import record_run
+from tpudata.train.options.flags import parse_options
+from tpudata.train.options.train_options import TrainOptions
+from tpudata.train.outputs.closing_table import closing_table
+from tpudata.train.outputs.places import chosen_checkpoint
+from tpudata.train.outputs.record import record_run
 
 
 def run(argv: Sequence[str], prog: str = "tpudata train") -> int:

@@ -14,10 +14,10 @@ from tpudata.console.flags import sentence
 from tpudata.console.nearest import suggestion
 from tpudata.errors import TpudataError, UsageError
 from tpudata.storage import storage_for
-from tpudata.train.closing_table import Row, closing_row
-from tpudata.train.options import BEST, TrainOptions
-from tpudata.train.places import best_folder, keep_best
-from tpudata.train.record import write_json
+from tpudata.train.options.train_options import BEST, TrainOptions
+from tpudata.train.outputs.closing_table import Row, closing_row
+from tpudata.train.outputs.places import best_folder, keep_best
+from tpudata.train.outputs.record import write_json
 
 if TYPE_CHECKING:
     from tpudata.estimator import TPUEstimator
@@ -52,7 +52,7 @@ class Evaluation:
 
         In a run that trains SIGTERM ends it as it ends training, with the same exit code; on its own it does as ever.
         """
-        from tpudata.estimator.loops.termination import ended_by_sigterm
+        from tpudata.estimator.loops.training.termination import ended_by_sigterm
 
         started = time.monotonic()
         with contextlib.ExitStack() as stack:

@@ -12,8 +12,8 @@ from tpudata.console.quiet import quiet_loading
 from tpudata.format import Dataset, Feature, open_dataset
 from tpudata.models import check_model_name, get_model, make_model_fn
 from tpudata.train.model import label_of, make_estimator, model_params
-from tpudata.train.options import TrainOptions
-from tpudata.train.places import check_places, check_splits
+from tpudata.train.options.train_options import TrainOptions
+from tpudata.train.outputs.places import check_places, check_splits
 
 if TYPE_CHECKING:
     from tpudata.estimator import TPUEstimator

@@ -9,7 +9,7 @@ import tpudata
 from tpudata.errors import DatasetError, UsageError
 from tpudata.format import Dataset, Feature
 from tpudata.models import param_defaults
-from tpudata.train.options import TrainOptions
+from tpudata.train.options.train_options import TrainOptions
 
 if TYPE_CHECKING:
     from tpudata.estimator import RunConfig, TPUEstimator

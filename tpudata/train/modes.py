@@ -12,12 +12,12 @@ from tpudata.estimator import ModeKeys, TPUEstimator, check_tpu_compatibility, e
 from tpudata.estimator.state.checkpoints import Checkpoint
 from tpudata.estimator.tpu_check.result import require_none_rejected
 from tpudata.storage import storage_for
-from tpudata.train.closing_table import Row, closing_row
 from tpudata.train.evaluation import Evaluation, check_metric
 from tpudata.train.job import Job
 from tpudata.train.model import evaluation_input_fn, training_input_fn
-from tpudata.train.predictions import write_predictions
-from tpudata.train.prompt import prompt_input_fn, write_continuations
+from tpudata.train.outputs.closing_table import Row, closing_row
+from tpudata.train.outputs.predictions import write_predictions
+from tpudata.train.outputs.prompt import prompt_input_fn, write_continuations
 
 PREDICTIONS_NAME = "predictions.jsonl"
 EXPORT_NAME = "export"

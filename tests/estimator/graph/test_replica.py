@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from tests.estimator import programs
-from tests.estimator.loops.test_training import OPTIMIZERS
+from tests.estimator.loops.training.test_loop import OPTIMIZERS
 from tests.estimator.programs import make_estimator, make_model_fn, train_input_fn, v1
 from tpudata.estimator import CrossShardOptimizer, ModeKeys, ModelFnError, TPUEstimatorSpec
 

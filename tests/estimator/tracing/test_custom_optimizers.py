@@ -17,11 +17,11 @@ from tests.estimator.programs import make_estimator, train_input_fn, v1
 from tpudata.estimator import CrossShardOptimizer, ModelFnError, TPUEstimatorSpec
 
 STEPS = 12
-_PATH = Path(__file__).parents[3] / "scripts" / "_oracle_optimizers.py"
+_PATH = Path(__file__).parents[3] / "scripts" / "tf215" / "optimizers.py"
 
 
 def _load() -> Any:
-    spec = importlib.util.spec_from_file_location("_oracle_optimizers", _PATH)
+    spec = importlib.util.spec_from_file_location("optimizers", _PATH)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -21,12 +21,12 @@ from tests.estimator.programs import make_estimator, v1
 from tpudata import estimator as tpu
 from tpudata.estimator import CrossShardOptimizer, RunConfig, TPUConfig, TPUEstimator, TPUEstimatorSpec
 
-SCRIPT = Path(__file__).parents[3] / "scripts" / "_oracle_effect_cases.py"
+SCRIPT = Path(__file__).parents[3] / "scripts" / "tf215" / "effect_cases.py"
 
 
 @pytest.fixture(scope="module")
 def cases() -> Any:
-    spec = importlib.util.spec_from_file_location("_oracle_effect_cases", SCRIPT)
+    spec = importlib.util.spec_from_file_location("effect_cases", SCRIPT)
     assert spec is not None
     assert spec.loader is not None
     module: Any = importlib.util.module_from_spec(spec)

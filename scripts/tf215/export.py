@@ -1,0 +1,75 @@
+"""The program of scripts/oracle_tf215 that exports, with every kind of receiver and output."""
+
+from __future__ import annotations
+
+import tensorflow.compat.v1 as tf
+from model import FLAT, SIDE, base, dense, estimator, input_fn, model, take_start
+
+
+def signature_facts(path):
+    """Of each signature: its inputs and outputs, and what it computes."""
+    loaded = tf.saved_model.load_v2(path.decode())
+    found = {"signatures": sorted(loaded.signatures)}
+    examples = [
+        tf.train.Example(
+            features=tf.train.Features(feature={"flat": tf.train.Feature(float_list=tf.train.FloatList(value=row))})
+        ).SerializeToString()
+        for row in FLAT[:5]
+    ]
+    for name, signature in loaded.signatures.items():
+        ((_, inputs),) = [signature.structured_input_signature]
+        found[f"inputs/{name}"] = {key: [spec.dtype.name, str(spec.shape)] for key, spec in sorted(inputs.items())}
+        is_text = any(spec.dtype == tf.string for spec in inputs.values())
+        values = examples if is_text else FLAT[:5]
+        outputs = signature(**{key: tf.constant(values) for key in inputs})
+        found |= {f"outputs/{name}/{key}": value.numpy() for key, value in outputs.items()}
+    return found
+
+
+def export(folder):
+    take_start(folder / "model")
+    predict, classify, regress = (
+        getattr(base.export, f"{kind}Output") for kind in ("Predict", "Classification", "Regression")
+    )
+
+    def several(logits):
+        return {
+            "serving_default": predict({"logits": logits}),
+            "classify": classify(scores=tf.nn.softmax(logits), classes=tf.as_string(tf.argsort(logits))),
+            "regress": regress(logits[:, 0]),
+        }
+
+    raw = base.export.build_raw_serving_input_receiver_fn({"flat": tf.zeros([1, 16])})
+    if SIDE == "original":
+        with tf.Graph().as_default():
+            raw = base.export.build_raw_serving_input_receiver_fn({"flat": tf.placeholder(tf.float32, [None, 16])})
+    parsing = base.export.build_parsing_serving_input_receiver_fn({"flat": tf.io.FixedLenFeature([16], tf.float32)})
+
+    def bare():
+        flat = tf.placeholder(tf.float32, [None, 16])
+        return base.export.ServingInputReceiver(flat, flat)
+
+    def tensor():
+        flat = tf.placeholder(tf.float32, [None, 16])
+        return base.export.TensorServingInputReceiver(flat, flat)
+
+    def any_features(features, training):
+        if not isinstance(features, dict):
+            features = {"flat": features}
+        return dense({"flat": features.get("flat", features.get("feature"))}, training)
+
+    estimator(folder / "model", model()).train(input_fn, steps=5)
+    found = {}
+    for name, receiver, outputs in (
+        ("predictions", raw, None),
+        ("one output", raw, lambda logits: {"only": predict(logits)}),
+        ("several", parsing, several),
+        ("several raw", raw, several),
+        ("bare", bare, None),
+        ("tensor", tensor, None),
+    ):
+        built = estimator(folder / "model", model(any_features, outputs=outputs))
+        path = built.export_saved_model(str(folder / "export" / name.replace(" ", "_")), receiver)
+        found[f"{name}/type of the result"] = type(path).__name__
+        found |= {f"{name}/{key}": value for key, value in signature_facts(path).items()}
+    return found

@@ -1,0 +1,40 @@
+"""The program behind scripts/reader_tf215."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from oracle import environment
+
+ROOT = Path(__file__).resolve().parents[2]
+# What our reader needs, and no more.
+PACKAGES = ["tensorflow-cpu==2.15.1", "google-crc32c"]
+
+
+def main() -> int:
+    """Feed the original estimator and print a table; return 1 if a number differs."""
+    parser = argparse.ArgumentParser(prog="scripts/reader_tf215", description=main.__doc__)
+    parser.add_argument("--venvs", help="keep the virtual environment in this folder, and use one that is there")
+    flags = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="tpudata-reader-") as temporary:
+        python = environment(Path(flags.venvs or temporary).resolve() / "reader", PACKAGES)
+        log = Path(temporary, "log")
+        with log.open("w") as file:
+            done = subprocess.run(
+                [python, str(ROOT / "scripts" / "tf215" / "reader_programs.py"), temporary],
+                env={**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "2"},
+                stderr=file,
+            )
+        # What TensorFlow says of its age is of interest only then.
+        if done.returncode:
+            print(log.read_text(), file=sys.stderr)
+    return int(done.returncode != 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

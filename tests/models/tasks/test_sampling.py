@@ -1,0 +1,51 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tpudata.models.tasks.sampling import draw, row_seeds, uniform_draws
+
+RNG = np.random.default_rng(1)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.5, 2.0])
+def test_tokens_come_as_often_as_they_are_probable(temperature: float) -> None:
+    logits = np.array([1.0, -1.0, 0.5, 2.0, -30.0], np.float32)
+    count = 20_000
+    uniform = (np.arange(count, dtype=np.float32) + 0.5) / count
+    found = draw(tf.tile(logits[None], [count, 1]), tf.constant(uniform), temperature).numpy()
+    exact = np.exp(logits / temperature)
+    np.testing.assert_allclose(np.bincount(found, minlength=5) / count, exact / exact.sum(), atol=2e-4)
+
+
+def test_a_temperature_of_zero_takes_the_best_and_the_ends_are_tokens() -> None:
+    logits = tf.constant(RNG.normal(size=(50, 7)).astype(np.float32))
+    np.testing.assert_array_equal(draw(logits, tf.zeros([50]), 0.0), logits.numpy().argmax(1))
+    top = np.nextafter(np.float32(1), np.float32(0))
+    assert draw(logits, tf.fill([50], top), 1.0).numpy().tolist() == [6] * 50
+    assert draw(logits, tf.zeros([50]), 1.0).numpy().tolist() == [0] * 50
+
+
+def test_seeds_of_rows_are_those_of_their_prompts() -> None:
+    prompts = tf.constant([[1, 2, 3], [1, 2, 9], [2, 1, 3], [1, 2, 3], [0, 0, 0]])
+    lengths = tf.constant([3, 3, 3, 3, 3])
+    seeds = row_seeds(prompts, lengths).numpy()
+    assert seeds[0] == seeds[3]
+    assert len({*seeds}) == 4
+    shorter = row_seeds(prompts, tf.constant([2, 2, 2, 2, 2])).numpy()
+    assert shorter[0] == shorter[1] != shorter[2]
+    # A prompt has the same seed in a longer row.
+    assert row_seeds(prompts[:, :2], tf.constant([2] * 5)).numpy().tolist() == shorter.tolist()
+    given = row_seeds(prompts, lengths, tf.range(5)).numpy()
+    assert given[0] == seeds[0]
+    assert given[0] != given[3]
+
+
+def test_draws_are_even_and_follow_from_the_seeds() -> None:
+    seeds = tf.range(200)
+    found = uniform_draws(7, seeds, 50).numpy()
+    assert found.shape == (200, 50)
+    assert 0 <= found.min() < found.max() < 1
+    assert found.mean() == pytest.approx(0.5, abs=0.01)
+    assert len(np.unique(found[:, 0])) == 200
+    np.testing.assert_array_equal(uniform_draws(7, seeds[::-1], 50), found[::-1])
+    assert not np.array_equal(uniform_draws(8, seeds, 50), found)

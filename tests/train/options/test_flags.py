@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tpudata.errors import StorageError, UsageError
+from tpudata.train.options.flags import parse_options
+from tpudata.train.options.train_options import TrainOptions
+
+REQUIRED = ["--model=mnist_cnn", "--data=d", "--model-dir=m"]
+
+
+@pytest.fixture
+def parse(tmp_path: Path) -> Any:
+    """From the text of a file and further flags to options."""
+
+    def parsed(text: str, *flags: str) -> TrainOptions:
+        path = tmp_path / "run.yaml"
+        path.write_text(text)
+        return parse_options([f"--config={path}", *flags])
+
+    return parsed
+
+
+def test_a_file_alone(parse: Any) -> None:
+    options = parse(
+        "model: char_lstm\ndata: d\nmodel-dir: m\ntrain_steps: 7\nlearning-rate: 4e-3\nimage-size: 6x4\nuse-tpu: no\n"
+        "eval_batch_size: null\nparams:\n  hidden-units: 512\n  decay: 1e-2\n  sizes: [1, 2]\n  clip: null\n"
+    )
+    assert options == TrainOptions(
+        model="char_lstm",
+        data="d",
+        model_dir="m",
+        train_steps=7,
+        learning_rate=0.004,
+        image_size=(6, 4),
+        params={"hidden_units": 512, "decay": 0.01, "sizes": [1, 2], "clip": None},
+    )
+
+
+def test_flags_win_over_the_file_and_the_file_over_defaults(parse: Any) -> None:
+    text = "model: a.b:c\ndata: d\nmodel_dir: m\nbatch_size: 8\nseed: 5\nuse_tpu: true\nparams: {a: 1, b: x}\n"
+    options = parse(text, "--batch-size=9", "--no-use-tpu", "--param", "b=[2, 3]", "--param=c=off")
+    assert (options.batch_size, options.seed, options.use_tpu, options.train_steps) == (9, 5, False, 1000)
+    assert options.params == {"a": 1, "b": [2, 3], "c": False}
+
+
+@pytest.mark.parametrize(
+    ("text", "flag", "rate", "params"),
+    [
+        ("learning_rate: 0.1", "--learning-rate=0.2", 0.2, {}),
+        ("learning_rate: 0.1", "--param=learning_rate=0.2", None, {"learning_rate": 0.2}),
+        ("params: {learning_rate: 0.1}", "--learning-rate=0.2", 0.2, {}),
+        ("params: {learning_rate: 0.1}", "--param=learning-rate=0.2", None, {"learning_rate": 0.2}),
+    ],
+)
+def test_a_flag_for_the_learning_rate_wins_under_either_name(
+    parse: Any, text: str, flag: str, rate: float | None, params: dict[str, Any]
+) -> None:
+    options = parse(text, *REQUIRED, flag)
+    assert (options.learning_rate, options.params) == (rate, params)
+
+
+def test_a_learning_rate_under_both_names_is_rejected() -> None:
+    with pytest.raises(UsageError, match="give one"):
+        parse_options([*REQUIRED, "--learning-rate=0.1", "--param=learning_rate=0.2"])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("bach_size: 3", "run.yaml: unknown key 'bach_size'; did you mean batch_size?"),
+        ("hidden_units: 3", "The model's own parameters stand under params."),
+        ("config: other.yaml", "unknown key 'config'"),
+        ("batch_size: many", "run.yaml: batch_size must be a whole number, got 'many'."),
+        ("batch-size: true", "run.yaml: batch-size must be a whole number, got true."),
+        ("use_tpu: 1", "run.yaml: use_tpu must be true or false, got 1."),
+        ("learning_rate: fast", "run.yaml: learning_rate must be a number, got 'fast'."),
+        ("data: 3", "run.yaml: data must be a text, got 3."),
+        ("train_steps: null", "run.yaml: train_steps must be a whole number, got null."),
+        ("continuous_timeout: 2020-01-01", "must be a number, got 2020-01-01."),
+        ("a: &a [*a]", "run.yaml: no YAML: Circular reference detected."),
+        ("params: {a-b: 1, a_b: 2}", "run.yaml: params: a_b is there twice, in dashes and underscores"),
+        ("params: {batch_size: 3}", "params: 'batch_size' is filled in for the model: give --batch-size in its place"),
+        ("image_size: 8x", "run.yaml: image_size: '8x' is not HEIGHTxWIDTH"),
+        ("batch_size: 1\nbatch-size: 2", "batch_size is there twice, in dashes and underscores"),
+        ("batch_size: 1\nbatch_size: 2", "run.yaml: no YAML at line 1, column 1: the key 'batch_size' is there twice."),
+        ("params: [1]", "run.yaml: params must be a mapping from names to values"),
+        ("params: {day: 2020-01-01}", "run.yaml: params.day must be a number, a text"),
+        ("params: {1: 2}", "run.yaml: params: 1 is no parameter's name."),
+        ("- a", "run.yaml: it must be a mapping"),
+        ("a: [", "run.yaml: no YAML at line 1"),
+        ("a: !!python/object:os.x {}", "run.yaml: no YAML at line 1"),
+        ("batch_size: 0", "--batch-size is 0; it is 1 or more"),
+    ],
+)
+def test_what_is_wrong_in_a_file(parse: Any, text: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse(text, *REQUIRED)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("word", ["units", "=3", "a b=3"])
+def test_a_param_without_a_value(word: str) -> None:
+    with pytest.raises(UsageError, match="is not NAME=VALUE, such as hidden_units=512"):
+        parse_options([*REQUIRED, f"--param={word}"])
+
+
+def test_a_flag_for_the_crop_wins_over_the_size_in_the_file(parse: Any) -> None:
+    options = parse("image_size: 64x64", *REQUIRED, "--crop=32")
+    assert (options.crop, options.image_size) == (32, None)
+    options = parse("crop: 64", *REQUIRED, "--image-size=32")
+    assert (options.crop, options.image_size) == (None, (32, 32))
+    for text, *flags in (("crop: 64\nimage_size: 64",), ("crop: 64", "--crop=8", "--image-size=8")):
+        with pytest.raises(UsageError, match="leave --image-size out"):
+            parse(text, *REQUIRED, *flags)
+
+
+def test_one_file_serves_all_modes(parse: Any) -> None:
+    text = "early_stop_metric: loss\nearly_stop_patience: 2\nsave_checkpoints_steps: 5\n"
+    text += "continuous: true\naugment: true\noutput: o\n"
+    trained = parse(text, *REQUIRED)
+    assert (trained.early_stop_metric, trained.early_stop_patience, trained.augment) == ("loss", 2, True)
+    assert (trained.continuous, trained.output) == (False, None)
+    predicted = parse(text, *REQUIRED, "--mode=predict")
+    assert (predicted.output, predicted.early_stop_metric, predicted.augment) == ("o", None, False)
+    assert parse(f"{text}mode: eval", *REQUIRED).continuous
+    # A flag is meant for the mode that it stands beside.
+    with pytest.raises(UsageError, match="--augment belongs to --mode train or train_and_eval; the mode is predict"):
+        parse(text, *REQUIRED, "--mode=predict", "--augment")
+
+
+def test_an_empty_file_and_what_it_leaves_missing(parse: Any) -> None:
+    assert parse("# nothing\n", *REQUIRED) == TrainOptions(model="mnist_cnn", data="d", model_dir="m")
+    with pytest.raises(UsageError, match="missing: --data, --model-dir; each is a flag, or a key in the file"):
+        parse("model: mnist_cnn\n")
+
+
+def test_no_such_file(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--config is empty"):
+        parse_options([*REQUIRED, "--config="])
+    with pytest.raises(StorageError, match=r"nothing\.yaml"):
+        parse_options([*REQUIRED, f"--config={tmp_path / 'nothing.yaml'}"])

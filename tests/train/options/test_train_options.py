@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from tpudata.errors import UsageError
+from tpudata.train.options.flags import parse_options
+from tpudata.train.options.train_options import TrainOptions
+
+REQUIRED = ["--model=mnist_cnn", "--data=d", "--model-dir=m"]
+
+
+def test_defaults_of_the_flags_are_those_of_the_options() -> None:
+    assert parse_options(REQUIRED) == TrainOptions(model="mnist_cnn", data="d", model_dir="m")
+
+
+def test_every_option_has_a_flag() -> None:
+    given: dict[str, Any] = {
+        "model": "a.b:c",
+        "data": "x",
+        "model_dir": "y",
+        "mode": "predict",
+        "train_split": "t",
+        "eval_split": "e",
+        "train_steps": 7,
+        "batch_size": 8,
+        "eval_batch_size": 9,
+        "learning_rate": 0.5,
+        "params": {"units": 3},
+        "iterations_per_loop": 3,
+        "save_checkpoints_steps": 4,
+        "profile": None,
+        "seed": 5,
+        "use_tpu": True,
+        "master": "",
+        "tpu_name": "t",
+        "tpu_zone": "z",
+        "gcp_project": "p",
+        "cluster": None,
+        "rehearse": True,
+        "image_size": (6, 11),
+        "crop": None,
+        "augment": False,
+        "mix": None,
+        "sequence_length": 12,
+        "truncate": True,
+        "num_predictions": 2,
+        "prompt": "p",
+        "checkpoint": "best",
+        "output": "o.jsonl",
+        "continuous": False,
+        "continuous_timeout": None,
+        "early_stop_metric": None,
+        "early_stop_patience": None,
+        "early_stop_goal": None,
+    }
+    assert set(given) == {field.name for field in dataclasses.fields(TrainOptions)}
+    texts = {**given, "image_size": "6x11"}
+    del texts["params"]
+    words = [*(f"--{name}={value}" for name, value in texts.items() if value is not None), "--param=units=3"]
+    assert parse_options(words) == TrainOptions(**given)
+
+
+def test_the_cluster() -> None:
+    words = ["--model=m", "--data=x", "--model-dir=y"]
+    assert parse_options([*words, "--cluster=slurm-evaluator"]).cluster == "slurm-evaluator"
+    with pytest.raises(UsageError, match=r"--cluster 'slrm'.*slurm"):
+        parse_options([*words, "--cluster=slrm"])
+    with pytest.raises(UsageError, match="--cluster is for GPUs and CPUs"):
+        parse_options([*words, "--cluster=slurm", "--use-tpu"])
+    with pytest.raises(UsageError, match="--cluster belongs to --mode train or train_and_eval"):
+        parse_options([*words, "--cluster=slurm", "--mode=eval"])
+
+
+@pytest.mark.parametrize("text", ["", "3", "3:", ":3", "0:3", "4:3", "1:11", "1-3", "a:b"])
+def test_rejects_another_profile(text: str) -> None:
+    with pytest.raises(UsageError, match=r"^--profile is '.*' \(expected FIRST:LAST, steps from 1 to 10\)"):
+        parse_options([*REQUIRED, "--train-steps=10", f"--profile={text}"])
+
+
+def test_a_profile_of_some_steps() -> None:
+    assert parse_options([*REQUIRED, "--profile=3:5"]).profile_steps == (3, 5)
+    assert parse_options(REQUIRED).profile_steps is None
+
+
+def test_as_the_original_programs_were_called() -> None:
+    options = parse_options([*REQUIRED, "--use_tpu=false", "--master=", "--iterations=50", "--train_steps=10"])
+    assert (options.use_tpu, options.master, options.iterations_per_loop, options.train_steps) == (False, "", 50, 10)
+
+
+def test_the_tpu_may_be_named_in_dashes_or_underscores() -> None:
+    flags = {"use_tpu": "true", "tpu_name": "my-tpu", "tpu_zone": "us-central1-b", "gcp_project": "my-project"}
+    underscored = parse_options([*REQUIRED, *(f"--{name}={value}" for name, value in flags.items())])
+    dashed = parse_options([*REQUIRED, *(f"--{name.replace('_', '-')}={value}" for name, value in flags.items())])
+    assert underscored == dashed
+    assert (dashed.use_tpu, dashed.tpu_name, dashed.tpu_zone, dashed.gcp_project) == (True, *list(flags.values())[1:])
+    assert parse_options([*REQUIRED, "--use-tpu", "--master=grpc://h:8470"]).master == "grpc://h:8470"
+
+
+@pytest.mark.parametrize(("text", "size"), [("224", (224, 224)), ("32x64", (32, 64)), ("8X9", (8, 9))])
+def test_image_size(text: str, size: tuple[int, int]) -> None:
+    assert parse_options([*REQUIRED, "--image-size", text]).image_size == size
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--mode=evaluate"], "--mode 'evaluate'; did you mean eval"),
+        (["--mode=test"], "allowed are train, eval, train_and_eval, predict, export"),
+        (["--batch-size=0"], "'0' is not a whole number of 1 or more"),
+        (["--train-steps=1.5"], "'1.5' is not a whole number"),
+        (["--learning-rate=0"], "--learning-rate is 0.0; it is a number above 0"),
+        (["--learning-rate=nan"], "--learning-rate is nan"),
+        (["--learning-rate=fast"], "--learning-rate"),
+        (["--seed=-1"], "--seed is -1"),
+        (["--image-size=8x"], "'8x' is not HEIGHTxWIDTH"),
+        (["--image-size=-8"], "'-8' is not HEIGHTxWIDTH"),
+        (["--image-size=0x8"], "height and width are 1 or more"),
+        (["--master=grpc://10.0.0.2:8470"], "--master is of a TPU: add --use-tpu"),
+        (["--tpu_name=t", "--use_tpu=false"], "--tpu-name is of a TPU: add --use-tpu"),
+        (["--tpu-zone=z"], "--tpu-zone is of a TPU"),
+        (["--gcp-project=p"], "--gcp-project is of a TPU"),
+        (["--use-tpu", "--master=m", "--tpu-name=t"], "both name a TPU: give one"),
+        (["--model="], "--model is empty"),
+        (["--output=x"], "--output belongs to --mode predict or export; the mode is train_and_eval"),
+        (["--num-predictions=3", "--mode=eval"], "--num-predictions belongs to --mode predict"),
+        (["--output=x", "--mode=eval"], "--output belongs to --mode predict or export"),
+        (["--continuous"], "--continuous belongs to --mode eval; the mode is train_and_eval"),
+        (["--mode=eval", "--continuous", "--continuous-timeout=0"], "--continuous-timeout is 0.0"),
+        (["--mode=eval", "--continuous-timeout=5"], "--continuous-timeout needs --continuous"),
+        (["--continuous-timeout=5"], "--continuous-timeout belongs to --mode eval"),
+        (["--mode=eval", "--continuous", "--checkpoint=best"], "leave --checkpoint out"),
+        (["--checkpoint=best"], "--checkpoint belongs to --mode eval or predict or export"),
+        (["--checkpoint=", "--mode=eval"], "--checkpoint is empty"),
+        (["--output=", "--mode=predict"], "--output is empty"),
+        (["--crop=8", "--image-size=8"], "--crop 8 has a size of its own: leave --image-size out"),
+        (["--mix=mixups"], "--mix 'mixups'; did you mean mixup?; allowed are mixup, cutmix"),
+        (["--truncate"], "--truncate cuts to a length: give --sequence-length, too"),
+        (["--param=use_tpu=true"], "params: 'use_tpu' is filled in for the model: give --use-tpu"),
+        (["--mode=export", "--rehearse"], "--rehearse belongs to --mode train or eval or train_and_eval or predict"),
+        (["--early-stop-metric=loss"], "needs --save-checkpoints-steps"),
+        (["--early-stop-metric=loss", "--mode=train"], "--early-stop-metric belongs to --mode train_and_eval"),
+        (["--early-stop-metric=loss", "--save-checkpoints-steps=3", "--early-stop-goal=up"], "allowed are min, max"),
+        (["--early-stop-patience=3"], "--early-stop-patience needs --early-stop-metric"),
+        (["--early-stop-patience=0"], "'0' is not a whole number"),
+        (["--eval-bach-size=3"], "did you mean --eval-batch-size"),
+    ],
+)
+def test_what_does_not_fit_is_rejected(words: list[str], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_options([*REQUIRED, *words])
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_missing_flags_are_named(number: int) -> None:
+    words = REQUIRED[:number] + REQUIRED[number + 1 :]
+    with pytest.raises(UsageError, match=REQUIRED[number].split("=")[0]):
+        parse_options(words)
+
+
+@pytest.mark.parametrize(
+    "name", ["train_steps", "batch_size", "eval_batch_size", "iterations_per_loop", "save_checkpoints_steps"]
+)
+def test_options_check_themselves(name: str) -> None:
+    with pytest.raises(UsageError, match=f"--{name.replace('_', '-')} is 0; it is 1 or more"):
+        TrainOptions(model="m", data="d", model_dir="x", **{name: 0})  # type: ignore[arg-type]
+
+
+def test_what_a_mode_does() -> None:
+    def does(mode: str) -> tuple[bool, bool]:
+        options = TrainOptions(model="m", data="d", model_dir="x", mode=mode)
+        return options.trains, options.evaluates
+
+    assert [does(mode) for mode in ("train", "eval", "train_and_eval", "predict")] == [
+        (True, False),
+        (False, True),
+        (True, True),
+        (False, False),
+    ]
+
+
+def test_what_is_fed_has_flags() -> None:
+    options = parse_options([*REQUIRED, "--crop=32", "--augment", "--mix=cutmix"])
+    assert (options.crop, options.augment, options.mix) == (32, True, "cutmix")
+
+
+def test_early_stopping_has_flags() -> None:
+    words = [
+        "--early-stop-metric=loss",
+        "--early-stop-patience=2",
+        "--early-stop-goal=max",
+        "--save-checkpoints-steps=5",
+    ]
+    options = parse_options([*REQUIRED, *words])
+    continuous = ["--mode=eval", "--continuous", "--continuous-timeout=2.5"]
+    assert parse_options([*REQUIRED, *continuous]).continuous_timeout == 2.5
+    assert (options.early_stop_metric, options.early_stop_patience, options.early_stop_goal) == ("loss", 2, "max")
+    assert parse_options([*REQUIRED, "--mode=eval", "--continuous"]).continuous

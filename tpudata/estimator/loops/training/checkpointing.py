@@ -1,0 +1,108 @@
+"""Checkpoints of a training: when they are saved, and their consequences."""
+
+import logging
+
+from tpudata.estimator.hooks.events import EventWriter
+from tpudata.estimator.hooks.saving import AfterSave, Saving
+from tpudata.estimator.hooks.scaffold import ScaffoldLoader
+from tpudata.estimator.loops.runtime import Runtime
+from tpudata.estimator.loops.training.pace import Cadence
+from tpudata.estimator.loops.training.termination import Termination
+from tpudata.estimator.state.checkpoints import Checkpoint
+from tpudata.estimator.steps.train_step import TrainStep
+
+_log = logging.getLogger("tpudata")
+
+
+class Checkpointing:
+    """The checkpoints of one training, at the intervals of the RunConfig.
+
+    Attributes:
+        saves: whether there are any, by a hook or by `saving`.
+        by_hook: whether a hook writes them.
+
+    Args:
+        runtime: of the training.
+        step: its variables are saved.
+        loader: gives them their values.
+        events: flushed with each checkpoint.
+        saving: writes; None: a hook does, or nobody.
+        after_save: called with each checkpoint except the one at the start; or None.
+        termination: whether SIGTERM came.
+        saves: as the attribute.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        step: TrainStep,
+        loader: ScaffoldLoader,
+        events: EventWriter,
+        saving: Saving | None,
+        after_save: AfterSave | None,
+        termination: Termination,
+        *,
+        saves: bool,
+    ) -> None:
+        self.saves = saves
+        self.by_hook = saves and saving is None
+        self._runtime = runtime
+        self._step = step
+        self._loader = loader
+        self._events = events
+        self._saving = saving
+        self._after_save = after_save
+        self._termination = termination
+        self._cadence = Cadence(0)
+
+    def prepare(self) -> None:
+        """Let listeners add operations to the graph."""
+        if self._saving is not None:
+            self._saving.begin()
+
+    def begin(self, step: int) -> None:
+        """Save at the step at which training begins, unless a checkpoint is there, and count from here."""
+        config = self._runtime.config
+        seconds = config.save_checkpoints_secs
+        seconds = seconds if isinstance(seconds, int | float) else None
+        self._cadence = Cadence(step, config.save_checkpoints_steps, seconds)
+        self.save(step, at_start=True)
+
+    def next_step(self, step: int, step_seconds: float) -> int | None:
+        """Return the step at which the next checkpoint is due, estimated by the time of a step if seconds count; None: unknown."""
+        return self._cadence.next_step(step, step_seconds)
+
+    def is_due(self, step: int) -> bool:
+        """Return whether a checkpoint is due, as the chief says: clocks differ."""
+        due = self._cadence.due(step)
+        is_timed = self._runtime.config.save_checkpoints_secs is not None
+        return bool(self._runtime.peers.chiefs(int(due))) if is_timed else due
+
+    def save(self, step: int, *, at_start: bool = False) -> bool:
+        """Write a checkpoint, unless this step's is there; return whether a listener wants training to stop."""
+        self._cadence.restart(step)
+        if self._saving is None:  # A hook does it.
+            return False
+        checkpoint, stop = self._saving.save(step, at_start=at_start)
+        if checkpoint is not None:
+            self._runtime.store.mark(list(self._step.variables), checkpoint)
+            self._events.flush()
+            self._step.flush()
+            _log.info("Saved %s.", checkpoint.prefix)
+            if not at_start:
+                self.tell(checkpoint)
+        return stop
+
+    def tell(self, checkpoint: Checkpoint) -> None:
+        """Pass on a checkpoint that was written."""
+        if self._after_save is not None:
+            with self._termination.nothing_to_lose():
+                self._after_save(checkpoint)
+            # An evaluation may have put averages in the place of variables.
+            self._loader.restore(checkpoint)
+
+    def end(self, step: int) -> None:
+        """Save the last step, and call the listeners' `end`."""
+        self.save(step)
+        if self._saving is not None:
+            self._saving.end(step)

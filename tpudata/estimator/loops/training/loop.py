@@ -1,0 +1,271 @@
+"""The training loop on the host: between two loops of the device it calls hooks, logs, checks, writes summaries and saves."""
+
+import contextlib
+import logging
+import math
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tpudata.estimator.api.errors import ModelFnValueError, NonFiniteError
+from tpudata.estimator.api.hook_lists import check_hooks, check_listeners
+from tpudata.estimator.api.mode_keys import ModeKeys
+from tpudata.estimator.api.steps import check_steps
+from tpudata.estimator.config.tpu_config import TPUConfig
+from tpudata.estimator.feeding.iteration import Iteration
+from tpudata.estimator.feeding.signature import leaves
+from tpudata.estimator.hooks.monitor import tensor_names
+from tpudata.estimator.hooks.saving import AfterSave
+from tpudata.estimator.loops.first_checkpoint import first_checkpoint
+from tpudata.estimator.loops.runtime import Runtime
+from tpudata.estimator.loops.training.pace import LoopSize
+from tpudata.estimator.loops.training.parts import Request, TrainingParts, training_parts
+from tpudata.estimator.loops.training.profile import Profiler
+from tpudata.estimator.loops.training.progress import Progress
+from tpudata.estimator.loops.training.termination import Termination, ended_by_sigterm
+from tpudata.estimator.state import checkpoints
+from tpudata.estimator.steps.train_loop import LoopResult
+from tpudata.estimator.steps.train_step import TrainStep
+
+_log = logging.getLogger("tpudata")
+_STEPS_OF_A_CHECK = 100
+
+
+def train(
+    runtime: Runtime,
+    input_fn: Any,
+    steps: int | None,
+    max_steps: int | None,
+    hooks: Any = None,
+    saving_listeners: Any = None,
+    after_save: AfterSave | None = None,
+) -> float | None:
+    """Train as `TPUEstimator.train` says; return the last step's loss, or None if no step was done.
+
+    `after_save` is called with each checkpoint that was written, except the one at the start.
+    """
+    check_steps(steps, max_steps)
+    hooks = check_hooks(hooks, "train(hooks=...)")
+    listeners = check_listeners(saving_listeners, "train(saving_listeners=...)")
+    if steps is None and max_steps is None and runtime.topology.is_tpu:
+        raise ValueError(
+            "train on a TPU needs a limit, as the device runs whole loops (got neither, expected one of steps and max_steps). Pass "
+            "steps or max_steps."
+        )
+    peers = runtime.peers
+    ending = ended_by_sigterm() if runtime.config.exit_on_sigterm else contextlib.nullcontext(Termination())
+    with ending as termination, peers.watched():
+        start = first_checkpoint(runtime)
+        if max_steps is not None and start is not None and start.step() >= max_steps:
+            _log.info("Nothing to train: %s has reached max_steps=%d.", start.prefix, max_steps)
+            return None
+        # Processes of a cluster end together, after the first loop.
+        with termination.nothing_to_lose() if peers.count == 1 else contextlib.nullcontext():
+            feed = runtime.feed(input_fn, ModeKeys.TRAIN, 0 if start is None else start.step())
+            step: TrainStep = runtime.step(ModeKeys.TRAIN, feed.element_spec)
+        parts = training_parts(runtime, step, Request(start, hooks, listeners, after_save, termination))
+        training = _Training(runtime, step, parts, start, termination, _rows_of_a_step(runtime, feed.element_spec))
+        try:
+            with contextlib.closing(feed.iterate()) as iteration:
+                return training.run(iteration, steps, max_steps)
+        finally:
+            training.close()
+
+
+def _rows_of_a_step(runtime: Runtime, element_spec: Any) -> int | None:
+    """Return the global batch size, or None if it is unknown."""
+    size = runtime.user_model.batch_sizes[ModeKeys.TRAIN]
+    if size is not None:
+        return size
+    sizes = {spec.shape[0] for _, spec in leaves((element_spec, None)) if spec.shape.rank}
+    static = sizes.pop() if len(sizes) == 1 else None
+    return None if static is None else int(static) * runtime.peers.count
+
+
+class _Training:
+    """One call of train: its position, and the work that is due."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        step: TrainStep,
+        parts: TrainingParts,
+        start: checkpoints.Checkpoint | None,
+        termination: Termination,
+        rows: int | None,
+    ) -> None:
+        config = runtime.config
+        self.step = 0
+        self._runtime = runtime
+        self._peers = runtime.peers
+        self._train_step = step
+        self._parts = parts
+        self._start = start
+        self._termination = termination
+        self._rows = rows
+        # Without a TPU, hooks see every step, and loops end at all steps that anything is due at. In a cluster they do so in all
+        # processes, whatever hooks these leave to the chief.
+        self._is_exact = not runtime.topology.is_tpu
+        self._is_step = parts.has_hooks and self._is_exact
+        self._stops = False
+        self._unchecked = 0
+        # A hook saves when it likes.
+        loop_steps = (
+            config.tpu_config.iterations_per_loop if config.tpu_config.loop_seconds is None else _STEPS_OF_A_CHECK
+        )
+        self._check_every = 1 if parts.checkpointing.by_hook else int(loop_steps)
+        self._loop = LoopSize(TPUConfig(1) if self._is_step else config.tpu_config)
+        self._profiler = Profiler(runtime.model_dir, config.profile_steps if self._peers.is_chief else None)
+
+    def run(self, iteration: Iteration, steps: int | None, max_steps: int | None) -> float | None:
+        """Run loops until a limit (None: until the data ends), save at the start, when due, and at the end.
+
+        Returns:
+            The loss of the last step, or None if there was no data for one.
+        """
+        parts = self._parts
+        self._begin()
+        last = self.step + steps if steps is not None else max_steps
+        last_loss = None
+        while (last is None or self.step < last) and (size := self._next_size(last)):
+            begin = time.monotonic()
+            self._profiler.before_loop(self.step)
+            asked = parts.monitor.before_run()
+            # The processes of a cluster take this step together, and end after it.
+            if parts.monitor.should_stop and self._peers.count == 1:
+                _log.info("A hook stopped training at step %d.", self.step)
+                break
+            losses, has_data, fetched = self._run_loop(iteration, size, asked)
+            self._profiler.after_loop(self.step)
+            self._loop.measure(len(losses), time.monotonic() - begin)
+            if losses:
+                last_loss = losses[-1]
+                self._progress.report(self.step, losses, fetched)
+                if parts.checkpointing.is_due(self.step):
+                    self._check_variables(last_loss)
+                    self._stops |= parts.checkpointing.save(self.step)
+                parts.monitor.after_run(fetched)
+            if not has_data:
+                _log.info("The input ended at step %d.", self.step)
+                break
+        if last_loss is not None:
+            self._check_variables(last_loss)
+            self._progress.end(self.step, last_loss)
+        parts.checkpointing.end(self.step)
+        parts.monitor.end()
+        if self._termination.requested:
+            saved = (
+                ", which is saved. Run again to carry on"
+                if parts.checkpointing.saves
+                else "; no checkpoint was asked for"
+            )
+            _log.warning("SIGTERM: training stopped at step %d%s.", self.step, saved)
+        return last_loss
+
+    def close(self) -> None:
+        """Write what is still buffered."""
+        self._profiler.close(self.step)
+        self._parts.events.close()
+        self._train_step.flush()
+
+    def _begin(self) -> None:
+        """Give variables their values, and hooks, listeners and the log their beginning."""
+        parts, config = self._parts, self._runtime.config
+        parts.checkpointing.prepare()
+        parts.monitor.begin()
+        parts.loader.load(self._start)
+        self._train_step.local.reset()
+        self.step = self._train_step.global_step
+        self._progress = Progress(
+            parts.events, parts.summaries, config, self._rows, self.step, every_step=self._is_exact
+        )
+        parts.checkpointing.begin(self.step)
+        parts.monitor.after_create_session()
+        if not self._is_exact and config.tpu_config.initial_infeed_sleep_secs:
+            time.sleep(config.tpu_config.initial_infeed_sleep_secs)
+
+    def _next_size(self, last: int | None) -> int:
+        """Return how many steps the next loop has, as the chief says; 0: none, as SIGTERM or a hook ends training in a process."""
+        size = self._loop.next(self.step, (last, *self._ends())) if self._peers.is_chief else 0
+        stops = self._stops or self._parts.monitor.should_stop
+        size, stopped, ended = self._peers.summed([size, int(stops), int(self._termination.requested)])
+        if ended:
+            self._termination.requested = True
+        elif stopped:
+            _log.info("A hook stopped training at step %d.", self.step)
+        return 0 if stopped or ended else size
+
+    def _ends(self) -> tuple[int | None, ...]:
+        """Return the steps at which a loop has to end."""
+        if not self._is_exact:
+            return (self._profiler.end(self.step),)
+        return (
+            self._profiler.end(self.step),
+            self._parts.checkpointing.next_step(self.step, self._loop.step_seconds),
+            *self._progress.ends(self.step),
+        )
+
+    def _run_loop(
+        self, iteration: Iteration, size: int, asked: Sequence[Any]
+    ) -> tuple[list[float], bool, dict[str, Any]]:
+        """Return the losses of the steps that were done, whether the data go on, and what the last step gave, by name."""
+        summaries, step = self._parts.summaries, self._train_step
+        wanted = tensor_names(asked)
+        is_due = self._progress.summarises(self.step + size)
+        # The step gives the rest in any case, so that it is built once.
+        of_summaries = [item for item in summaries.step if is_due or not step.fetches.has_effect(item)]
+        step.fetches.ask((*asked, *of_summaries))
+        if is_due:
+            summaries.begin()
+            wanted |= {item.name for item in summaries.step}
+        self._runtime.store.mark(list(step.variables), None)
+        before = self.step
+        results = step.run(
+            iteration,
+            size,
+            is_due and summaries.uses_tf_summary,
+            is_step=self._is_step,
+            feeds=self._parts.monitor.model_feeds,
+        )
+        self.step, losses = int(results.global_step), np.asarray(results.losses)
+        if len(losses) and self.step == before:
+            raise ModelFnValueError(
+                "train_op did not change the global step: pass global_step=tf.compat.v1.train.get_global_step() to "
+                "the optimizer's minimize or apply_gradients."
+            )
+        self._check_values(float(losses[-1]) if len(losses) else 0.0, results)
+        fetched = {name: results.fetched[name].numpy() for name in wanted} if len(losses) else {}
+        return losses.tolist(), bool(results.has_data), fetched
+
+    def _check_values(self, loss: float, results: LoopResult) -> None:
+        """Check the loss, and at the ends of loops the variables; after single steps, as often as loops would end."""
+        if not self._is_step:
+            self._require_finite(loss, np.asarray(results.finite))
+            return
+        self._unchecked += 1
+        if not math.isfinite(loss) or self._unchecked >= self._check_every:
+            self._check_variables(loss)
+
+    def _check_variables(self, loss: float) -> None:
+        """Check the variables after single steps: a hook may have assigned to them since they were checked."""
+        if self._is_step:
+            self._unchecked = 0
+            self._require_finite(loss, self._train_step.finite())
+
+    def _require_finite(self, loss: float, finite: Any) -> None:
+        loss_is_finite = math.isfinite(loss)
+        if loss_is_finite and finite.all():
+            return
+        bad = [name for name, is_finite in zip(self._train_step.checked, finite, strict=True) if not is_finite]
+        what = [] if loss_is_finite else [f"the loss is {loss}"]
+        if bad:
+            more = f" and {len(bad) - 1} more variables" if len(bad) > 1 else ""
+            what.append(f"the variable {bad[0]!r}{more} holds NaN or Inf")
+        saved = checkpoints.latest(self._runtime.model_dir)
+        kept = "" if saved is None else f" The last good checkpoint is {saved.prefix}."
+        raise NonFiniteError(
+            f"Training stopped at step {self.step}: {', '.join(what)}. Lower the learning rate, or look at the input "
+            f"for values that are not finite.{kept}"
+        )

@@ -1,0 +1,111 @@
+"""Parts of one training: hooks, scaffold, summaries, checkpoints and events."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.estimator.fetching.hook_session import HookSession
+from tpudata.estimator.hooks.events import EventWriter
+from tpudata.estimator.hooks.model_summaries import ModelSummaries
+from tpudata.estimator.hooks.monitor import Monitor
+from tpudata.estimator.hooks.saving import AfterSave, Saving, hand_over, writes_files
+from tpudata.estimator.hooks.scaffold import ScaffoldLoader, has_scaffold, make_scaffold
+from tpudata.estimator.loops.runtime import Runtime
+from tpudata.estimator.loops.training.checkpointing import Checkpointing
+from tpudata.estimator.loops.training.termination import Termination
+from tpudata.estimator.state.checkpoints import Checkpoint, Retention
+from tpudata.estimator.steps.train_step import TrainStep
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """Arguments of a call of train, besides steps.
+
+    Attributes:
+        start: the checkpoint to begin with, or None.
+        hooks: the call's hooks.
+        listeners: its saving listeners.
+        after_save: called with each checkpoint that is written, except the one at the start; or None.
+        termination: whether SIGTERM came.
+    """
+
+    start: Checkpoint | None
+    hooks: Sequence[Any]
+    listeners: Sequence[Any]
+    after_save: AfterSave | None
+    termination: Termination
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingParts:
+    """Parts of one training.
+
+    Attributes:
+        has_hooks: whether there are hooks in any process.
+        monitor: calls those of this process.
+        loader: gives variables their values.
+        summaries: what model_fn summarises.
+        checkpointing: writes checkpoints.
+        events: the event file of model_dir.
+    """
+
+    has_hooks: bool
+    monitor: Monitor
+    loader: ScaffoldLoader
+    summaries: ModelSummaries
+    checkpointing: Checkpointing
+    events: EventWriter
+
+
+def training_parts(runtime: Runtime, step: TrainStep, request: Request) -> TrainingParts:
+    """Make the parts of one call of train.
+
+    Raises:
+        ValueError: nothing is saved, and somebody waits for checkpoints.
+    """
+    peers, config = runtime.peers, runtime.config
+    hooks, session = _hooks_and_session(step, request)
+    chief_hooks = getattr(step.spec, "training_chief_hooks", ())
+    has_hooks, has_saver = bool(hooks), any(_is_saver(hook) for hook in hooks)
+    listeners = request.listeners
+    if not peers.is_chief:
+        hooks = tuple(hook for hook in hooks if not writes_files(hook) and hook not in chief_hooks)
+        listeners = ()
+    scaffold = make_scaffold(step.spec, session)
+    loader = ScaffoldLoader(step, runtime.store, session, scaffold)
+    events = EventWriter(runtime.model_dir if peers.is_chief else None)
+    fetched = [step.spec.train_op, step.spec.loss]
+    monitor = Monitor(session, hooks, fetched, feeds_model=runtime.topology.num_replicas == 1)
+    summaries = ModelSummaries(step, session, scaffold, config.save_summary_steps is not None)
+    start_step = None if request.start is None else request.start.step()
+    retention = Retention(config.keep_checkpoint_max, config.keep_checkpoint_every_n_hours)
+    saves = has_saver or config.save_checkpoints_steps is not None or config.save_checkpoints_secs is not None
+    if not saves and (listeners or request.after_save is not None):
+        raise ValueError(
+            "RunConfig(save_checkpoints_steps=None, save_checkpoints_secs=None) saves nothing, so saving_listeners and "
+            "train_and_evaluate would wait for ever. Set one of them, or pass a CheckpointSaverHook."
+        )
+    saving = None
+    if saves and not has_saver:
+        variables = step.variables
+        saving = Saving(runtime.model_dir, variables, retention, session, listeners, scaffold.saver, start_step, peers)
+    checkpointing = Checkpointing(
+        runtime, step, loader, events, saving, request.after_save, request.termination, saves=saves
+    )
+    hand_over(hooks, session, listeners, runtime.model_dir, retention, start_step or 0, checkpointing.tell)
+    return TrainingParts(has_hooks, monitor, loader, summaries, checkpointing, events)
+
+
+def _hooks_and_session(step: TrainStep, request: Request) -> tuple[tuple[Any, ...], HookSession]:
+    """Return all hooks in their order, and their session: model_fn is traced again for it if it made hooks for a run before."""
+    spec = step.spec
+    has_hooks = bool(getattr(spec, "training_chief_hooks", ()) or request.hooks or spec.training_hooks)
+    session = step.session(is_added_to=has_hooks or bool(request.listeners) or has_scaffold(spec))
+    spec = step.spec
+    return (*getattr(spec, "training_chief_hooks", ()), *request.hooks, *spec.training_hooks), session
+
+
+def _is_saver(hook: Any) -> bool:
+    return isinstance(hook, tf.compat.v1.train.CheckpointSaverHook)

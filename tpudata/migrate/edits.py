@@ -1,0 +1,85 @@
+"""Edits of a program's text, at the places of its syntax tree."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+
+
+@dataclasses.dataclass(frozen=True)
+class _Edit:
+    """Replacement of the bytes from `begin` to `end`."""
+
+    begin: int
+    end: int
+    text: str
+
+
+class EditedText:
+    """A program's text, and the edits of it.
+
+    Offsets count bytes, as the columns of a syntax tree do.
+
+    Args:
+        text: the program.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text.encode()
+        self._edits: list[_Edit] = []
+        # Offset of each line.
+        self._lines = [0]
+        for line in self._text.splitlines(keepends=True):
+            self._lines.append(self._lines[-1] + len(line))
+
+    def __len__(self) -> int:
+        return len(self._edits)
+
+    def begin(self, node: ast.AST) -> int:
+        """Return the offset at which a node begins."""
+        return self._lines[getattr(node, "lineno", 1) - 1] + int(getattr(node, "col_offset", 0))
+
+    def end(self, node: ast.AST) -> int:
+        """Return the offset after a node."""
+        return self._lines[getattr(node, "end_lineno", 1) - 1] + int(getattr(node, "end_col_offset", 0))
+
+    def replace(self, node: ast.AST, text: str) -> None:
+        """Replace a node's text."""
+        self.replace_range(self.begin(node), self.end(node), text)
+
+    def replace_range(self, begin: int, end: int, text: str) -> None:
+        """Replace the bytes from `begin` to `end`."""
+        self._edits.append(_Edit(begin, end, text))
+
+    def ends_line(self, node: ast.AST) -> bool:
+        """Return whether a node is the last one of its line."""
+        end = self.end(node)
+        return self._text[end : end + 1] == b"\n"
+
+    def new_line(self, line: int) -> int:
+        """Return the number, from 1, that a line has in the edited text."""
+        before = [edit for edit in self._edits if edit.end <= self._lines[line - 1]]
+        removed = sum(self._text[edit.begin : edit.end].count(b"\n") for edit in before)
+        return line - removed + sum(edit.text.count("\n") for edit in before)
+
+    @contextlib.contextmanager
+    def apart(self) -> Iterator[None]:
+        """Start without edits, and drop those of the context at its end: `edited` inside gives text for another edit."""
+        outer, self._edits = self._edits, []
+        try:
+            yield
+        finally:
+            self._edits = outer
+
+    def edited(self, begin: int = 0, end: int | None = None) -> str:
+        """Return the text between two offsets, with the edits there."""
+        parts: list[bytes] = []
+        done = begin
+        for edit in sorted(self._edits, key=lambda edit: (edit.begin, -edit.end)):
+            if edit.begin < done:
+                continue  # It is inside a range that is replaced as a whole.
+            parts += [self._text[done : edit.begin], edit.text.encode()]
+            done = edit.end
+        return b"".join([*parts, self._text[done:end]]).decode()

@@ -1,0 +1,79 @@
+"""Dense and convolutional layers; variables are float32, and are cast to the dtype of the inputs."""
+
+from typing import Any
+
+import tensorflow as tf
+
+_v1 = tf.compat.v1
+
+
+def dense(inputs: tf.Tensor, units: int, name: str, kernel_initializer: Any = None, use_bias: bool = True) -> tf.Tensor:
+    """Multiply the last axis by a kernel (by default of Glorot's uniform values) and add a bias of zeros.
+
+    Args:
+        inputs: floats [..., size].
+        units: number of outputs.
+        name: of the variable scope.
+        kernel_initializer: another initializer.
+        use_bias: False leaves the bias out.
+
+    Returns:
+        Floats [..., units] of the inputs' dtype.
+    """
+    with _v1.variable_scope(name):
+        kernel = variable("kernel", [inputs.shape[-1], units], kernel_initializer or _v1.glorot_uniform_initializer())
+        # One matrix product, whatever the number of axes before the last.
+        rows = tf.reshape(inputs, [-1, inputs.shape[-1]]) if inputs.shape.rank > 2 else inputs
+        outputs = tf.matmul(rows, tf.cast(kernel, inputs.dtype))
+        if use_bias:
+            outputs += tf.cast(variable("bias", [units], _v1.zeros_initializer()), inputs.dtype)
+    if inputs.shape.rank > 2:
+        outputs = tf.reshape(outputs, [*_sizes(inputs)[:-1], units])
+    return outputs
+
+
+def conv(
+    inputs: tf.Tensor,
+    filters: int,
+    kernel_size: int,
+    name: str,
+    strides: int = 1,
+    kernel_initializer: Any = None,
+    use_bias: bool = True,
+) -> tf.Tensor:
+    """Convolve images with a square kernel; the padding is (kernel_size - 1) / 2 on each side, whatever the stride.
+
+    Args:
+        inputs: floats [batch, height, width, channels].
+        filters: number of output channels.
+        kernel_size: odd.
+        name: of the variable scope.
+        strides: along height and width.
+        kernel_initializer: by default Glorot's uniform one.
+        use_bias: False leaves the bias out.
+
+    Returns:
+        Floats [batch, ceil(height / strides), ceil(width / strides), filters] of the inputs' dtype.
+    """
+    with _v1.variable_scope(name):
+        shape = [kernel_size, kernel_size, inputs.shape[3], filters]
+        kernel = variable("kernel", shape, kernel_initializer or _v1.glorot_uniform_initializer())
+        if strides > 1 and kernel_size > 1:
+            # SAME would pad by the size of the image, and more at its end than at its begin.
+            sides = [(kernel_size - 1) // 2, kernel_size // 2]
+            inputs = tf.pad(inputs, [[0, 0], sides, sides, [0, 0]])
+        padding = "SAME" if strides == 1 else "VALID"
+        outputs = tf.nn.conv2d(inputs, tf.cast(kernel, inputs.dtype), strides=strides, padding=padding)
+        if use_bias:
+            outputs += tf.cast(variable("bias", [filters], _v1.zeros_initializer()), inputs.dtype)
+        return outputs
+
+
+def variable(name: str, shape: list[int], initializer: Any, **kwargs: Any) -> Any:
+    """Return the float32 variable of that name in the variable scope."""
+    return _v1.get_variable(name, shape, tf.float32, initializer, **kwargs)
+
+
+def _sizes(inputs: tf.Tensor) -> list[Any]:
+    dynamic = tf.shape(inputs)
+    return [dynamic[i] if size is None else size for i, size in enumerate(inputs.shape)]

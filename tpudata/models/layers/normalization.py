@@ -1,0 +1,67 @@
+"""Batch and layer normalization."""
+
+import tensorflow as tf
+
+from tpudata.models.layers.linear import variable
+
+_v1 = tf.compat.v1
+
+
+def batch_norm(
+    inputs: tf.Tensor, training: bool, name: str, momentum: float, epsilon: float = 1e-5, zero_gamma: bool = False
+) -> tf.Tensor:
+    """Normalize each channel, by the mean and variance of this replica's rows in training, else by their moving averages.
+
+    The updates of the moving averages go to the collection UPDATE_OPS. Of several replicas, their mean is stored.
+
+    Args:
+        inputs: floats [batch, height, width, channels].
+        training: which statistics to take.
+        name: of the variable scope.
+        momentum: of the moving averages.
+        epsilon: is added to the variance.
+        zero_gamma: whether the scale begins at 0 in place of 1.
+
+    Returns:
+        Floats of the inputs' shape and dtype.
+    """
+    channels = [inputs.shape[3]]
+    averaged = {
+        "trainable": False,
+        "synchronization": tf.VariableSynchronization.ON_READ,
+        "aggregation": tf.VariableAggregation.MEAN,
+    }
+    with _v1.variable_scope(name):
+        gamma = variable("gamma", channels, _v1.zeros_initializer() if zero_gamma else _v1.ones_initializer())
+        beta = variable("beta", channels, _v1.zeros_initializer())
+        mean = variable("moving_mean", channels, _v1.zeros_initializer(), **averaged)
+        variance = variable("moving_variance", channels, _v1.ones_initializer(), **averaged)
+        if not training:
+            return _v1.nn.fused_batch_norm(
+                inputs, gamma, beta, mean=mean, variance=variance, epsilon=epsilon, is_training=False
+            )[0]
+        outputs, batch_mean, batch_variance = _v1.nn.fused_batch_norm(inputs, gamma, beta, epsilon=epsilon)
+        for average, value in ((mean, batch_mean), (variance, batch_variance)):
+            update = average.assign_sub((average - value) * (1 - momentum))
+            _v1.add_to_collection(_v1.GraphKeys.UPDATE_OPS, update)
+        return outputs
+
+
+def layer_norm(inputs: tf.Tensor, name: str, epsilon: float = 1e-5) -> tf.Tensor:
+    """Normalize the last axis to mean 0 and variance 1, in float32, and scale and shift it.
+
+    Args:
+        inputs: floats [..., size].
+        name: of the variable scope.
+        epsilon: is added to the variance.
+
+    Returns:
+        Floats of the inputs' shape and dtype.
+    """
+    with _v1.variable_scope(name):
+        gamma = variable("gamma", [inputs.shape[-1]], _v1.ones_initializer())
+        beta = variable("beta", [inputs.shape[-1]], _v1.zeros_initializer())
+    values = tf.cast(inputs, tf.float32)
+    mean = tf.reduce_mean(values, axis=-1, keepdims=True)
+    variance = tf.reduce_mean(tf.math.squared_difference(values, mean), axis=-1, keepdims=True)
+    return tf.cast((values - mean) * tf.math.rsqrt(variance + epsilon) * gamma + beta, inputs.dtype)

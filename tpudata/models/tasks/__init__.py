@@ -1,0 +1,1 @@
+"""Inputs, losses, metrics and predictions that models of one task share."""

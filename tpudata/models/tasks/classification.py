@@ -1,0 +1,105 @@
+"""Losses, exact metrics and predictions of a classifier, from its logits."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.errors import UsageError
+from tpudata.estimator import ModeKeys, TPUEstimatorSpec
+from tpudata.models.training.train_op import TrainingParams, train_op
+from tpudata.models.training.weights import row_weights, weighted_mean
+
+_v1 = tf.compat.v1
+
+
+def classification_spec(
+    features: Any,
+    labels: Any,
+    mode: str,
+    logits: tf.Tensor,
+    params: TrainingParams,
+    *,
+    label_offset: int = 0,
+    label_smoothing: float = 0.0,
+    top_5: bool = False,
+) -> TPUEstimatorSpec:
+    """Return the spec of a classifier.
+
+    Args:
+        features: a dict with "weights" (floats [batch], 0 for rows that do not count), or anything else.
+        labels: integers [batch]; in training also floats [batch, classes], a share for each class. None in PREDICT.
+        mode: a value of ModeKeys.
+        logits: float32 [batch, classes].
+        params: of the training.
+        label_offset: label of the first class.
+        label_smoothing: share of each label that is spread over all classes in training.
+        top_5: whether there is the metric "top_5_accuracy".
+
+    Raises:
+        UsageError: no labels, or of another form.
+    """
+    classes = tf.argmax(logits, axis=-1, output_type=tf.int32)
+    if mode == ModeKeys.PREDICT:
+        predictions = {"classes": classes + label_offset, "probabilities": tf.nn.softmax(logits)}
+        return TPUEstimatorSpec(mode, predictions=predictions)
+    if labels is None:
+        raise UsageError(f"{params.model}: {mode} needs labels, and input_fn gives features alone.")
+    if labels.dtype.is_integer and labels.shape.rank != 1:
+        raise UsageError(
+            f"{params.model}: labels must be one integer a row, [batch], got {labels.dtype.name} {labels.shape}."
+        )
+    weights = row_weights(features, classes)
+    if mode == ModeKeys.TRAIN:
+        if labels.dtype.is_floating:
+            losses = _shared_losses(labels, logits, params.model, label_offset)
+        else:
+            losses = _losses(_counted(labels, label_offset, weights), logits)
+        if label_smoothing:
+            spread = -tf.reduce_mean(tf.nn.log_softmax(logits), axis=-1)
+            losses = (1 - label_smoothing) * losses + label_smoothing * spread
+        loss = weighted_mean(losses, weights, training=True)
+        return TPUEstimatorSpec(mode, loss=loss, train_op=train_op(loss, params))
+    if labels.dtype.is_floating:
+        raise UsageError(
+            f"{params.model}: evaluation takes labels as integers [batch], got {labels.dtype.name} {labels.shape}."
+        )
+    labels = _counted(labels, label_offset, weights)
+    losses = _losses(labels, logits)
+    values = {
+        "accuracy": tf.cast(tf.equal(classes, labels), tf.float32),
+        "cross_entropy": losses,
+        **({"top_5_accuracy": _in_top(5, labels, logits)} if top_5 else {}),
+    }
+    loss = weighted_mean(losses, weights, training=False)
+    return TPUEstimatorSpec(mode, loss=loss, eval_metrics=(mean_metrics, {"weights": weights, **values}))
+
+
+def mean_metrics(weights: tf.Tensor, **values: tf.Tensor) -> dict[str, Any]:
+    """Return the means of the values by weight, as v1 metrics."""
+    return {name: _v1.metrics.mean(value, weights=weights) for name, value in values.items()}
+
+
+def _counted(labels: tf.Tensor, offset: int, weights: tf.Tensor) -> tf.Tensor:
+    """Return labels from 0 on. Those of padding rows are 0 before the offset is taken off, too."""
+    return tf.where(weights > 0, tf.cast(labels, tf.int32) - offset, 0)
+
+
+def _losses(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+
+
+def _shared_losses(labels: tf.Tensor, logits: tf.Tensor, model: str, offset: int) -> tf.Tensor:
+    if labels.shape.rank != 2 or labels.shape[1] != logits.shape[1] + offset:
+        raise UsageError(
+            f"{model}: labels that are shares must be [batch, {logits.shape[1] + offset}], a value for each class, got "
+            f"{labels.shape}: num_classes={logits.shape[1]} does not fit."
+        )
+    shares = tf.cast(labels[:, offset:], tf.float32)
+    return tf.nn.softmax_cross_entropy_with_logits(labels=shares, logits=logits)
+
+
+def _in_top(count: int, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    """Return 1 for rows whose label is among the highest logits, as tf.math.in_top_k tells, which XLA has not."""
+    of_label = tf.gather(logits, labels, axis=1, batch_dims=1)[:, None]
+    higher = tf.reduce_sum(tf.cast(logits > of_label, tf.int32), axis=1)
+    return tf.cast((higher < count) & tf.math.is_finite(of_label[:, 0]), tf.float32)

@@ -1,0 +1,83 @@
+"""Losses and exact metrics of a language model, from its logits of next tokens."""
+
+import math
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.errors import UsageError
+from tpudata.estimator import ModeKeys, TPUEstimatorSpec
+from tpudata.models.training.train_op import TrainingParams, train_op
+from tpudata.models.training.weights import row_weights, weighted_mean
+
+_v1 = tf.compat.v1
+
+
+def input_ids_of(features: Any, model: str) -> tf.Tensor:
+    """Return the token ids, int32 [batch, length], of features that are them or hold them as "input_ids".
+
+    Raises:
+        UsageError: there are none, or of another or an unknown shape.
+    """
+    if isinstance(features, dict):
+        if "input_ids" not in features:
+            raise UsageError(
+                f'{model} reads tokens: features must hold "input_ids", got {", ".join(sorted(features))}. Take a dataset of '
+                "tokens, or another model."
+            )
+        features = features["input_ids"]
+    if features.shape.rank != 2 or features.shape[1] is None or not features.dtype.is_integer:
+        raise UsageError(
+            f"{model}: input_ids must be integers [batch, length] of a known length, got {features.dtype.name} "
+            f"{features.shape}. make_input_fn pads to sequence_length=N."
+        )
+    return tf.cast(features, tf.int32)
+
+
+def language_spec(
+    features: Any, labels: Any, mode: str, logits: tf.Tensor, params: TrainingParams, bits_name: str
+) -> TPUEstimatorSpec:
+    """Return the spec of a language model's training or evaluation.
+
+    Args:
+        features: a dict with "token_weights" (float32 [batch, length], 0 for tokens that do not count) and "weights" (floats
+            [batch], the same of rows), or anything else; what is not there is 1.
+        labels: integers [batch, length], the token after each.
+        mode: TRAIN or EVAL.
+        logits: float32 [batch, length, tokens].
+        params: of the training.
+        bits_name: name of the metric that is the cross entropy in bits.
+
+    Raises:
+        UsageError: no labels, or of another form.
+    """
+    if labels is None or labels.shape.rank != 2:
+        got = "none" if labels is None else f"shape {labels.shape}"
+        raise UsageError(
+            f"{params.model}: labels must be the next tokens, [batch, length], got {got}. make_input_fn gives them for the "
+            "layouts sequences and packed, and with targets=True for padded tokens."
+        )
+    weights = _token_weights(features, labels)
+    labels = tf.where(weights > 0, tf.cast(labels, tf.int32), 0)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    loss = weighted_mean(losses, weights, training=mode == ModeKeys.TRAIN)
+    if mode == ModeKeys.TRAIN:
+        return TPUEstimatorSpec(mode, loss=loss, train_op=train_op(loss, params))
+    right = tf.cast(tf.equal(tf.argmax(logits, axis=-1, output_type=tf.int32), labels), tf.float32)
+
+    def metrics(losses: Any, right: Any, weights: Any) -> dict[str, Any]:
+        mean, update = _v1.metrics.mean(losses, weights=weights)
+        return {
+            "cross_entropy": (mean, update),
+            bits_name: (mean / math.log(2), update),
+            "perplexity": (tf.exp(mean), update),
+            "accuracy": _v1.metrics.mean(right, weights=weights),
+        }
+
+    return TPUEstimatorSpec(mode, loss=loss, eval_metrics=(metrics, [losses, right, weights]))
+
+
+def _token_weights(features: Any, labels: tf.Tensor) -> tf.Tensor:
+    weights = features.get("token_weights") if isinstance(features, dict) else None
+    weights = tf.ones_like(labels, tf.float32) if weights is None else tf.cast(weights, tf.float32)
+    return weights * row_weights(features, labels[:, 0])[:, None]

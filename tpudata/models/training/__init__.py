@@ -1,0 +1,1 @@
+"""Training of the bundled models: their params, learning rates and optimizers."""

@@ -1,0 +1,18 @@
+"""Sums over the replicas that train together."""
+
+from typing import Any
+
+import tensorflow as tf
+
+
+def num_replicas() -> int:
+    """Return how many replicas train together."""
+    context = tf.distribute.get_replica_context()
+    return 1 if context is None else int(context.num_replicas_in_sync)
+
+
+def sum_over_replicas(tensors: list[Any]) -> list[Any]:
+    """Return each tensor's sum over all replicas; with one replica, the tensors themselves."""
+    if num_replicas() == 1:
+        return tensors
+    return list(tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tensors))

@@ -1,0 +1,127 @@
+"""Training of the bundled models: its `params`, and the operation of a step."""
+
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.estimator import CrossShardOptimizer
+from tpudata.models.training.params import ModelParams
+from tpudata.models.training.replicas import num_replicas, sum_over_replicas
+from tpudata.models.training.schedule import SCHEDULES, learning_rate_at
+from tpudata.models.training.update_rules import AdamW, Lars
+
+_v1 = tf.compat.v1
+OPTIMIZERS = ("adam", "momentum", "sgd", "lars")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingParams(ModelParams):
+    """Params of training, which all bundled models have.
+
+    Attributes:
+        optimizer: "adam", "momentum", "sgd" or "lars".
+        learning_rate: of the optimizer, after warm-up and before decay.
+        momentum: of "momentum" and "lars".
+        beta1, beta2: of "adam".
+        trust_coefficient: of "lars".
+        weight_decay: of kernels and embeddings; biases and normalization do not decay. With "adam" the share of the weights, times
+            the learning rate, that is taken off at each step; with the others the share that is added to the gradient.
+        gradient_clip: longest norm of all gradients together, summed over the replicas; None for any.
+        schedule: "constant", "cosine" or "step".
+        warmup_steps: steps in which the learning rate goes up to `learning_rate`.
+        decay_steps: step at which "cosine" ends, usually the last one of training.
+        end_learning_rate: where "cosine" ends.
+        decay_boundaries: steps at which "step" multiplies the learning rate by `decay_factor`.
+        decay_factor: of "step".
+    """
+
+    optimizer: str = "adam"
+    learning_rate: float = 1e-3
+    momentum: float = 0.9
+    beta1: float = 0.9
+    beta2: float = 0.999
+    trust_coefficient: float = 1e-3
+    weight_decay: float = 0.0
+    gradient_clip: float | None = None
+    schedule: str = "constant"
+    warmup_steps: int = 0
+    decay_steps: int | None = None
+    end_learning_rate: float = 0.0
+    decay_boundaries: tuple[int, ...] = ()
+    decay_factor: float = 0.1
+
+    def __post_init__(self) -> None:
+        self.require_one_of("optimizer", OPTIMIZERS)
+        self.require_one_of("schedule", SCHEDULES)
+        for name in ("learning_rate", "trust_coefficient", "decay_factor"):
+            self.require(name, getattr(self, name) > 0, "positive")
+        for name in ("momentum", "beta1", "beta2"):
+            self.require(name, 0 <= getattr(self, name) < 1, "in [0, 1)")
+        for name in ("weight_decay", "end_learning_rate", "warmup_steps"):
+            self.require(name, getattr(self, name) >= 0, "0 or more")
+        self.require("gradient_clip", self.gradient_clip is None or self.gradient_clip > 0, "None or positive")
+        needed = self.decay_steps is not None and self.decay_steps > self.warmup_steps
+        self.require("decay_steps", self.schedule != "cosine" or needed, "the step at which cosine ends, after warm-up")
+        ascends = (
+            list(self.decay_boundaries) == sorted({*self.decay_boundaries})
+            and min(self.decay_boundaries, default=1) > 0
+        )
+        self.require("decay_boundaries", ascends, "ascending steps of 1 or more")
+        self.require(
+            "decay_boundaries", self.schedule != "step" or bool(self.decay_boundaries), "given with the schedule step"
+        )
+
+
+def train_op(loss: tf.Tensor, params: TrainingParams) -> Any:
+    """Return the operation that does a step: gradients, clipping, the optimizer, and the updates of UPDATE_OPS.
+
+    Args:
+        loss: this replica's, a mean over rows; weight decay is not part of it.
+        params: as above.
+    """
+    step = _v1.train.get_or_create_global_step()
+    rate = learning_rate_at(
+        step,
+        params.learning_rate,
+        params.schedule,
+        params.warmup_steps,
+        params.decay_steps,
+        params.end_learning_rate,
+        params.decay_boundaries,
+        params.decay_factor,
+    )
+    optimizer = CrossShardOptimizer(_optimizer(params, rate))
+    gradients = [(tf.convert_to_tensor(g), v) for g, v in optimizer.compute_gradients(loss) if g is not None]
+    if params.gradient_clip is not None:
+        gradients = _clipped(gradients, params.gradient_clip)
+    if params.weight_decay and params.optimizer in ("momentum", "sgd"):
+        # The optimizer sums the replicas' gradients: each adds its part.
+        share = params.weight_decay / num_replicas()
+        gradients = [(g + share * v if decays(v) else g, v) for g, v in gradients]
+    updates = _v1.get_collection(_v1.GraphKeys.UPDATE_OPS)
+    return tf.group(optimizer.apply_gradients(gradients, global_step=step), *updates)
+
+
+def decays(variable: Any) -> bool:
+    """Return whether weight decay holds for a variable: for matrices and kernels, not for biases and normalization."""
+    return len(variable.shape) > 1
+
+
+def _optimizer(params: TrainingParams, rate: tf.Tensor) -> Any:
+    if params.optimizer == "adam":
+        if params.weight_decay:
+            return AdamW(rate, params.weight_decay, decays, params.beta1, params.beta2)
+        return _v1.train.AdamOptimizer(rate, params.beta1, params.beta2)
+    if params.optimizer == "momentum":
+        return _v1.train.MomentumOptimizer(rate, params.momentum)
+    if params.optimizer == "lars":
+        return Lars(rate, params.momentum, params.weight_decay, params.trust_coefficient, decays)
+    return _v1.train.GradientDescentOptimizer(rate)
+
+
+def _clipped(gradients: list[tuple[Any, Any]], limit: float) -> list[tuple[Any, Any]]:
+    # The norm of their sum, which is what the optimizer takes; that of a replica's part would clip otherwise than one replica does.
+    norm = tf.linalg.global_norm(sum_over_replicas([gradient for gradient, _ in gradients]))
+    scale = limit / tf.maximum(norm, limit)
+    return [(gradient * scale, variable) for gradient, variable in gradients]

@@ -1,0 +1,217 @@
+"""The flags of `tpudata train`, over those of a YAML file, over the defaults."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from tpudata.console.flags import FlagParser, flag_type, positive_int
+from tpudata.console.input_flags import add_input_flags
+from tpudata.models import model_names
+from tpudata.train.options.config_file import PARAMS, parse_param, read_config
+from tpudata.train.options.train_options import BEST, CLUSTERS, MIXES, MODES, MODES_OF, TrainOptions
+
+_RATE = "learning_rate"
+
+
+def parse_options(argv: Sequence[str], prog: str = "tpudata train") -> TrainOptions:
+    """Parse the flags of `tpudata train`.
+
+    Args:
+        argv: the flags.
+        prog: the command as the person typed it, for messages.
+
+    Raises:
+        UsageError: a flag or a key of the file is unknown or missing, or a value does not fit.
+        StorageError: the file of `--config` cannot be read.
+        MissingExtraError: YAML is asked for, and PyYAML is not installed.
+    """
+    parser = _parser(prog)
+    flags = vars(parser.parse(argv))
+    path, asked = flags.pop("config"), dict(flags.pop("param"))
+    given: dict[str, Any] = {}
+    if path is not None:
+        if not path.strip():
+            parser.error("--config is empty: name a file, or leave it out")
+        given = read_config(path, {field.name: str(field.type) for field in dataclasses.fields(TrainOptions)})
+        flags = _over_file(parser, argv, {name: value for name, value in given.items() if name != PARAMS})
+    params = {**given.get(PARAMS, {}), **asked}
+    _settle_rate(flags, given, params, asked)
+    missing = [name for name in ("model", "data", "model_dir") if flags[name] is None]
+    if missing:
+        names = ", ".join("--" + name.replace("_", "-") for name in missing)
+        parser.error(f"missing: {names}; each is a flag, or a key in the file of --config")
+    return TrainOptions(**flags, params=params)
+
+
+def _over_file(parser: FlagParser, argv: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:
+    """Return the flags over the options of a file. One file serves all modes, so its options for other modes are ignored."""
+    asked = vars(parser.parse(argv))
+    # A crop has a size: a flag for one of the two wins over the other in the file.
+    for one, other in (("crop", "image_size"), ("image_size", "crop")):
+        if asked[one] is not None and other in given:
+            given = {name: value for name, value in given.items() if name != other}
+    before = {name: parser.get_default(name) for name in given}
+    parser.set_defaults(**given)
+    mode = parser.parse(argv).mode
+    parser.set_defaults(**{name: before[name] for name in given if mode not in MODES_OF.get(name, (mode,))})
+    flags = vars(parser.parse(argv))
+    del flags["config"], flags["param"]
+    return flags
+
+
+def _settle_rate(flags: dict[str, Any], given: dict[str, Any], params: dict[str, Any], asked: dict[str, Any]) -> None:
+    """Let a learning rate among the flags override the file's, under either of its two names."""
+    rate_is_flag = flags[_RATE] is not None and flags[_RATE] != given.get(_RATE)
+    if rate_is_flag and _RATE not in asked:
+        params.pop(_RATE, None)
+    elif _RATE in asked and not rate_is_flag:
+        flags[_RATE] = None
+
+
+def _parser(prog: str) -> FlagParser:
+    parser = FlagParser(prog, "Trains a model on a dataset, evaluates it exactly, or predicts with it.")
+    parser.add_argument(
+        "--config", metavar="FILE", help="YAML with any of these flags, and the model's parameters under params"
+    )
+    parser.add_argument(
+        "--model",
+        help=f"a bundled model ({', '.join(model_names())}), or package.module:function or :Class of your own",
+    )
+    parser.add_argument("--data", metavar="DIR", help="the dataset's folder")
+    parser.add_argument("--model-dir", metavar="DIR", help="checkpoints, summaries and records of the run")
+    parser.add_argument(
+        "--param",
+        action="append",
+        default=[],
+        type=flag_type("parameter", parse_param),
+        metavar="NAME=VALUE",
+        help="a parameter of the model, its value as in YAML; may be given several times",
+    )
+    parser.add_argument("--mode", default=TrainOptions.mode, help=f"{', '.join(MODES)} (default: %(default)s)")
+    parser.add_argument("--train-split", default=TrainOptions.train_split, metavar="NAME", help="default: %(default)s")
+    parser.add_argument(
+        "--eval-split",
+        default=TrainOptions.eval_split,
+        metavar="NAME",
+        help="evaluated, or predicted (default: %(default)s)",
+    )
+    _add_numbers(parser)
+    _add_devices(parser)
+    _add_input(parser)
+    parser.add_argument(
+        "--checkpoint",
+        metavar="PATH",
+        help=f"eval, predict, export: another one than the newest; {BEST}: the one that early stopping has kept",
+    )
+    parser.add_argument(
+        "--output",
+        metavar="PATH",
+        help="predict: the file, which is replaced, .csv or JSON Lines (default: MODEL_DIR/predictions.jsonl); export: the folder "
+        "(default: MODEL_DIR/export)",
+    )
+    parser.add_argument(
+        "--prompt", metavar="TEXT", help="predict: a text that the model goes on with, in place of the split's records"
+    )
+    _add_evaluation(parser)
+    return parser
+
+
+def _add_input(parser: FlagParser) -> None:
+    add_input_flags(parser)
+    parser.add_argument(
+        "--mix", metavar="|".join(MIXES), help="training: mix each image with another one, and their labels"
+    )
+
+
+def _add_evaluation(parser: FlagParser) -> None:
+    parser.add_switch(
+        "--continuous",
+        default=TrainOptions.continuous,
+        help="eval: each checkpoint as it appears, up to that of --train-steps",
+    )
+    parser.add_argument(
+        "--continuous-timeout",
+        type=float,
+        metavar="SECONDS",
+        help="without a new checkpoint, after which that ends (default: 3600)",
+    )
+    parser.add_argument(
+        "--early-stop-metric",
+        metavar="NAME",
+        help="train_and_eval: evaluate every --save-checkpoints-steps, keep the best checkpoint, and end when this metric gets "
+        "no better",
+    )
+    parser.add_argument(
+        "--early-stop-patience",
+        type=positive_int,
+        metavar="N",
+        help="evaluations without a better one that end training (default: 3)",
+    )
+    parser.add_argument(
+        "--early-stop-goal",
+        metavar="min|max",
+        help="what is better (default: max where the name has accuracy in it, else min)",
+    )
+
+
+def _add_devices(parser: FlagParser) -> None:
+    parser.add_switch("--use-tpu", default=TrainOptions.use_tpu, help="run on a TPU (default: false)")
+    parser.add_argument(
+        "--master",
+        default=TrainOptions.master,
+        metavar="ADDRESS",
+        help="the TPU's address, grpc://HOST:PORT; empty: $TPU_NAME, or this machine's TPU",
+    )
+    parser.add_argument("--tpu-name", metavar="NAME", help="the TPU's name, in place of its address")
+    parser.add_argument("--tpu-zone", metavar="ZONE", help="where the name is looked up (default: gcloud's)")
+    parser.add_argument("--gcp-project", metavar="PROJECT", help="where the name is looked up (default: gcloud's)")
+    parser.add_argument(
+        "--cluster",
+        metavar="|".join(CLUSTERS),
+        help="train with all tasks of the Slurm job step, or let the last one evaluate (default: the cluster of TF_CONFIG, if set)",
+    )
+    parser.add_switch(
+        "--rehearse",
+        default=TrainOptions.rehearse,
+        help="list what a TPU would reject, without one, and do nothing else",
+    )
+
+
+def _add_numbers(parser: FlagParser) -> None:
+    def add(*names: str, default: int | None, help: str, type: Any = positive_int) -> None:
+        shown = "" if default is None else " (default: %(default)s)"
+        parser.add_argument(*names, type=type, default=default, metavar="N", help=help + shown)
+
+    add("--train-steps", default=TrainOptions.train_steps, help="the step at which training ends")
+    add("--batch-size", default=TrainOptions.batch_size, help="records in a training step")
+    add(
+        "--eval-batch-size",
+        default=None,
+        help="records in a step of evaluation or prediction (default: the batch size)",
+    )
+    parser.add_argument("--learning-rate", type=float, metavar="X", help="default: the model's own")
+    add(
+        "--iterations-per-loop",
+        "--iterations",
+        default=TrainOptions.iterations_per_loop,
+        help="training steps on the device between two looks at the host",
+    )
+    add("--save-checkpoints-steps", default=None, help="steps between checkpoints (default: one every ten minutes)")
+    parser.add_argument(
+        "--profile",
+        metavar="FIRST:LAST",
+        help="write a profile of these training steps for TensorBoard into the model's folder",
+    )
+    add(
+        "--seed",
+        default=TrainOptions.seed,
+        type=int,
+        help="of the initial weights, dropout and the order of the records",
+    )
+    add(
+        "--num-predictions",
+        default=None,
+        help="predict: how many records (default: the whole split), or continuations of the prompt (default: 1)",
+    )

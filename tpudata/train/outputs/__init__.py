@@ -1,0 +1,1 @@
+"""Files and tables that a run writes: predictions, the record of its configuration, the closing table."""

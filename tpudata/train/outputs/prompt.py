@@ -1,0 +1,70 @@
+"""Text that a trained model continues: `tpudata train --mode predict --prompt TEXT`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tpudata.errors import UsageError
+from tpudata.storage import storage_for
+from tpudata.train.options.train_options import TrainOptions
+from tpudata.train.outputs.predictions import line_format
+
+
+def prompt_input_fn(options: TrainOptions) -> Callable[..., Any]:
+    """Return an input_fn with the prompt once for each continuation.
+
+    Its features are `input_ids` int32 [B, L], and `prompt_seed` int32 [B], counted from 0.
+
+    Raises:
+        UsageError: the dataset's tokenizer cannot encode the prompt, or makes nothing of it.
+        DatasetError: the dataset has no tokenizer.
+    """
+    try:
+        ids = _tokenizer(options).encode_batch([options.prompt])[0]
+    except ValueError as error:
+        raise UsageError(f"--prompt {options.prompt!r}: {error}") from error
+    if len(ids) == 0:
+        raise UsageError(f"--prompt {options.prompt!r}: the dataset's tokenizer makes no token of it")
+    count = options.num_predictions or 1
+
+    def input_fn(params: Mapping[str, Any]) -> Any:
+        import tensorflow as tf
+
+        prompts = np.tile(np.asarray(ids, np.int32), (count, 1))
+        features = {"input_ids": prompts, "prompt_seed": np.arange(count, dtype=np.int32)}
+        return tf.data.Dataset.from_tensor_slices(features).batch(params["batch_size"])
+
+    return input_fn
+
+
+def write_continuations(path: str, predictions: Iterable[Mapping[str, Any]], options: TrainOptions) -> list[str]:
+    """Write a line for each continuation: `index`, `prompt`, and the `text` that follows; return the texts.
+
+    Args:
+        path: JSON Lines, or CSV where its name ends in .csv; it appears whole or not at all.
+        predictions: with `generated_ids` int [N] each.
+        options: of the run.
+
+    Raises:
+        UsageError: the model does not generate.
+        StorageError: the file could not be written.
+    """
+    tokenizer, formatted, texts = _tokenizer(options), line_format(path), []
+    with storage_for(path).create(path) as file:
+        for index, predicted in enumerate(predictions):
+            if "generated_ids" not in predicted:
+                raise UsageError(
+                    f"--prompt: {options.model} predicts {', '.join(predicted)}, and no generated_ids: it does not generate text"
+                )
+            texts.append(tokenizer.decode(predicted["generated_ids"].tolist()))
+            file.write(formatted({"index": index, "prompt": options.prompt, "text": texts[-1]}))
+    return texts
+
+
+def _tokenizer(options: TrainOptions) -> Any:
+    from beam_jobs.tokenizers import dataset_tokenizer
+
+    return dataset_tokenizer(options.data)
