@@ -9,7 +9,7 @@ import io
 import json
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -58,7 +58,7 @@ def png(number: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
 
 
-def table(rows: Sequence[Sequence[object]], ending: str = "\n", delimiter: str = ",") -> str:
+def table(rows: Iterable[Iterable[object]], ending: str = "\n", delimiter: str = ",") -> str:
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator=ending, delimiter=delimiter).writerows(rows)
     return buffer.getvalue()
@@ -81,7 +81,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for n in range(COUNT)
     ]
     bad = [*rows[:9], {"path": "none.jpg", "label": "x"}, *rows[9:], {"path": "0.jpg/", "label": 1.5}]
-    named = [
+    named: list[list[object]] = [
         ["path", "label", "split"],
         *([f"{n}.jpg", 7 * n % 9, ["train", "VAL", "extra"][n % 3]] for n in range(COUNT)),
     ]
