@@ -14,7 +14,7 @@ from beam_jobs.references.reading import read_references
 from beam_jobs.references.reference import Reference
 from tpudata.errors import BadRecordError
 from tpudata.format import Feature
-from tpudata.format.example import MAX_EXAMPLE_BYTES
+from tpudata.format.example.wire import MAX_EXAMPLE_BYTES
 
 # A serialised tf.train.Example, whole or in parts whose concatenation it is.
 Record: TypeAlias = bytes | Sequence[bytes]

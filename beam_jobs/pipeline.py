@@ -57,8 +57,10 @@ from beam_jobs.steps.write_dataset import WriteDataset
 from tpudata.errors import TpudataError
 from tpudata.format import Feature, open_dataset
 from tpudata.storage import RequestLimits, set_request_limits, storage_for
-from tpudata.storage.claims.claim import JOB, PROCESS, Claim, claimed, name_job, refuse_claimed, remove_dead_claim
-from tpudata.storage.local import TEMPORARY_PREFIX
+from tpudata.storage.claims.claim import JOB, PROCESS, Claim
+from tpudata.storage.claims.hold import claimed, name_job
+from tpudata.storage.claims.liveness import check_unclaimed, remove_dead_claim
+from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 
 # Those that an input itself may have: train, validation and test.
 _NAMED_SPLITS = 3
@@ -152,7 +154,7 @@ class Conversion:
         options = self.options
         pipeline = new_pipeline(beam_options, self._most_parts() if is_local(beam_options) else None)
         has_ended = functools.partial(job_has_ended, options=beam_options)
-        refuse_claimed(options.output, has_ended)
+        check_unclaimed(options.output, has_ended)
         found = self._look_at_output()
         if found is Found.DATASET and options.resume and not options.append:
             self.plan()

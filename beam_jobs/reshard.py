@@ -32,7 +32,7 @@ from tpudata.console.process import run_command
 from tpudata.console.tables import counted
 from tpudata.errors import UsageError
 from tpudata.format import open_dataset
-from tpudata.format.tfrecord import FRAME_BYTES
+from tpudata.format.tfrecord.framing import FRAME_BYTES
 
 # What the records of images are known by: the name of the file that each was made from, so that splits are those of `convert`.
 _FILE_NAME = "image/filename"

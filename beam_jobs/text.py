@@ -30,7 +30,7 @@ from tpudata.console.flags import FlagParser
 from tpudata.console.process import run_command
 from tpudata.errors import UsageError
 from tpudata.format import open_dataset
-from tpudata.format.manifest import MANIFEST_NAME
+from tpudata.format.manifest.manifest import MANIFEST_NAME
 from tpudata.storage import storage_for
 
 _FORMS = """

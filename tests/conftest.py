@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.kinds import kinds_of
+from tests.helpers.kinds import kinds_of
 
 # An example takes as long as the machine is busy.
 settings.register_profile("tpudata", deadline=None)
@@ -17,7 +17,9 @@ settings.load_profile("tpudata")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add --quick."""
     parser.addoption(
-        "--quick", action="store_true", help="only files of tests without a kind of tests/kinds.py, and smoke tests"
+        "--quick",
+        action="store_true",
+        help="only files of tests without a kind of tests/helpers/kinds.py, and smoke tests",
     )
 
 
@@ -38,6 +40,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def digits_dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """200 training and 90 validation digits, two shards each; read it, and change nothing."""
-    from tests.digits import write_digits
+    from tests.helpers.digits import write_digits
 
     return write_digits(tmp_path_factory.mktemp("digits"), {"train": 200, "validation": 90}, shards=2)

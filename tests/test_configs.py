@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from sklearn.datasets import load_iris
 
-from tests.datasets import write_dataset
-from tests.sequences import write_sequences
+from tests.helpers.datasets import write_dataset
+from tests.helpers.sequences import write_sequences
 from tpudata.cli import main
 from tpudata.format import Feature
 from tpudata.models import model_names

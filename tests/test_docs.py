@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.datasets import encode_image, write_images
-from tests.digits import write_digits
-from tests.markdown import ROOT, python_blocks, run_python
-from tests.sequences import write_sequences
+from tests.helpers.datasets import encode_image, write_images
+from tests.helpers.digits import write_digits
+from tests.helpers.markdown import ROOT, python_blocks, run_python
+from tests.helpers.sequences import write_sequences
 from tpudata.format import encode_example
 
 # Blocks that are parts of programs, with names of the reader's: they are only parsed. By document, their numbers.

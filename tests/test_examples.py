@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from tests.datasets import write_images
+from tests.helpers.datasets import write_images
 from tpudata.cli import main
 
 EXAMPLES = Path(__file__).parents[1] / "scripts" / "examples"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from markdown.extensions.toc import slugify
 
-from tests.markdown import ROOT, python_blocks, run_python
+from tests.helpers.markdown import ROOT, python_blocks, run_python
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.rooms import circles, import_graph, imports, modules_of
+from tests.helpers.rooms import circles, import_graph, imports, modules_of
 
 # Folders and modules of tpudata, the lowest first; beam_jobs stands where its imports end.
 ROOMS = (

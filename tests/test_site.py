@@ -15,7 +15,7 @@ import yaml
 
 import beam_jobs
 import tpudata
-from tests.markdown import ROOT
+from tests.helpers.markdown import ROOT
 from tpudata.cli import COMMANDS
 
 # Attributes that a browser loads at once, by tag. A link that a reader follows is none of them.

@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.digits import write_digits
-from tests.markdown import ROOT, run_python
+from tests.helpers.digits import write_digits
+from tests.helpers.markdown import ROOT, run_python
 from tpudata.cli import main
 
 TUTORIALS = ROOT / "docs" / "tutorials"

@@ -5,7 +5,7 @@ Its layout, integers little-endian:
     bytes      what
     8          B, number of buckets, a power of two
     8 (B+1)    number of the first entry of each bucket, and of all entries, uint64
-    16 N       the entries of tpudata.format.keys, in ascending order as bytes
+    16 N       the entries of tpudata.format.shards.keys, in ascending order as bytes
 
 A bucket has the entries whose keys begin with the same bits: 65,536 at most on average. Keys are hashes, so the inputs of any
 folder are in all buckets.
@@ -34,10 +34,10 @@ from beam_jobs.output.rejects import listed_refusals
 from beam_jobs.references.reference import HASH_BITS, Reference
 from tpudata.errors import BadRecordError, OutputError, StorageError
 from tpudata.format import Dataset, Shard
-from tpudata.format.keys import ENTRY, ENTRY_BYTES, Entries, ShardKeys
 from tpudata.format.layout import keys_name
+from tpudata.format.shards.keys import ENTRY, ENTRY_BYTES, Entries, ShardKeys
 from tpudata.storage import for_each, is_remote, storage_for
-from tpudata.storage.file_urls import local_path
+from tpudata.storage.local.file_urls import local_path
 
 _BUCKET_ENTRIES = 1 << 16
 # Entries that are sorted at a time: 16 MB. At most so many files hold the rest meanwhile.

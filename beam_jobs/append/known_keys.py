@@ -1,4 +1,4 @@
-"""The entries of inputs, see tpudata.format.keys: written for every shard, and searched by an append."""
+"""The entries of inputs, see tpudata.format.shards.keys: written for every shard, and searched by an append."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from beam_jobs.output.rejects import reject_line
 from beam_jobs.references.pack import Pack
 from beam_jobs.references.reference import HASH_BITS, Reference, key_digests
 from tpudata.errors import BadRecordError
-from tpudata.format.keys import ENTRY, ENTRY_BYTES, KEY_BYTES, RECORD, REFUSED, Entries
+from tpudata.format.shards.keys import ENTRY, ENTRY_BYTES, KEY_BYTES, RECORD, REFUSED, Entries
 
 _HASH_BYTES = ENTRY_BYTES - len(RECORD)
 # A product with it, modulo 2**64, and a shift of its high half to the low one spread what is known of an input over 64 bits.

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
-from beam_jobs.options import SplitShares
+from beam_jobs.option_values import SplitShares
 from beam_jobs.text_files.options import TextField
 from tpudata.format import open_dataset
-from tpudata.format.manifest import MANIFEST_NAME
+from tpudata.format.manifest.manifest import MANIFEST_NAME
 from tpudata.storage import storage_for
 
 # Flags whose name and value are those of the manifest's option. The number of shards is not among them: new inputs are

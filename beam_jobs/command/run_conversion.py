@@ -27,7 +27,7 @@ from beam_jobs.run.runner import beam_flag_names, is_local, pipeline_options
 from tpudata.console.flags import FlagParser
 from tpudata.console.process import interruptible
 from tpudata.format import open_dataset
-from tpudata.format.manifest import MANIFEST_NAME
+from tpudata.format.manifest.manifest import MANIFEST_NAME
 from tpudata.storage import storage_for
 
 

@@ -20,14 +20,16 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_jobs.examples.rules import ExampleRules
 from beam_jobs.examples.schema import ExampleSummary
-from beam_jobs.options import DEFAULT_SPLIT, ConvertOptions, SplitShares
+from beam_jobs.option_values import SplitShares
+from beam_jobs.options import DEFAULT_SPLIT, ConvertOptions
 from beam_jobs.planning.tally import TallyPart
 from beam_jobs.references.pack import packs
 from beam_jobs.references.reference import Reference, key_bytes, key_digest
 from tpudata.errors import FeatureError, SourceError, TpudataError, UsageError
 from tpudata.storage import storage_for
-from tpudata.storage.claims.claim import Claim, drop_pipeline_claim
-from tpudata.storage.local import TEMPORARY_PREFIX
+from tpudata.storage.claims.claim import Claim
+from tpudata.storage.claims.hold import drop_pipeline_claim
+from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 
 # Names of the outputs next to the packs: a TallyPart of each pack, and the ExampleSummary of each bundle.
 TALLY, SCHEMA = "tally", "schema"

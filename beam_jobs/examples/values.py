@@ -30,7 +30,7 @@ import numpy as np
 from beam_jobs.values.column_kinds import FLOAT32_WHOLE, float32_problem
 from tpudata.errors import FeatureError
 from tpudata.format import Feature
-from tpudata.format.example import check_unmasked, plain_bytes
+from tpudata.format.example.encode import check_unmasked, plain_bytes
 
 _BYTES_LIKE = (bytearray, memoryview)
 _ALLOWED = "bytes, str, int, bool, float, sequences of one of them, and numpy arrays"

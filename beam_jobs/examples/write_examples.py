@@ -18,7 +18,8 @@ from beam_jobs.converter import ShardContext
 from beam_jobs.examples.example_files import SCHEMA, TALLY, SpoolExamples
 from beam_jobs.examples.rules import ExampleRules
 from beam_jobs.examples.schema import ExampleConverter, ExampleSummary
-from beam_jobs.options import DEFAULT_SHARD_BYTES, ConvertOptions, SplitShares, parse_size
+from beam_jobs.option_values import SplitShares, parse_size
+from beam_jobs.options import DEFAULT_SHARD_BYTES, ConvertOptions
 from beam_jobs.output.folder import (
     check_has_dali_index,
     give_up,
@@ -39,9 +40,11 @@ from beam_jobs.steps.dataset_spec import DatasetSpec
 from beam_jobs.steps.write_dataset import WriteDataset
 from tpudata.errors import SourceError, StorageError, TpudataError, UsageError
 from tpudata.format import Feature
-from tpudata.format.manifest import MANIFEST_NAME
+from tpudata.format.manifest.manifest import MANIFEST_NAME
 from tpudata.storage import storage_for
-from tpudata.storage.claims.claim import JOB, PIPELINE, Claim, check_claim, refuse_claimed, take_claim
+from tpudata.storage.claims.claim import JOB, PIPELINE, Claim
+from tpudata.storage.claims.hold import check_claim, take_claim
+from tpudata.storage.claims.liveness import check_unclaimed
 
 LAYOUT = "examples"
 # What the manifest says of the input: a pipeline has no path.
@@ -150,7 +153,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         pipeline = examples.pipeline
         check_places(pipeline.options, {"output": options.output}, type(pipeline.runner).__name__)
         # Found here, it costs nobody the time that their pipeline takes. Nothing is changed before the plan is made.
-        refuse_claimed(options.output)
+        check_unclaimed(options.output)
         look_at_output(options.output, resume=options.resume, overwrite=options.overwrite)
         claim = Claim.new(PIPELINE if is_in_process(type(pipeline.runner).__name__) else JOB)
         taken = AsSingleton(pipeline | "Run" >> beam.Create([options.output]) | "Claim" >> beam.Map(_claimed, claim))

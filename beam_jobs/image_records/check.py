@@ -4,20 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from beam_jobs.image_records.header import (
-    AVIF,
-    HEIC,
-    JPEG,
-    JPEG_2000,
-    PNG,
-    PPM,
-    TIFF,
-    image_format,
-    read_header,
-)
-from beam_jobs.image_records.pixels import check_decodes
+from beam_jobs.image_records.codecs.header import read_header
+from beam_jobs.image_records.codecs.image_format import AVIF, HEIC, JPEG, JPEG_2000, PNG, PPM, TIFF, image_format
+from beam_jobs.image_records.codecs.pixels import check_decodes
 from tpudata.format import Feature, Manifest
-from tpudata.format.example import Value
+from tpudata.format.example.wire import Value
 
 # A conversion reads them and writes others; no TensorFlow decodes them.
 _NOT_FED = (AVIF, HEIC, JPEG_2000, PPM, TIFF)

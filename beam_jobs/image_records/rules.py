@@ -9,9 +9,17 @@ from typing import NamedTuple
 
 from PIL import Image
 
-from beam_jobs.image_records.header import JPEG, PNG, TIFF, UPRIGHT, ImageHeader, check_size, image_format, read_header
+from beam_jobs.image_records.codecs.header import UPRIGHT, ImageHeader, check_size, read_header
+from beam_jobs.image_records.codecs.image_format import JPEG, PNG, TIFF, image_format
+from beam_jobs.image_records.codecs.pixels import (
+    check_decodes,
+    decode_image,
+    encode_image,
+    is_animated,
+    is_lossless,
+    shrink,
+)
 from beam_jobs.image_records.options import DECODE, DEFAULT_QUALITY, ImageOptions
-from beam_jobs.image_records.pixels import check_decodes, decode_image, encode_image, is_animated, is_lossless, shrink
 from beam_jobs.references.reference import CRC32_FORM
 
 IDX = "IDX"

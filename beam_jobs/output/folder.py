@@ -13,7 +13,6 @@ from beam_jobs.output.rejects import rejects_name
 from tpudata.console.tables import counted
 from tpudata.errors import OutputError, StorageError, TpudataError
 from tpudata.format import Feature, Manifest, index_name, tfds
-from tpudata.format.gzip_blocks import HEADER
 from tpudata.format.layout import (
     INDEX_FOLDER,
     LABELS_NAME,
@@ -23,12 +22,14 @@ from tpudata.format.layout import (
     keys_name,
     shard_suffix,
 )
-from tpudata.format.manifest import MANIFEST_NAME
+from tpudata.format.manifest.manifest import MANIFEST_NAME
 from tpudata.format.metadata import metadata_names, metadata_names_of
+from tpudata.format.tfrecord.gzip_blocks import HEADER
 from tpudata.format.tokenizer_file import TOKENIZER_NAMES, tokenizer_file
 from tpudata.storage import Entry, for_each, is_remote, storage_for
-from tpudata.storage.claims.claim import CLAIM_NAME, Claim, drop_claim, drop_pipeline_claim, has_claim, own_claim
-from tpudata.storage.local import TEMPORARY_PREFIX
+from tpudata.storage.claims.claim import CLAIM_NAME, Claim, has_claim, own_claim
+from tpudata.storage.claims.hold import drop_claim, drop_pipeline_claim
+from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 
 _CARRY_ON = "--resume to carry on a killed run there"
 # As the local storage words it.

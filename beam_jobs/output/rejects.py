@@ -6,8 +6,8 @@ was rejected before it had a place in one, or the shard has no other inputs and 
     {"source": path or key of the input, "offset": byte in that file or null, "reason": why it was rejected}
 
 If it was rejected before it had a place in a shard and its key is known, also "key", since the source may move (a row of a list
-comes to another line); and in the lists of such shards, which have no keys, also "entry": what tpudata.format.keys describes, in
-hexadecimal digits.
+comes to another line); and in the lists of such shards, which have no keys, also "entry": what tpudata.format.shards.keys
+describes, in hexadecimal digits.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from collections.abc import Collection, Iterable, Iterator
 import numpy as np
 
 from tpudata.errors import BadRecordError, CorruptionError
-from tpudata.format.keys import Entries
 from tpudata.format.layout import REJECTS_FOLDER, is_listing_rejects, shard_stem
+from tpudata.format.shards.keys import Entries
 from tpudata.format.written_files import WrittenFile
 from tpudata.storage import storage_for
 

@@ -24,7 +24,7 @@ from tpudata.console.tables import counted
 from tpudata.errors import SourceError, UsageError
 from tpudata.format import shard_name
 from tpudata.format.layout import PLAIN_SUFFIX, shard_prefix
-from tpudata.format.tfrecord import FRAME_BYTES
+from tpudata.format.tfrecord.framing import FRAME_BYTES
 
 # A cut is off by half a bucket at most: 3 % of a shard of so many.
 _SHARD_BUCKETS = 16

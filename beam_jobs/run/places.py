@@ -16,7 +16,7 @@ from apache_beam.options.pipeline_options import (
 from beam_jobs.run.runner import is_in_process
 from tpudata.errors import UsageError
 from tpudata.storage import is_remote
-from tpudata.storage.file_urls import local_path
+from tpudata.storage.local.file_urls import local_path
 
 # Workers of these environments are processes on machines that a person has set up; the others are containers.
 LOOPBACK, _DOCKER = "LOOPBACK", "DOCKER"

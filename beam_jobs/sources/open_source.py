@@ -11,7 +11,7 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 
-from beam_jobs.image_records.header import BMP, PPM, image_format
+from beam_jobs.image_records.codecs.image_format import BMP, PPM, image_format
 from beam_jobs.options import ConvertOptions
 from beam_jobs.sources.class_folders import ClassFolders
 from beam_jobs.sources.idx import IdxPairs, is_idx_name

@@ -8,8 +8,8 @@ from typing import Any
 from beam_jobs.output.rejects import rejects_name
 from tpudata.errors import CorruptionError
 from tpudata.format import ShardIndex, index_name
-from tpudata.format.dali_index import write_dali_index
 from tpudata.format.layout import dali_index_name, keys_name
+from tpudata.format.shards.dali_index import write_dali_index
 from tpudata.format.written_files import WrittenFile
 from tpudata.storage import storage_for
 

@@ -26,7 +26,7 @@ from beam_jobs.sources import Refuse, Source
 from beam_jobs.sources.source import PackSource
 from tpudata.errors import BadRecordError
 from tpudata.storage import set_request_limits, storage_for
-from tpudata.storage.local import TEMPORARY_PREFIX
+from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 
 # Names of the outputs besides the packs. Of each pack: a TallyPart, the class names, and a sample of its references. Of some units:
 # InputCounts.

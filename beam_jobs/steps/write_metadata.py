@@ -23,10 +23,11 @@ from tpudata.console.tables import counted
 from tpudata.errors import OutputError, SourceError
 from tpudata.format import Manifest, Shard, Source, Split, open_dataset, write_metadata
 from tpudata.format.layout import REJECTS_FOLDER
-from tpudata.format.manifest import MANIFEST_NAME
+from tpudata.format.manifest.manifest import MANIFEST_NAME
 from tpudata.format.written_files import WrittenFile
 from tpudata.storage import set_request_limits, storage_for
-from tpudata.storage.claims.claim import PROCESS, check_claim, drop_claim, has_claim
+from tpudata.storage.claims.claim import PROCESS, has_claim
+from tpudata.storage.claims.hold import check_claim, drop_claim
 
 
 class WriteMetadata(beam.DoFn):  # type: ignore[misc]

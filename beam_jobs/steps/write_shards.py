@@ -27,12 +27,12 @@ from beam_jobs.steps.group_by_shard import ShardKey
 from beam_jobs.steps.shard_conversion import ShardConversion
 from tpudata.errors import SourceError
 from tpudata.format import shard_name
-from tpudata.format.keys import Entries, ShardKeys
 from tpudata.format.layout import keys_name, shard_prefix
-from tpudata.format.shard import write_shard_files
+from tpudata.format.shards.keys import Entries, ShardKeys
+from tpudata.format.shards.write_shard import write_shard_files
 from tpudata.format.written_files import WrittenFile
 from tpudata.storage import set_request_limits, storage_for
-from tpudata.storage.claims.claim import check_claim
+from tpudata.storage.claims.hold import check_claim
 
 
 class ShardResult(NamedTuple):

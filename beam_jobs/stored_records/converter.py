@@ -18,9 +18,9 @@ from beam_jobs.stored_records.options import RawFeature
 from tpudata.console.tables import counted
 from tpudata.errors import BadRecordError, CorruptionError
 from tpudata.format import Feature, decode_example, encode_example
-from tpudata.format.example import Value
-from tpudata.format.gzip_blocks import packed_size
-from tpudata.format.index import BLOCK_RECORDS
+from tpudata.format.example.wire import Value
+from tpudata.format.shards.index import BLOCK_RECORDS
+from tpudata.format.tfrecord.gzip_blocks import packed_size
 from tpudata.storage import storage_for
 
 # Counts that hold for all records together, and for no part of them.

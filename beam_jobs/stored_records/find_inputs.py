@@ -14,7 +14,7 @@ from beam_jobs.stored_records.source import StoredFile
 from beam_jobs.stored_records.splits import named_split
 from tpudata.errors import DatasetError, SourceError, UsageError
 from tpudata.format import Dataset, open_dataset
-from tpudata.format.manifest import MANIFEST_NAME
+from tpudata.format.manifest.manifest import MANIFEST_NAME
 from tpudata.storage import Entry, expand, is_pattern, split_pattern, storage_for
 
 _FIX = "Name the folder of a dataset, TFRecord files, a folder of such files, or a pattern such as 'DIR/train-*'."

@@ -12,8 +12,8 @@ from beam_jobs.stored_records.source import StoredFile, file_kind
 from tpudata.console.nearest import did_you_mean
 from tpudata.errors import CorruptionError, SourceError, UsageError
 from tpudata.format import decode_example, read_records
-from tpudata.format.example import Value
-from tpudata.format.model_features import FED_BY_LAYOUT, LABELS
+from tpudata.format.example.wire import Value
+from tpudata.format.manifest.model_features import FED_BY_LAYOUT, LABELS
 
 _RECORDS = 100
 # Files whose first bytes are looked at.

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from tpudata.errors import BadRecordError, CorruptionError, DatasetError
 from tpudata.format import ShardIndex
-from tpudata.format.indexed_records import checked_data, read_indexed
-from tpudata.format.tfrecord import FRAME_BYTES, masked_crc32c
+from tpudata.format.shards.indexed_records import checked_data, read_indexed
+from tpudata.format.tfrecord.framing import FRAME_BYTES, masked_crc32c
 from tpudata.storage import storage_for
 
 _LENGTH = struct.Struct("<Q")

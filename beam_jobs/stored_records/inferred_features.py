@@ -19,11 +19,12 @@ import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from beam_jobs.image_records.header import JPEG, PNG, image_format, read_header
+from beam_jobs.image_records.codecs.header import read_header
+from beam_jobs.image_records.codecs.image_format import JPEG, PNG, image_format
 from beam_jobs.stored_records.options import RawFeature
 from tpudata.errors import FeatureError
 from tpudata.format import Feature
-from tpudata.format.example import Value
+from tpudata.format.example.wire import Value
 
 IMAGE, TEXT, BYTES = "image", "utf8", "bytes"
 _KINDS = {bytes: BYTES, int: "int64", float: "float"}

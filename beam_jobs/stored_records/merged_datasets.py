@@ -10,7 +10,7 @@ from typing import Any
 from beam_jobs.stored_records.options import ReshardOptions
 from tpudata.errors import DatasetError, FeatureError, UsageError
 from tpudata.format import Dataset, Feature
-from tpudata.format.model_features import label_feature
+from tpudata.format.manifest.model_features import label_feature
 from tpudata.format.tokenizer_file import tokenizer_file
 from tpudata.storage import storage_for
 

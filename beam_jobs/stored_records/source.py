@@ -26,9 +26,9 @@ from beam_jobs.stored_records.frames import framed, read_frames, read_packed_fra
 from beam_jobs.stored_records.splits import Splitter
 from tpudata.errors import BadRecordError, CorruptionError
 from tpudata.format import Dataset, Feature, Shard, read_records
-from tpudata.format.frame_scan import GZIP_MAGIC, scan_frames
-from tpudata.format.gzip_blocks import GZIP
-from tpudata.format.tfrecord import HEADER_BYTES, masked_crc32c
+from tpudata.format.tfrecord.frame_scan import GZIP_MAGIC, scan_frames
+from tpudata.format.tfrecord.framing import HEADER_BYTES, masked_crc32c
+from tpudata.format.tfrecord.gzip_blocks import GZIP
 from tpudata.storage import Entry, storage_for
 
 _HEADER = struct.Struct("<QI")

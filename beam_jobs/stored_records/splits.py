@@ -8,7 +8,8 @@ import hashlib
 import re
 from collections.abc import Mapping
 
-from beam_jobs.options import DEFAULT_SPLIT, SplitShares
+from beam_jobs.option_values import SplitShares
+from beam_jobs.options import DEFAULT_SPLIT
 from beam_jobs.references.reference import key_digest
 from beam_jobs.sources.names import folder_split
 from beam_jobs.stored_records.options import CONTENT, RECORD

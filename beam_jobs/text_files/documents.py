@@ -1,21 +1,15 @@
-"""Listing of documents: the parts of files that are listed separately, and the documents in a part.
-
-A document is known by its file's path below the input and where it begins: `books/a.txt:1234`, or the number of its row in a
-Parquet file, or by the path alone where the file is the document. Where a file is compressed, its key is that of the file inside.
-"""
+"""Listing of documents: the parts of files that are listed separately, and the documents in a part."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from beam_jobs.references.columns import narrow
-from beam_jobs.references.packed_keys import PackedKeys
 from beam_jobs.references.reference import WHOLE_FILE
 from beam_jobs.text_files.blocks import SpanBlock, gathered, line_blocks, line_blocks_in_range
+from beam_jobs.text_files.document import Document, DocumentBlock, Reject, TextFile, TextPart
 from beam_jobs.text_files.formats import TEXT_FORMATS
 from beam_jobs.text_files.forms import TextForm, document_key, look_at
 from beam_jobs.text_files.lines import BOM, Span, has_mark
@@ -27,92 +21,6 @@ from tpudata.errors import BadRecordError, SourceError
 
 # One huge file of 10 GB is 150 parts, which keeps as many workers busy.
 RANGE_BYTES = 1 << 26
-
-
-class TextFile(NamedTuple):
-    """A file of the input.
-
-    Attributes:
-        path: where it is.
-        name: its path below the input, with `/`.
-        size: bytes.
-    """
-
-    path: str
-    name: str
-    size: int
-
-
-class TextPart(NamedTuple):
-    """Unit of listing: a file, or a part of it.
-
-    Attributes:
-        file: the file.
-        form: what it is; None where nobody has looked yet, which the worker does then.
-        start, stop: documents that begin in this range of bytes; in a Parquet file, these row groups.
-    """
-
-    file: TextFile
-    form: TextForm | None
-    start: int
-    stop: int
-
-
-class Document(NamedTuple):
-    """One document.
-
-    Attributes:
-        key: its name, unique in the input.
-        offset: where it begins in the file, or WHOLE_FILE; of a compressed file, in what it unpacks to; in Parquet, its row.
-        size: bytes.
-        form: how its bytes are read.
-        data: its bytes; empty for a whole file that is not compressed, which is not read for this.
-        is_addressed: whether `size` bytes from `offset` of the file are the document, so that a reference can do without data.
-    """
-
-    key: str
-    offset: int
-    size: int
-    form: RowForm
-    data: bytes
-    is_addressed: bool
-
-
-class DocumentBlock(NamedTuple):
-    """Documents of one file, in order.
-
-    Attributes:
-        name: name of the file; a document's key is this and its offset, see `Document`.
-        form: how their bytes are read.
-        spans: where they are; without data for whole files that are not compressed.
-        is_addressed: as in `Document`.
-    """
-
-    name: str
-    form: RowForm
-    spans: SpanBlock
-    is_addressed: bool
-
-    @property
-    def is_whole_file(self) -> bool:
-        """Whether the file is one document, whose key is the file's name alone."""
-        return int(self.spans.offsets[0]) == WHOLE_FILE
-
-    def keys(self) -> PackedKeys:
-        """Return the keys of the documents."""
-        if self.is_whole_file:
-            return PackedKeys([self.name], None)
-        return PackedKeys([f"{self.name}:"], narrow(self.spans.offsets))
-
-    def documents(self) -> Iterator[Document]:
-        """Yield the documents."""
-        data = self.spans.data
-        columns = (column.tolist() for column in self.spans[1:])
-        for key, start, size, offset in zip(self.keys(), *columns, strict=True):
-            yield Document(key, offset, size, self.form, data[start : start + size], self.is_addressed)
-
-
-Reject = Callable[[BadRecordError], None]
 
 
 def text_parts(files: Iterable[TextFile], options: TextOptions, range_bytes: int = RANGE_BYTES) -> Iterator[TextPart]:

@@ -24,7 +24,7 @@ from beam_jobs.text_records.summary import TextSummary
 from beam_jobs.tokenizers import CharacterSet, Tokenizer, TokenizerIdentity, TokenizerSpec, open_tokenizer
 from tpudata.errors import BadRecordError
 from tpudata.format import Feature, encode_example
-from tpudata.format.tfrecord import FRAME_BYTES
+from tpudata.format.tfrecord.framing import FRAME_BYTES
 
 # Packing leaves about so much free.
 _FREE = 0.005

@@ -1,7 +1,7 @@
 """Examples (`tf.train.Example`) of integers, many at once: the bytes of `tpudata.format.encode_example`, made with numpy.
 
-Lists of int64: the values of all records are encoded as varints in one go (see the wire format in tpudata.format.example), and then
-cut into records. Bytes of int32: records of one length differ in these bytes alone.
+Lists of int64: the values of all records are encoded as varints in one go (the wire format is in tpudata.format.example.wire), and
+then cut into records. Bytes of int32: records of one length differ in these bytes alone.
 """
 
 from __future__ import annotations

@@ -30,10 +30,11 @@ import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from PIL import Image
 
-from beam_jobs.image_records.header import JPEG, read_header
-from tpudata.format.example import encode_example_parts
-from tpudata.format.record_writer import RecordWriter
-from tpudata.storage.uncached_file import UncachedFile, new_buffer
+from beam_jobs.image_records.codecs.header import read_header
+from beam_jobs.image_records.codecs.image_format import JPEG
+from tpudata.format.example.encode import encode_example_parts
+from tpudata.format.tfrecord.record_writer import RecordWriter
+from tpudata.storage.local.uncached_file import UncachedFile, new_buffer
 
 _FILE_BYTES = 100_000_000
 _FIELD = descriptor_pb2.FieldDescriptorProto

@@ -13,10 +13,10 @@ from beam_jobs.images import run
 from tests.beam_jobs.examples.test_write_examples import flower, write
 from tests.beam_jobs.images import encode
 from tests.beam_jobs.test_images import digests
-from tests.format.test_dali_index import indexed, walked
+from tests.format.shards.test_dali_index import indexed, walked
 from tpudata.errors import OutputError, UsageError
 from tpudata.format import verify
-from tpudata.format.dali_index import add_dali_index
+from tpudata.format.shards.dali_index import add_dali_index
 
 
 @pytest.fixture

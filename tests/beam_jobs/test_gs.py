@@ -34,7 +34,7 @@ from tpudata.errors import BadRecordError, OutputError, StorageError, StorageUna
 from tpudata.format import decode_example, open_dataset, read_records, write_metadata
 from tpudata.storage import RequestLimits, set_request_limits, storage_for
 from tpudata.storage.gcs import GcsStorage
-from tpudata.storage.gcs.session import RetryPolicy
+from tpudata.storage.gcs.retry_policy import RetryPolicy
 from tpudata.storage.select import _storage
 
 ROOT = Path(__file__).parents[2]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.beam_jobs.test_images import digests, make_pictures
-from tests.processes import assert_nobody_is_left
+from tests.helpers.processes import assert_nobody_is_left
 
 ROOT = Path(__file__).parents[2]
 MOMENTS = 20

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.options import Budget, ConvertOptions, SplitShares, parse_size
+from beam_jobs.option_values import Budget, SplitShares, parse_size
+from beam_jobs.options import ConvertOptions
 from beam_jobs.references.record_order import Order
 from beam_jobs.references.reference import key_digest
 from tpudata.errors import UsageError

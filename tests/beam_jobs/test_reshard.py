@@ -16,7 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from beam_jobs.images import run as convert_images
-from beam_jobs.options import ConvertOptions, SplitShares
+from beam_jobs.option_values import SplitShares
+from beam_jobs.options import ConvertOptions
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.reading import read_reference
 from beam_jobs.references.reference import key_digest
@@ -26,13 +27,13 @@ from beam_jobs.stored_records.converter import DatasetConverter
 from beam_jobs.stored_records.options import ReshardOptions
 from tests.beam_jobs.test_images import digests, make_pictures
 from tests.beam_jobs.test_kill import Jobs
-from tests.datasets import write_dataset
-from tests.processes import assert_nobody_is_left
+from tests.helpers.datasets import write_dataset
+from tests.helpers.processes import assert_nobody_is_left
 from tpudata import Images, RecordSource, make_input_fn
 from tpudata.cli import main
 from tpudata.errors import BadRecordError, DatasetError, FeatureError, OutputError, SourceError, UsageError
 from tpudata.format import Feature, decode_example, open_dataset, verify, write_metadata
-from tpudata.format.manifest import Manifest
+from tpudata.format.manifest.manifest import Manifest
 
 NUMBER = Feature("n", "int64", "int64")
 BLOB = Feature("blob", "bytes", "string", (None,))

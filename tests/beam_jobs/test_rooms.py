@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import beam_jobs
-from tests.rooms import imports
+from tests.helpers.rooms import imports
 
 ROOT = Path(beam_jobs.__file__).parent
 MOST_MODULES = 12
@@ -17,6 +17,7 @@ ROOMS = (
     "values",
     "references",
     "converter",
+    "option_values",
     "options",
     "output",
     "run",

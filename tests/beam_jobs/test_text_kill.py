@@ -10,7 +10,7 @@ import pytest
 
 from tests.beam_jobs.test_images import digests
 from tests.beam_jobs.test_kill import Jobs
-from tests.processes import assert_nobody_is_left
+from tests.helpers.processes import assert_nobody_is_left
 
 SHARDS = 24
 MOMENTS = 8

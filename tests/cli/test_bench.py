@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.datasets import Written, write_dataset, write_images, write_undecodable
+from tests.helpers.datasets import Written, write_dataset, write_images, write_undecodable
 from tpudata.cli import main
 from tpudata.format import Feature
 

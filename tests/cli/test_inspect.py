@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.digits import write_digits
+from tests.helpers.digits import write_digits
 from tpudata.cli import main
 from tpudata.format import Feature, Manifest, Source, Split, encode_example, open_dataset, write_metadata, write_shard
 

@@ -13,8 +13,8 @@ import pytest
 from PIL import Image
 
 from beam_jobs.images import run
-from tests.datasets import write_undecodable
-from tests.processes import assert_nobody_is_left
+from tests.helpers.datasets import write_undecodable
+from tests.helpers.processes import assert_nobody_is_left
 from tpudata.cli import main
 
 ROOT = Path(__file__).parents[2]

@@ -52,3 +52,18 @@ def test_an_error_inside_is_shown() -> None:
     done = _run("In the middle\n", "failed")
     assert done.returncode == 1
     assert done.stderr.splitlines() == ["In the middle", "from Python", "failed"]
+
+
+@pytest.mark.parametrize("command", [["convert", "images"], ["convert", "text"], ["reshard"]])
+def test_beam_without_its_gcp_extra_loads_silently(command: list[str]) -> None:
+    # As with plain apache-beam: no apitools, and a google.cloud that has only what googleapis-common-protos brings.
+    program = f"""
+import sys, types
+sys.modules["apitools"] = None
+sys.modules["google.cloud"] = types.ModuleType("google.cloud")
+from tpudata.cli import main
+sys.exit(main({[*command, "--help"]}))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("usage: tpudata")

@@ -2,7 +2,7 @@
 
 import itertools
 
-from tests.rooms import imports, modules_of
+from tests.helpers.rooms import imports, modules_of
 
 # Each room imports, with its modules, from itself and from those before it.
 ROOMS = (

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.datasets import Written, write_images
+from tests.helpers.datasets import Written, write_images
 from tpudata.errors import CorruptionError, DatasetError
 from tpudata.format import open_dataset, read_records
 

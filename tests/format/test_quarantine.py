@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tpudata
-from tests.datasets import write_dataset, write_undecodable
+from tests.helpers.datasets import write_dataset, write_undecodable
 from tpudata import CorruptionError, DatasetError, RecordSource, as_numpy, make_input_fn
 from tpudata.cli import main
 from tpudata.format import Feature, open_dataset

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from tests.datasets import write_dataset
+from tests.helpers.datasets import write_dataset
 from tpudata.errors import CorruptionError, StorageError, TpudataError
 from tpudata.format import Feature, open_dataset
 from tpudata.format.read_errors import name_of_files, name_of_split, read_error

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
-from tests.datasets import write_dataset, write_images
+from tests.helpers.datasets import write_dataset, write_images
 from tpudata.format import Feature, open_dataset, verify, write_metadata
 from tpudata.format.tfds import dataset_info, features, name_of
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from beam_jobs.tokenizers import chars, hugging_face, sentencepiece
-from tests.format.test_manifest import make
+from tests.format.manifest.test_manifest import make
 from tpudata.format.tokenizer_file import TOKENIZER_NAMES, TokenizerFile, tokenizer_file
 
 

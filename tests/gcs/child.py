@@ -199,7 +199,7 @@ def main() -> None:
 
     import tpudata.storage.select as select
     from tpudata.storage.gcs import GcsStorage
-    from tpudata.storage.gcs.session import RetryPolicy
+    from tpudata.storage.gcs.retry_policy import RetryPolicy
 
     # Shorter waits than for a real store.
     storage = GcsStorage(RetryPolicy(first_wait=0.02, longest_wait=0.2, limit=30))

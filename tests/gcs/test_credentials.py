@@ -13,10 +13,11 @@ import pytest
 
 from scripts.fake_gcs import FakeGcs, Fault
 from tests.gcs.child import ROOT
-from tpudata.cli._doctor_probe import credentials
+from tpudata.cli.doctor.probe import credentials
 from tpudata.errors import StorageError
 from tpudata.storage.gcs import GcsStorage
-from tpudata.storage.gcs.session import ANONYMOUS, IMPERSONATED, RetryPolicy
+from tpudata.storage.gcs.credentials import ANONYMOUS, IMPERSONATED
+from tpudata.storage.gcs.retry_policy import RetryPolicy
 
 
 def key(as_google: FakeGcs) -> dict[str, str]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from tests.datasets import Written, write_images
+from tests.helpers.datasets import Written, write_images
 
 
 def _digits(folder: str, layout: str) -> Written:

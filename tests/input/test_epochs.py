@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import tpudata
-from tests.datasets import Written, write_dataset
+from tests.helpers.datasets import Written, write_dataset
 from tests.input.text.test_sequence import documents, write_tokens
 from tpudata import TextLineFiles, UsageError, as_keras, as_numpy, make_input_fn
 from tpudata.format import Feature
@@ -46,8 +46,8 @@ def test_without_a_shuffle_records_come_in_order_again_and_again(
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 def test_hosts_read_their_runs_from_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: str) -> None:
     # Nothing is held in memory.
-    monkeypatch.setattr("tpudata.input.graph.read_plan._WINDOW_BYTES", 0)
-    monkeypatch.setattr("tpudata.input.graph.read_plan._WINDOW_RECORDS", 8)
+    monkeypatch.setattr("tpudata.input.graph.reading.read_plan._WINDOW_BYTES", 0)
+    monkeypatch.setattr("tpudata.input.graph.reading.read_plan._WINDOW_RECORDS", 8)
     features = [Feature("x", "bytes", "uint8", (2,), "raw")]
     records = [{"x": bytes(divmod(number, 256))} for number in range(700)]
     options: Any = {} if compression == "none" else {"compression": "gzip"}

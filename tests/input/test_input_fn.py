@@ -15,7 +15,7 @@ import tensorflow as tf
 import tf_keras as keras
 
 import tpudata
-from tests.datasets import Written, write_dataset
+from tests.helpers.datasets import Written, write_dataset
 from tests.input.flat_options import grouped
 from tpudata import CorruptionError, DatasetError, FeatureError, UsageError, make_input_fn
 from tpudata.format import Feature, open_dataset

@@ -15,8 +15,8 @@ import pytest
 import tensorflow as tf
 
 import tpudata
-from tests.datasets import Written, encode_image, write_dataset, write_images
-from tests.sequences import write_sequences
+from tests.helpers.datasets import Written, encode_image, write_dataset, write_images
+from tests.helpers.sequences import write_sequences
 from tpudata import UsageError, as_keras, make_input_fn
 from tpudata.format import Feature
 

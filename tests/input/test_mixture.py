@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.datasets import Written
+from tests.helpers.datasets import Written
 from tpudata import Images, Mixture, MixUp, UsageError, as_keras, as_numpy, make_input_fn
 from tpudata.input.input_fn import InputFn
 

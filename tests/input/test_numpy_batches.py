@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import tpudata
-from tests.datasets import Written, encode_image, write_dataset, write_undecodable
+from tests.helpers.datasets import Written, encode_image, write_dataset, write_undecodable
 from tpudata import (
     CentreCrop,
     CorruptionError,
@@ -24,7 +24,7 @@ from tpudata import (
     make_input_fn,
 )
 from tpudata.format import Feature, encode_example
-from tpudata.format.tfrecord import FRAME_BYTES
+from tpudata.format.tfrecord.framing import FRAME_BYTES
 
 
 @pytest.mark.parametrize("training", [True, False])

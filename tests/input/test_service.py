@@ -12,11 +12,11 @@ import pytest
 import tensorflow as tf
 
 import tpudata
-from tests.datasets import Written, write_dataset
+from tests.helpers.datasets import Written, write_dataset
 from tests.input.clusters import Server, cluster, read_bytes
 from tpudata import CentreCrop, DataService, MixUp, UsageError, make_input_fn
 from tpudata.format import Feature
-from tpudata.input.graph.service import divided
+from tpudata.input.graph.pipelines.service import divided
 from tpudata.input.options.hosts import Rows
 
 FOLDER = "digits"

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.datasets import Written
+from tests.helpers.datasets import Written
 from tpudata import Images, TextLineFiles, make_input_fn
 
 ROOT = Path(__file__).parents[2]

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.datasets import Written
+from tests.helpers.datasets import Written
 from tests.input.clusters import cluster
 from tests.input.workers_program import STEPS, TOTAL
 from tpudata import make_input_fn

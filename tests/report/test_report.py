@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.datasets import write_dataset, write_images
-from tests.sequences import write_sequences
+from tests.helpers.datasets import write_dataset, write_images
+from tests.helpers.sequences import write_sequences
 from tpudata.cli import main
 from tpudata.format import Feature
 

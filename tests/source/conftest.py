@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.datasets import Written, write_images
+from tests.helpers.datasets import Written, write_images
 
 
 @pytest.fixture(scope="module", params=[None, "gzip"])

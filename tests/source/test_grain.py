@@ -8,7 +8,7 @@ import grain.python as grain
 import numpy as np
 import pytest
 
-from tests.datasets import write_images
+from tests.helpers.datasets import write_images
 from tpudata import RecordSource
 
 

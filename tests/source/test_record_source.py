@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scripts.fake_gcs import FakeGcs
-from tests.datasets import LABEL, Written, write_dataset, write_images
+from tests.helpers.datasets import LABEL, Written, write_dataset, write_images
 from tpudata import CorruptionError, DatasetError, FeatureError, RecordSource, StorageError, UsageError, open_dataset
 from tpudata.format import Feature, decode_example, read_records
 

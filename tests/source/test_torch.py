@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.datasets import write_images
+from tests.helpers.datasets import write_images
 from tpudata import RecordSource
 
 torch = pytest.importorskip("torch")

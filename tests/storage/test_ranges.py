@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from scripts.fake_gcs import FakeGcs
 from tpudata.errors import StorageError
-from tpudata.storage import Range, files_below, folder_ranges, local_listing, storage_for
+from tpudata.storage import Range, files_below, folder_ranges, storage_for
 from tpudata.storage.gcs import listing
+from tpudata.storage.local import listing as local_listing
 from tpudata.storage.select import _storage
 
 

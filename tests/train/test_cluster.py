@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.processes import ROOT
+from tests.helpers.processes import ROOT
 from tpudata.cli import main
 from tpudata.errors import UsageError
 from tpudata.train.command import run

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.datasets import write_dataset, write_images
-from tests.sequences import VOCAB_SIZE, write_sequences
+from tests.helpers.datasets import write_dataset, write_images
+from tests.helpers.sequences import VOCAB_SIZE, write_sequences
 from tpudata.cli import main
 from tpudata.format import Feature
 

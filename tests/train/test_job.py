@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from tests.datasets import write_undecodable
-from tests.digits import write_digits
-from tests.sequences import VOCAB_SIZE, write_sequences
+from tests.helpers.datasets import write_undecodable
+from tests.helpers.digits import write_digits
+from tests.helpers.sequences import VOCAB_SIZE, write_sequences
 from tpudata.cli import main
 from tpudata.estimator.devices.topology import Topology
 

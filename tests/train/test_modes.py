@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.sequences import write_sequences
+from tests.helpers.sequences import write_sequences
 from tpudata.cli import main
 from tpudata.estimator import CheckpointError
 from tpudata.format import open_dataset

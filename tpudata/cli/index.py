@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from tpudata.console.flags import FlagParser
 from tpudata.console.tables import counted
-from tpudata.format.dali_index import add_dali_index
 from tpudata.format.layout import INDEX_FOLDER
+from tpudata.format.shards.dali_index import add_dali_index
 from tpudata.storage import storage_for
 
 

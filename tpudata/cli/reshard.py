@@ -5,8 +5,12 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 
+from tpudata.console.quiet import quiet_beam_loading
+
 
 def run(argv: Sequence[str]) -> int:
     """Run the Beam job and return its exit code."""
-    code: int = importlib.import_module("beam_jobs.reshard").run(argv)
+    with quiet_beam_loading():
+        job = importlib.import_module("beam_jobs.reshard")
+    code: int = job.run(argv)
     return code

@@ -15,8 +15,8 @@ from tpudata.console.flags import FlagParser, positive_int
 from tpudata.console.process import interruptible
 from tpudata.console.tables import bytes_text, count_text, counted, table
 from tpudata.format import Defect, Manifest, open_dataset, verify
-from tpudata.format.damaged_records import quarantine_damage
-from tpudata.format.shard_check import ExampleCheck
+from tpudata.format.verification.damaged_records import quarantine_damage
+from tpudata.format.verification.shard_check import ExampleCheck
 
 _DEFECTS = 1
 

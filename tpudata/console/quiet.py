@@ -15,6 +15,9 @@ _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 # Informational lines in the two forms of TensorFlow's C++ log, and the line that announces the log itself.
 _CHATTER = re.compile(rb"I\d{4} \d|\d{4}-\d\d-\d\d [\d:.]+: I |WARNING: All log messages before absl::InitializeLog")
 
+# How Beam's warnings begin. Its files on gs:// are never used: tpudata.storage reads and writes them.
+_ABOUT_GCP = ("apitools not found", "Failed to import GCSFileSystem")
+
 
 @contextlib.contextmanager
 def quiet_loading() -> Iterator[None]:
@@ -47,20 +50,22 @@ def quiet_loading() -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet_beam_loading() -> Iterator[None]:
-    """Drop two warnings inside: Beam's about its missing [gcp] extra, and Google's about the age of Python 3.10.
+    """Drop three warnings inside: two of Beam's about its missing [gcp] extra, and Google's about the age of Python 3.10.
 
     A runner or storage that needs the extra names it. Only tpudata's commands use this, as loggers and warnings belong to the
     process.
     """
 
-    def is_asked_for(record: logging.LogRecord) -> bool:
-        return not str(record.msg).startswith("apitools not found")
+    def is_wanted(record: logging.LogRecord) -> bool:
+        return not str(record.msg).startswith(_ABOUT_GCP)
 
-    logger = logging.getLogger()
-    logger.addFilter(is_asked_for)
+    loggers = [logging.getLogger(), logging.getLogger("apache_beam.io.filesystems")]
+    for logger in loggers:
+        logger.addFilter(is_wanted)
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "You are using a (non-supported )?Python version", FutureWarning)
             yield
     finally:
-        logger.removeFilter(is_asked_for)
+        for logger in loggers:
+            logger.removeFilter(is_wanted)

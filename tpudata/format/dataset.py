@@ -11,13 +11,14 @@ import numpy.typing as npt
 
 from tpudata.console.tables import counted
 from tpudata.errors import CorruptionError, DatasetError
-from tpudata.format.example import Value, decode_example
-from tpudata.format.index import ShardIndex
-from tpudata.format.indexed_records import read_indexed
+from tpudata.format.example.decode import decode_example
+from tpudata.format.example.wire import Value
 from tpudata.format.layout import LABELS_NAME, index_name
-from tpudata.format.manifest import MANIFEST_NAME, Manifest, Shard, Split
+from tpudata.format.manifest.manifest import MANIFEST_NAME, Manifest, Shard, Split
 from tpudata.format.quarantine import QUARANTINE_NAME, Quarantine
-from tpudata.format.tfrecord import read_records
+from tpudata.format.shards.index import ShardIndex
+from tpudata.format.shards.indexed_records import read_indexed
+from tpudata.format.tfrecord.framing import read_records
 from tpudata.storage import storage_for
 
 

@@ -2,16 +2,16 @@
 
 DIR/train-00000-of-00012.tfrecord ...    the shards; compressed ones end in .tfrecord.gz
 DIR/train-a001-00000-of-00003.tfrecord   those that the first append added, and so on
-DIR/index/train-00000-of-00012.index     their indexes, see tpudata.format.index
-DIR/index/train-00000-of-00012.keys      what they were made from, see tpudata.format.keys
-DIR/index/train-00000-of-00012.idx       if asked for, an index for NVIDIA DALI, see tpudata.format.dali_index
+DIR/index/train-00000-of-00012.index     their indexes, see tpudata.format.shards.index
+DIR/index/train-00000-of-00012.keys      what they were made from, see tpudata.format.shards.keys
+DIR/index/train-00000-of-00012.idx       if asked for, an index for NVIDIA DALI, see tpudata.format.shards.dali_index
 DIR/index/quarantine.json                the damaged records that readers skip, if there are any; see tpudata.format.quarantine
 DIR/rejects/train-00000-of-00012.jsonl   the inputs of a shard that were rejected, a JSON object each; no file without rejects
 DIR/rejects/listing-0123456789ab.jsonl   rejected inputs that are of no shard
 DIR/labels.txt                           class names, a line each
 DIR/tokenizer.model, ...                 the tokenizer's file, see tpudata.format.tokenizer_file
 DIR/dataset_info.json, features.json     TFDS metadata, see tpudata.format.tfds
-DIR/manifest.json                        see tpudata.format.manifest
+DIR/manifest.json                        see tpudata.format.manifest.manifest
 
 A shard whose inputs were all rejected is not there: the numbers of the others have a gap.
 

@@ -10,9 +10,9 @@ import google_crc32c
 from tpudata.console.tables import counted
 from tpudata.errors import DatasetError
 from tpudata.format import tfds
-from tpudata.format.features import Feature
 from tpudata.format.layout import LABELS_NAME
-from tpudata.format.manifest import MANIFEST_NAME, Manifest
+from tpudata.format.manifest.features import Feature
+from tpudata.format.manifest.manifest import MANIFEST_NAME, Manifest
 from tpudata.format.written_files import WrittenFile, check_written
 from tpudata.storage import for_each, storage_for
 

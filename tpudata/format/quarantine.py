@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from tpudata.errors import CorruptionError
 from tpudata.format.layout import INDEX_FOLDER
-from tpudata.format.manifest import Shard
+from tpudata.format.manifest.manifest import Shard
 
 QUARANTINE_NAME = f"{INDEX_FOLDER}/quarantine.json"
 _VERSION = 1

@@ -17,8 +17,9 @@ import numpy as np
 
 from tpudata.errors import CorruptionError, FeatureError, StorageError, TpudataError
 from tpudata.format.dataset import open_dataset
-from tpudata.format.example import Value, decode_example
-from tpudata.format.tfrecord import FOOTER_BYTES, HEADER_BYTES, masked_crc32c, read_records
+from tpudata.format.example.decode import decode_example
+from tpudata.format.example.wire import Value
+from tpudata.format.tfrecord.framing import FOOTER_BYTES, HEADER_BYTES, masked_crc32c, read_records
 from tpudata.storage import storage_for
 
 # Longer names would hide the message.

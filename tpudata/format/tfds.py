@@ -29,9 +29,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tpudata.format.features import Feature
 from tpudata.format.layout import place_of, prefix_of
-from tpudata.format.manifest import Manifest, Shard
+from tpudata.format.manifest.features import Feature
+from tpudata.format.manifest.manifest import Manifest, Shard
 
 DATASET_INFO_NAME = "dataset_info.json"
 FEATURES_NAME = "features.json"

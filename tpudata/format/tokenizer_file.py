@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from tpudata.format.manifest import Manifest
+from tpudata.format.manifest.manifest import Manifest
 
 # Of Hugging Face, of SentencePiece, and of characters. No other file is one, whatever a manifest says: --overwrite deletes it.
 TOKENIZER_NAMES = ("tokenizer.json", "tokenizer.model", "vocab.json")

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from tpudata.errors import TpudataError, UsageError
-from tpudata.input.graph.pipeline import BATCHES_AHEAD
+from tpudata.input.graph.pipelines.pipeline import BATCHES_AHEAD
 from tpudata.input.maps import PARALLEL, as_written
 from tpudata.input.options.hosts import Rows, find_rows, rows_of_host
 from tpudata.input.text.token_names import TokenNames, renamed

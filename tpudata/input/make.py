@@ -14,10 +14,10 @@ from tpudata.input.dataset.first_record import check_first_record
 from tpudata.input.dataset.open_data import Data, check_plain, check_scheme, fields_of, open_data
 from tpudata.input.dataset.plain_dataset import PlainDataset
 from tpudata.input.dataset.record_files import TFRecordFiles
-from tpudata.input.graph.bucket_pipeline import BucketPipeline
-from tpudata.input.graph.cache import plan_cache
-from tpudata.input.graph.filtered_pipeline import FilteredPipeline
-from tpudata.input.graph.pipeline import Pipeline, SplitPipeline
+from tpudata.input.graph.pipelines.bucket_pipeline import BucketPipeline
+from tpudata.input.graph.pipelines.filtered_pipeline import FilteredPipeline
+from tpudata.input.graph.pipelines.pipeline import Pipeline, SplitPipeline
+from tpudata.input.graph.reading.cache import plan_cache
 from tpudata.input.input_fn import Batches, InputFn
 from tpudata.input.options.images import Images
 from tpudata.input.options.options import Options

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tpudata.errors import UsageError
-from tpudata.input.graph.mixed_pipeline import MixedPipeline
+from tpudata.input.graph.pipelines.mixed_pipeline import MixedPipeline
 from tpudata.input.input_fn import InputFn
 
 

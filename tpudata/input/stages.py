@@ -15,7 +15,7 @@ from tpudata.error_text import reader_error
 from tpudata.errors import DatasetError
 from tpudata.format import Dataset
 from tpudata.input.dataset.open_data import fields_of
-from tpudata.input.graph.records import Records
+from tpudata.input.graph.reading.records import Records
 from tpudata.input.input_fn import InputFn
 from tpudata.input.options.hosts import Rows
 from tpudata.input.options.images import Images

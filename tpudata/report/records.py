@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from tpudata.format import Dataset, Feature
-from tpudata.format.example import decode_example
+from tpudata.format.example.decode import decode_example
 from tpudata.report.outline import Outlines, outline
 from tpudata.report.split_sample import SplitSample
 

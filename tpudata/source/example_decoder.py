@@ -12,8 +12,8 @@ from PIL import Image
 
 from tpudata.errors import CorruptionError, DatasetError, FeatureError
 from tpudata.format import Feature, Manifest, decode_example
-from tpudata.format.example import Value
-from tpudata.format.model_features import fed_features, label_feature, short_name
+from tpudata.format.example.wire import Value
+from tpudata.format.manifest.model_features import fed_features, label_feature, short_name
 
 Decoded: TypeAlias = "npt.NDArray[np.generic] | np.generic | bytes | str"
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}

@@ -13,7 +13,7 @@ import numpy as np
 
 from tpudata.errors import CorruptionError
 from tpudata.format import Dataset, ShardIndex
-from tpudata.format.indexed_records import checked_data, read_block
+from tpudata.format.shards.indexed_records import checked_data, read_block
 from tpudata.source.byte_cache import ByteCache
 from tpudata.storage import is_remote, storage_for
 

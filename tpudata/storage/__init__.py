@@ -7,7 +7,7 @@ from tpudata.storage.for_each import for_each
 from tpudata.storage.glob import expand, expand_below, is_pattern, matches, matching_names, split_pattern
 from tpudata.storage.interface import Entry, Storage
 from tpudata.storage.limits import RequestLimits, request_limits, set_request_limits
-from tpudata.storage.local import LocalStorage
+from tpudata.storage.local.local_storage import LocalStorage
 from tpudata.storage.ranges import Range, files_below, folder_ranges, lazy_entries
 from tpudata.storage.select import is_remote, storage_for
 

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 from tpudata.errors import MissingExtraError, StorageError, StorageUnavailableError, TpudataError
 from tpudata.storage.interface import Entry
-from tpudata.storage.local import TEMPORARY_PREFIX
+from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 
 _BLOCK_BYTES = 8 << 20
 # Those whose uploads can be abandoned.

@@ -12,12 +12,12 @@ from types import MappingProxyType
 
 from tpudata.errors import StorageError
 from tpudata.storage.interface import Storage
-from tpudata.storage.local import LocalStorage
+from tpudata.storage.local.local_storage import LocalStorage
 
 # From a scheme to a function without arguments that returns its Storage, as "MODULE:NAME": clients take half a second to load.
 STORAGES: Mapping[str, str] = MappingProxyType(
     {
-        "file": "tpudata.storage.file_urls:FileUrls",
+        "file": "tpudata.storage.local.file_urls:FileUrls",
         "gs": "tpudata.storage.gcs:GcsStorage",
     }
 )

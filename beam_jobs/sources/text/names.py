@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from beam_jobs.sources.named_splits import LOOKED_AT
 from beam_jobs.sources.names import is_left_behind
-from beam_jobs.text_files.documents import TextFile
+from beam_jobs.text_files.document import TextFile
 from tpudata.errors import SourceError
 from tpudata.storage import (
     Entry,

@@ -24,7 +24,8 @@ from beam_jobs.references.reference import WHOLE_FILE, Reference
 from beam_jobs.sources.named_splits import NamedSplits
 from beam_jobs.sources.source import Refuse, raise_refusal
 from beam_jobs.sources.text.names import TextFiles, text_files, text_names, text_ranges
-from beam_jobs.text_files.documents import RANGE_BYTES, DocumentBlock, TextPart, document_blocks, text_parts
+from beam_jobs.text_files.document import DocumentBlock, TextPart
+from beam_jobs.text_files.documents import RANGE_BYTES, document_blocks, text_parts
 from beam_jobs.text_files.options import TextOptions
 from tpudata.format import Feature
 

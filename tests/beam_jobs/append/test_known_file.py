@@ -19,7 +19,7 @@ from beam_jobs.output.rejects import reject_line
 from beam_jobs.references.reference import Reference
 from scripts.fake_gcs import FakeGcs
 from tpudata.errors import BadRecordError, StorageError
-from tpudata.format.keys import ENTRY
+from tpudata.format.shards.keys import ENTRY
 from tpudata.storage.select import _storage
 
 

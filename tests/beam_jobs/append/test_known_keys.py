@@ -9,7 +9,7 @@ from beam_jobs.append.known_keys import entry, known_entries, mark_refused
 from beam_jobs.references.pack import packs
 from beam_jobs.references.record_order import Order
 from beam_jobs.references.reference import Reference, key_digest
-from tpudata.format.keys import ENTRY
+from tpudata.format.shards.keys import ENTRY
 
 
 def reference(key: str, size: int = 1, label: str = "cat", split: str = "train") -> Reference:

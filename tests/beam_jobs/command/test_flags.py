@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from beam_jobs.command.flags import add_common_flags, common_options
-from beam_jobs.options import Budget, ConvertOptions, SplitShares
+from beam_jobs.option_values import Budget, SplitShares
+from beam_jobs.options import ConvertOptions
 from tpudata.console.flags import FlagParser
 from tpudata.errors import SourceError, StorageError, UsageError
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 from beam_jobs.image_records.check import decoded_image_problems, image_problems
 from tests.beam_jobs.images import encode, picture
-from tests.datasets import write_dataset
+from tests.helpers.datasets import write_dataset
 from tpudata.error_text import reader_error
 from tpudata.format import Feature, verify
 

@@ -27,8 +27,9 @@ from tests.beam_jobs.test_images import digests, make_pictures
 from tpudata.cli import main
 from tpudata.errors import OutputError
 from tpudata.storage import storage_for
-from tpudata.storage.claims import claim
-from tpudata.storage.claims.claim import JOB, PIPELINE, PROCESS, Claim, claim_path, has_claim, take_claim
+from tpudata.storage.claims import hold, liveness
+from tpudata.storage.claims.claim import CLAIM_NAME, JOB, PIPELINE, PROCESS, Claim, claim_path, has_claim
+from tpudata.storage.claims.hold import take_claim
 from tpudata.storage.select import _storage
 
 ROOT = Path(__file__).parents[3]
@@ -115,7 +116,7 @@ def test_resume_takes_over_from_a_killed_run(source: Path, tmp_path: Path, undis
     with halted_here(source, output) as job:
         job.kill()
         job.wait()
-    assert (output / claim.CLAIM_NAME).exists()
+    assert (output / CLAIM_NAME).exists()
     with pytest.raises(OutputError, match="--resume to carry on a killed run"):
         run(argv(source, str(output)))
     run(argv(source, str(output), "--resume"))
@@ -126,7 +127,7 @@ def test_a_run_that_lost_its_claim_completes_nothing(source: Path, tmp_path: Pat
     output = tmp_path / "out"
     with halted_here(source, output) as job:
         other = Claim.new(PROCESS)
-        (output / claim.CLAIM_NAME).write_bytes(other.to_bytes())
+        (output / CLAIM_NAME).write_bytes(other.to_bytes())
         job.send_signal(signal.SIGCONT)
         _, errors = job.communicate(timeout=60)
     assert job.returncode == 1
@@ -179,13 +180,14 @@ def test_of_many_that_take_over_one_does(store: FakeGcs, tmp_path: Path, folder:
             won = [own for own, is_winner in zip(rivals, pool.map(rival, rivals), strict=True) if is_winner]
         assert len(won) == 1
         assert has_claim(output, won[0])
-        claim.drop_claim(output, won[0])
+        hold.drop_claim(output, won[0])
     assert storage_for(output).stat(claim_path(output)) is None
 
 
 RIVAL = """
 import sys
-from tpudata.storage.claims.claim import PROCESS, Claim, take_claim
+from tpudata.storage.claims.claim import PROCESS, Claim
+from tpudata.storage.claims.hold import take_claim
 from tpudata.errors import OutputError
 print("ready", flush=True)
 sys.stdin.readline()
@@ -233,10 +235,10 @@ def test_a_run_elsewhere_is_dead_when_its_claim_stands_still(
     store: FakeGcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
 ) -> None:
     output = str(tmp_path) if folder == "local" else folder
-    monkeypatch.setattr(claim, "DEAD_AFTER_SECONDS", 0.3)
-    monkeypatch.setattr(claim, "BEAT_SECONDS", 0.02)
+    monkeypatch.setattr(liveness, "DEAD_AFTER_SECONDS", 0.3)
+    monkeypatch.setattr(hold, "BEAT_SECONDS", 0.02)
     there, here = elsewhere(PROCESS), Claim.new(PROCESS)
-    with claim.claimed(output, there), pytest.raises(OutputError, match=r"at work there \(host elsewhere, process \d+"):
+    with hold.claimed(output, there), pytest.raises(OutputError, match=r"at work there \(host elsewhere, process \d+"):
         take_claim(output, here)
     # It was removed, as that run ended; this one is killed.
     take_claim(output, there)
@@ -255,10 +257,10 @@ def test_what_may_go_on_elsewhere_is_for_the_person_to_decide(source: Path, tmp_
 
 
 def test_a_claim_that_is_none_is_left_alone(source: Path, tmp_path: Path) -> None:
-    (tmp_path / claim.CLAIM_NAME).write_bytes(b"[1]")
+    (tmp_path / CLAIM_NAME).write_bytes(b"[1]")
     with pytest.raises(OutputError, match="no claim that this version understands"):
         run(argv(source, str(tmp_path)))
-    assert (tmp_path / claim.CLAIM_NAME).read_bytes() == b"[1]"
+    assert (tmp_path / CLAIM_NAME).read_bytes() == b"[1]"
 
 
 def write(output: Path, split: str | Callable[[object], str], *, resume: bool = False) -> None:
@@ -277,7 +279,7 @@ def test_a_pipeline_holds_a_claim_while_it_runs(source: Path, tmp_path: Path) ->
         return "train"
 
     write(output, intrude)
-    assert not (output / claim.CLAIM_NAME).exists()
+    assert not (output / CLAIM_NAME).exists()
     assert main(["verify", str(output)]) == 0
 
 
@@ -293,7 +295,7 @@ def test_a_pipeline_that_lost_its_claim_completes_nothing(tmp_path: Path) -> Non
     output = tmp_path / "out"
 
     def lose(example: object) -> str:
-        (output / claim.CLAIM_NAME).write_bytes(elsewhere(JOB).to_bytes())
+        (output / CLAIM_NAME).write_bytes(elsewhere(JOB).to_bytes())
         return "train"
 
     with pytest.raises(OutputError, match="the claim of this run was taken over by another run"):
@@ -312,7 +314,7 @@ def test_a_pipeline_that_failed_is_run_again_in_the_same_process(tmp_path: Path)
         write(output, _fails)
     write(output, "train", resume=True)
     assert main(["verify", str(output)]) == 0
-    assert not (output / claim.CLAIM_NAME).exists()
+    assert not (output / CLAIM_NAME).exists()
 
 
 def test_readers_ignore_the_claim_of_a_killed_append(
@@ -324,9 +326,9 @@ def test_readers_ignore_the_claim_of_a_killed_append(
     for command in ("verify", "inspect"):
         capsys.readouterr()
         assert main([command, str(output)]) == 0
-        assert claim.CLAIM_NAME not in capsys.readouterr().out
+        assert CLAIM_NAME not in capsys.readouterr().out
     run(argv(source, str(output), "--append"))
-    assert not (output / claim.CLAIM_NAME).exists()
+    assert not (output / CLAIM_NAME).exists()
 
 
 def test_resume_of_a_complete_dataset_removes_a_dead_claim(source: Path, tmp_path: Path) -> None:
@@ -342,7 +344,7 @@ def test_the_claim_of_a_job_stays_if_the_job_may_go_on(tmp_path: Path) -> None:
     output = str(tmp_path)
     for goes_on, stays in ((lambda: True, True), (lambda: False, False)):
         own = Claim.new(JOB)
-        with pytest.raises(OutputError), claim.claimed(output, own, goes_on=goes_on):
+        with pytest.raises(OutputError), hold.claimed(output, own, goes_on=goes_on):
             raise OutputError("the connection or the job failed")
         assert has_claim(output, own) == stays
-        claim.drop_claim(output, own)
+        hold.drop_claim(output, own)

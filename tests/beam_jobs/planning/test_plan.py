@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 import beam_jobs.planning.plan as plan_module
 import beam_jobs.planning.tally as tally_module
-from beam_jobs.options import ConvertOptions, SplitShares
+from beam_jobs.option_values import SplitShares
+from beam_jobs.options import ConvertOptions
 from beam_jobs.planning.plan import Plan, SplitPlan, SumTallies, make_plan
 from beam_jobs.planning.tally import Buckets, Tally, TallyPart
 from beam_jobs.references.pack import packs
@@ -19,7 +20,7 @@ from beam_jobs.references.record_order import Order
 from beam_jobs.references.reference import WHOLE_FILE, Reference
 from tpudata.errors import SourceError, UsageError
 from tpudata.format import shard_name
-from tpudata.format.tfrecord import FRAME_BYTES
+from tpudata.format.tfrecord.framing import FRAME_BYTES
 
 OVERHEAD = 5
 

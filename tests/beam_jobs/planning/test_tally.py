@@ -17,7 +17,7 @@ from beam_jobs.references.pack import packs
 from beam_jobs.references.record_order import Order
 from beam_jobs.references.reference import WHOLE_FILE, Reference
 from tpudata.errors import SourceError
-from tpudata.format.tfrecord import FRAME_BYTES
+from tpudata.format.tfrecord.framing import FRAME_BYTES
 
 
 def listed(sizes: list[int], start: int = 0) -> list[Reference]:

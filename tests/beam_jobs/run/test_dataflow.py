@@ -28,8 +28,8 @@ from beam_jobs.run.failures import failure
 from scripts.fake_gcs import FakeGcs
 from tests.beam_jobs.test_gs import stored
 from tests.beam_jobs.test_images import make_pictures
-from tests.fake_dataflow import JOB_ID, FakeDataflow
-from tests.processes import ROOT
+from tests.helpers.fake_dataflow import JOB_ID, FakeDataflow
+from tests.helpers.processes import ROOT
 from tpudata.cli import main
 from tpudata.errors import OutputError, TpudataError
 from tpudata.storage.select import _storage

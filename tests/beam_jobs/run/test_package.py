@@ -15,7 +15,7 @@ from beam_jobs import images, text
 from beam_jobs.run.package import build_wheel, with_package
 from beam_jobs.run.runner import pipeline_options
 from tests.beam_jobs.test_images import digests, make_pictures
-from tests.processes import running_worker_pool
+from tests.helpers.processes import running_worker_pool
 
 ROOT = Path(__file__).parents[3]
 DATAFLOW = ["--runner=DataflowRunner", "--project=p", "--region=r", "--temp_location=gs://b/t"]

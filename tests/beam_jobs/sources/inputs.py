@@ -11,7 +11,8 @@ from typing import Any
 from PIL import Image
 
 from beam_jobs.images import convert_images
-from beam_jobs.options import ConvertOptions, SplitShares
+from beam_jobs.option_values import SplitShares
+from beam_jobs.options import ConvertOptions
 from beam_jobs.references.reference import WHOLE_FILE, Reference
 from beam_jobs.run.runner import pipeline_options
 from beam_jobs.sources import Source, SourceOptions, open_source

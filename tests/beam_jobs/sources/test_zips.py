@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from beam_jobs.images import convert_images
-from beam_jobs.options import Budget
+from beam_jobs.option_values import Budget
 from beam_jobs.references.reading import read_reference
 from beam_jobs.run.runner import pipeline_options
 from beam_jobs.sources import SourceOptions

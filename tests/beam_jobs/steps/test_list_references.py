@@ -22,7 +22,7 @@ from beam_jobs.sources import Refuse, raise_refusal
 from beam_jobs.steps.list_references import COUNTS, NAMES, SAMPLE, TALLY, ListReferences
 from tpudata.errors import BadRecordError, StorageError
 from tpudata.format import Feature
-from tpudata.storage.uncached_file import UncachedFile
+from tpudata.storage.local.uncached_file import UncachedFile
 
 
 @dataclasses.dataclass(frozen=True)

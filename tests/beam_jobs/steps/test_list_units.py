@@ -23,8 +23,8 @@ from beam_jobs.text import convert_text
 from beam_jobs.text_files.options import TextOptions
 from scripts.fake_gcs import FakeGcs
 from tests.beam_jobs.sources.inputs import jpeg, write_files
-from tpudata.storage import local_listing
 from tpudata.storage.gcs import listing
+from tpudata.storage.local import listing as local_listing
 from tpudata.storage.select import _storage
 
 

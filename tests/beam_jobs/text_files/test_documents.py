@@ -23,7 +23,8 @@ from hypothesis import strategies as st
 
 from beam_jobs.references.reading import read_reference
 from beam_jobs.references.reference import WHOLE_FILE, Reference
-from beam_jobs.text_files.documents import Document, TextFile, documents, text_parts
+from beam_jobs.text_files.document import Document, TextFile
+from beam_jobs.text_files.documents import documents, text_parts
 from beam_jobs.text_files.options import TextField, TextOptions
 from beam_jobs.text_files.values import Value, document_values
 from tpudata.errors import BadRecordError, CorruptionError, SourceError, UsageError

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from tests.estimator import programs
-from tests.processes import ROOT
+from tests.helpers.processes import ROOT
 from tpudata.errors import UsageError
 from tpudata.estimator import ClusterError, Estimator, RunConfig, TPUConfig, TPUEstimator
 from tpudata.estimator.devices.peers import Peers

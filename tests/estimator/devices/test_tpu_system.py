@@ -11,8 +11,8 @@ import pytest
 import tensorflow as tf
 
 import tpudata
-from tests.digits import write_digits
 from tests.estimator.programs import make_model_fn, train_input_fn
+from tests.helpers.digits import write_digits
 from tpudata.estimator import RunConfig, TPUConfig, TPUConnectionError, TPUEstimator
 from tpudata.estimator.devices import tpu_system
 from tpudata.estimator.devices.tpu_system import _gcloud

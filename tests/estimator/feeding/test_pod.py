@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from tests.helpers.processes import ROOT
 from tests.input.clusters import cluster
-from tests.processes import ROOT
 from tpudata import make_input_fn
 from tpudata.estimator.feeding.python_operations import python_operations
 

@@ -112,7 +112,7 @@ def test_a_claim_of_another_machine_that_stands_still_is_taken_over(
     other = dataclasses.replace(Claim.new(PROCESS), host="elsewhere", machine="other")
     tmp_path.mkdir(exist_ok=True)
     Path(claim_path(str(tmp_path))).write_bytes(other.to_bytes())
-    monkeypatch.setattr("tpudata.storage.claims.claim.DEAD_AFTER_SECONDS", 0.3)
+    monkeypatch.setattr("tpudata.storage.claims.liveness.DEAD_AFTER_SECONDS", 0.3)
     make_estimator(tmp_path).train(train_input_fn, max_steps=1)
     assert "host elsewhere" in caplog.text
     assert programs.newest_step(tmp_path) == 1

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import tpudata
-from tests.datasets import encode_image, write_dataset
+from tests.helpers.datasets import encode_image, write_dataset
 from tests.input.flat_options import grouped
 from tpudata import (
     CorruptionError,
@@ -26,7 +26,7 @@ from tpudata import (
     make_input_fn,
 )
 from tpudata.format import Feature, encode_example, read_records
-from tpudata.input.graph import read_plan
+from tpudata.input.graph.reading import read_plan
 
 FEATURES = [Feature("image_raw", "bytes", "uint8", (2,), "raw"), Feature("label", "int64", "int64")]
 RECORD = [("label", "u1"), ("image", "u1", (2,))]

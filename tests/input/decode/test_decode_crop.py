@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image, ImageFilter
 
-from tests.datasets import encode_image
+from tests.helpers.datasets import encode_image
 from tpudata.errors import UsageError
 from tpudata.input.decode.decode_crop import decode_crop
 from tpudata.input.image.crop import CentreCrop, TrainCrop, crop_flips, crop_window

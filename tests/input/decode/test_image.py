@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from tests.datasets import encode_image
+from tests.helpers.datasets import encode_image
 from tpudata.format import Feature
 from tpudata.input.dataset.fields import Field
 from tpudata.input.decode.image import cast_image, decode_images

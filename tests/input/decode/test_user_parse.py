@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.datasets import Written
+from tests.helpers.datasets import Written
 from tests.input.flat_options import grouped
 from tpudata import (
     FeatureError,

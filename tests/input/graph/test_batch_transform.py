@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.datasets import Written
+from tests.helpers.datasets import Written
 from tpudata import FeatureError, Images, MixUp, UsageError, as_keras, make_input_fn
 
 

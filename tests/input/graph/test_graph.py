@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 import tpudata
-from tests.datasets import Written, write_dataset
+from tests.helpers.datasets import Written, write_dataset
 from tests.input.text.test_sequence import documents, write_tokens
 from tpudata import (
     CentreCrop,

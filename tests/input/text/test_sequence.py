@@ -15,7 +15,7 @@ import tf_keras as keras
 
 import tpudata
 from beam_jobs.text_records.sequences import Documents, packed_rows, stream_rows
-from tests.datasets import Written, write_dataset
+from tests.helpers.datasets import Written, write_dataset
 from tests.input.flat_options import grouped
 from tpudata import FeatureError, UsageError, as_numpy, make_input_fn
 from tpudata.format import Feature, Manifest, write_metadata

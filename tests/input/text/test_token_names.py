@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import tpudata
-from tests.datasets import write_dataset, write_images
+from tests.helpers.datasets import write_dataset, write_images
 from tests.input.flat_options import grouped
 from tests.input.text.test_sequence import IDS, LENGTH, documents, write_rows
 from tpudata import FeatureError, UsageError, make_input_fn

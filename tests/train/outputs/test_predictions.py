@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.digits import write_digits
+from tests.helpers.digits import write_digits
 from tpudata.errors import UsageError
 from tpudata.format import open_dataset
 from tpudata.train.outputs.predictions import write_predictions

@@ -5,7 +5,8 @@ import logging
 from collections.abc import Iterator
 
 from tpudata.errors import StorageError
-from tpudata.storage.claims.claim import PROCESS, Claim, check_own, claim_path, claimed
+from tpudata.storage.claims.claim import PROCESS, Claim, claim_path
+from tpudata.storage.claims.hold import check_own, claimed
 
 _log = logging.getLogger("tpudata")
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from tpudata.errors import DatasetError, FeatureError, UsageError
 from tpudata.format import Feature, Manifest, Split
-from tpudata.format.model_features import FED_BY_LAYOUT, fed_features, is_sequence, label_feature, short_name
+from tpudata.format.manifest.model_features import FED_BY_LAYOUT, fed_features, is_sequence, label_feature, short_name
 
 # The channels that `tf.io.decode_image` decodes to.
 _CHANNELS = (1, 3, 4)

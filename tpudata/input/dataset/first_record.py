@@ -15,8 +15,8 @@ import numpy as np
 from tpudata.console.tables import counted
 from tpudata.errors import CorruptionError, FeatureError
 from tpudata.format import decode_example, read_records
-from tpudata.format.example import Value
-from tpudata.format.tfrecord import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, masked_crc32c
+from tpudata.format.example.wire import Value
+from tpudata.format.tfrecord.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, masked_crc32c
 from tpudata.input.dataset.fields import Field, Fields
 from tpudata.input.dataset.plain_dataset import SPLIT, PlainDataset
 from tpudata.storage import storage_for

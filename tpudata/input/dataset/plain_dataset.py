@@ -11,8 +11,8 @@ from tpudata._version import __version__
 from tpudata.console.tables import counted
 from tpudata.errors import DatasetError
 from tpudata.format import Dataset, Manifest, Shard, ShardIndex, Source, Split, shard_name
-from tpudata.format.frame_scan import Offsets, frame_offsets
-from tpudata.format.index import BLOCK_RECORDS
+from tpudata.format.shards.index import BLOCK_RECORDS
+from tpudata.format.tfrecord.frame_scan import Offsets, frame_offsets
 from tpudata.input.dataset.record_files import RecordFiles, TextLineFiles, TFRecordFiles, find_files
 from tpudata.input.dataset.scan import fixed_offsets, line_offsets
 from tpudata.storage import Entry

@@ -1,6 +1,7 @@
 """Scan of files without an index for the offsets of lines or of records of one length.
 
-For lines, every byte is read. The result takes 8 bytes per record. `tpudata.format.frame_scan` does the same for TFRecord files.
+For lines, every byte is read. The result takes 8 bytes per record. `tpudata.format.tfrecord.frame_scan` does the same for TFRecord
+files.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import numpy as np
 
 from tpudata.console.tables import counted
 from tpudata.errors import CorruptionError
-from tpudata.format.frame_scan import GZIP_MAGIC, Offsets
+from tpudata.format.tfrecord.frame_scan import GZIP_MAGIC, Offsets
 from tpudata.storage import Entry, storage_for
 
 # Size of one read.

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from tpudata.format.example_places import Place, value_places
+from tpudata.format.example.value_positions import Place, value_places
 from tpudata.input.dataset.fields import Field
 from tpudata.input.decode.parse import parse_batch, to_int32
 

@@ -25,7 +25,8 @@ import google_crc32c
 import requests
 from google.api_core import exceptions as api
 
-from tpudata.storage.gcs.session import Session, UnprovenError
+from tpudata.storage.gcs.retry_policy import UnprovenError
+from tpudata.storage.gcs.session import Session
 
 T = TypeVar("T")
 # Google's servers pack JSON only if both say so.

@@ -13,7 +13,8 @@ import urllib3
 from google.api_core import exceptions as api
 
 from tpudata.errors import StorageError, StorageUnavailableError
-from tpudata.storage.gcs.session import ANONYMOUS, DamagedError, UnprovenError, is_switched_on
+from tpudata.storage.gcs.credentials import ANONYMOUS, is_switched_on
+from tpudata.storage.gcs.retry_policy import DamagedError, UnprovenError
 from tpudata.storage.gcs.upload import UploadLostError
 
 ERRORS = (

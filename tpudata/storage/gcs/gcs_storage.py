@@ -19,7 +19,8 @@ from tpudata.storage.gcs.answers import checksum_number, list_page, object_url, 
 from tpudata.storage.gcs.errors import ERRORS, named, split_object, split_path
 from tpudata.storage.gcs.listing import cut_names, scan_names
 from tpudata.storage.gcs.read import open_object, read_part, read_whole
-from tpudata.storage.gcs.session import RetryPolicy, Session, UnprovenError
+from tpudata.storage.gcs.retry_policy import RetryPolicy, UnprovenError
+from tpudata.storage.gcs.session import Session
 from tpudata.storage.gcs.upload import ObjectWriter
 from tpudata.storage.interface import Entry
 

@@ -22,7 +22,8 @@ from tpudata.storage.gcs.answers import (
     stat_object,
 )
 from tpudata.storage.gcs.errors import ReplacedError, named, split_object
-from tpudata.storage.gcs.session import Session, UnprovenError
+from tpudata.storage.gcs.retry_policy import UnprovenError
+from tpudata.storage.gcs.session import Session
 from tpudata.storage.gcs.upload import PART_BYTES
 
 # An object store answers a request in tens of milliseconds; 8 MiB per request keeps one reader above 100 MB/s.

@@ -1,19 +1,10 @@
-"""Requests to Google Cloud Storage: with whose credentials, over kept connections, and again where that may help.
+"""Requests to Google Cloud Storage: authorized, over connections that are kept, and retried after transient errors.
 
-Credentials are the application default ones: what `gcloud auth application-default login` left, the file that
-GOOGLE_APPLICATION_CREDENTIALS names (a service account's key, an impersonation, a federation), or those of the machine. Two of
-gcloud's own variables are heeded:
-
-    CLOUDSDK_AUTH_DISABLE_CREDENTIALS=true              none, for what everybody may read
-    CLOUDSDK_AUTH_IMPERSONATE_SERVICE_ACCOUNT=ACCOUNT   those of another account, by way of the own ones
-
-STORAGE_EMULATOR_HOST, as in Google's client, names a server to ask in place of Google's, without credentials.
-TPUDATA_GCS_RETRY sets how failing requests are retried, see `RetryPolicy`.
+`credentials` says whose credentials are used. TPUDATA_GCS_RETRY sets how failing requests are retried, see `RetryPolicy`.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import math
 import os
@@ -23,96 +14,26 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-import google.auth
 import requests
-import urllib3
 from google.api_core import exceptions as api
 from google.api_core.retry import Retry
-from google.auth import impersonated_credentials
-from google.auth.credentials import AnonymousCredentials, Credentials
-from google.auth.exceptions import GoogleAuthError
 from google.auth.transport.requests import AuthorizedSession
 from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection
 
-from tpudata.errors import UsageError
+from tpudata.storage.gcs.credentials import EMULATOR, find_credentials
 from tpudata.storage.gcs.pace import Pace
+from tpudata.storage.gcs.retry_policy import RetryPolicy, is_transient, sets_limit
 from tpudata.storage.limits import MOST_READ_THREADS, request_limits
 
 T = TypeVar("T")
-EMULATOR = "STORAGE_EMULATOR_HOST"
-ANONYMOUS = "CLOUDSDK_AUTH_DISABLE_CREDENTIALS"
-RETRY = "TPUDATA_GCS_RETRY"
-IMPERSONATED = "CLOUDSDK_AUTH_IMPERSONATE_SERVICE_ACCOUNT"
 # Requests that threads have under way at the same time, each with a connection that is kept: 64 readers, each with two at most.
 _CONNECTIONS = 128
-_SCOPES = ("https://www.googleapis.com/auth/devstorage.full_control",)
 _ERROR, _TOO_MANY, _UNAVAILABLE = 400, 429, 503
-_TRANSIENT_CODES = frozenset((408, 429, 500, 502, 503, 504))
-_TRANSIENT = (
-    requests.ConnectionError,
-    requests.Timeout,
-    requests.exceptions.ChunkedEncodingError,
-    requests.exceptions.ContentDecodingError,
-    urllib3.exceptions.ProtocolError,
-    urllib3.exceptions.TimeoutError,
-    ConnectionError,
-)
 # How long somebody may be left without a word of what fails.
 _SILENT_SECONDS = 10.0
 _UPLOAD = re.compile(r"(upload_id=)[^&\s]+")
 _log = logging.getLogger("tpudata")
-
-
-class DamagedError(Exception):
-    """The store received other bytes than were sent; it has no object of them."""
-
-
-class UnprovenError(Exception):
-    """An answer that may not be the store's, or not all of it; see `answers`."""
-
-
-@dataclasses.dataclass(frozen=True)
-class RetryPolicy:
-    """Exponential backoff of requests that fail.
-
-    Attributes:
-        first_wait: mean seconds before the second try; each wait is drawn at random around twice the one before.
-        longest_wait: seconds that no wait exceeds.
-        limit: seconds after which no other try is made.
-        answer_within: seconds that a server may say nothing.
-    """
-
-    first_wait: float = 0.25
-    longest_wait: float = 20.0
-    limit: float = 180.0
-    answer_within: float = 60.0
-
-    def with_limit(self, limit: float) -> RetryPolicy:
-        """Return the policy with another limit, in seconds."""
-        return dataclasses.replace(self, limit=limit)
-
-    @classmethod
-    def from_environment(cls) -> RetryPolicy:
-        """Return the policy that TPUDATA_GCS_RETRY sets, such as `first_wait=0.1,limit=600`; the rest has its default.
-
-        Raises:
-            UsageError: the variable is not of this form.
-        """
-        text = os.environ.get(RETRY, "")
-        values = {}
-        names = [field.name for field in dataclasses.fields(cls)]
-        for part in filter(None, (part.strip() for part in text.split(","))):
-            name, _, value = part.partition("=")
-            try:
-                values[name] = float(value)
-                if name not in names or not 0 < values[name] < math.inf:
-                    raise ValueError(part)
-            except ValueError:
-                raise UsageError(
-                    f"{RETRY}: {part!r} is no setting (expected NAME=SECONDS of {', '.join(names)}). Correct or unset it."
-                ) from None
-        return cls(**values)
 
 
 class Session:
@@ -134,7 +55,7 @@ class Session:
         """The policy that holds now."""
         if self._policy is not None:
             return self._policy
-        return self._environment if _sets_limit() else self._environment.with_limit(request_limits().retry_seconds)
+        return self._environment if sets_limit() else self._environment.with_limit(request_limits().retry_seconds)
 
     @property
     def pace(self) -> Pace:
@@ -258,25 +179,8 @@ class _Adapter(HTTPAdapter):
         return super().proxy_manager_for(proxy, socket_options=HTTPConnection.default_socket_options, **given)
 
 
-def is_transient(error: BaseException) -> bool:
-    """Return whether the same request may succeed later."""
-    if isinstance(error, api.GoogleAPICallError):
-        return error.code in _TRANSIENT_CODES
-    if isinstance(error, GoogleAuthError):
-        return bool(error.retryable)
-    if isinstance(error, (requests.exceptions.SSLError, urllib3.exceptions.SSLError)):
-        # A certificate does not get better; a connection that broke does.
-        return "CERTIFICATE" not in str(error).upper()
-    return isinstance(error, (DamagedError, UnprovenError, *_TRANSIENT))
-
-
-def is_switched_on(variable: str) -> bool:
-    """Return whether an environment variable is true, as gcloud reads it."""
-    return os.environ.get(variable, "").strip().lower() in ("1", "true", "yes", "on")
-
-
 def _new_client() -> _Client:
-    credentials = _credentials()
+    credentials = find_credentials()
     http = AuthorizedSession(credentials)  # type: ignore[no-untyped-call]
     adapter = _Adapter(pool_connections=1, pool_maxsize=2 * MOST_READ_THREADS)
     http.mount("https://", adapter)
@@ -291,22 +195,6 @@ def _new_client() -> _Client:
 def _most_in_flight() -> int:
     # A part may be read twice at the same time, so that each reader has two requests in flight.
     return max(_CONNECTIONS, 2 * request_limits().read_threads)
-
-
-def _credentials() -> Credentials:
-    if is_switched_on(ANONYMOUS) or os.environ.get(EMULATOR):
-        return AnonymousCredentials()  # type: ignore[no-untyped-call]
-    account = os.environ.get(IMPERSONATED, "").strip()
-    if not account:
-        found, _ = google.auth.default(scopes=_SCOPES)
-        return found
-    own, _ = google.auth.default(scopes=("https://www.googleapis.com/auth/cloud-platform",))
-    *delegates, target = [part.strip() for part in account.split(",")]
-    return impersonated_credentials.Credentials(own, target, _SCOPES, delegates=delegates)  # type: ignore[no-untyped-call]
-
-
-def _sets_limit() -> bool:
-    return "limit" in os.environ.get(RETRY, "")
 
 
 def _retry_after(response: requests.Response) -> float | None:

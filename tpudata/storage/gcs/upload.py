@@ -19,7 +19,8 @@ import requests
 from google.api_core import exceptions as api
 
 from tpudata.storage.gcs.answers import Stated, checksum_text, json_fields, object_url, stat_object, stated
-from tpudata.storage.gcs.session import DamagedError, Session, UnprovenError
+from tpudata.storage.gcs.retry_policy import DamagedError, UnprovenError
+from tpudata.storage.gcs.session import Session
 
 # Of each request; a multiple of 256 KiB, as the store wants. At tens of milliseconds a request, one writer stays above 100 MB/s.
 PART_BYTES = 8 << 20

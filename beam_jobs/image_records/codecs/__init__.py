@@ -1,0 +1,1 @@
+"""Encoded images: their formats and headers, and their pixels with Pillow."""

@@ -1,0 +1,206 @@
+"""Headers of JPEG and PNG, read without decoding a pixel.
+
+Sources: JPEG, ITU-T T.81 annex B (markers); PNG, W3C "Portable Network Graphics Specification" (chunks); the Exif orientation
+tag, JEITA CP-3451 section 4.6.4.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import NamedTuple
+
+from beam_jobs.image_records.codecs.image_format import JPEG, PNG
+
+# No image may have more: 3 bytes a pixel then stay below 2^29, beyond which TensorFlow's PNG decoder rejects; Pillow stops
+# here too. A file of a kilobyte can claim far more, and would take the memory of whoever decodes it.
+MAX_PIXELS = 2**29 // 3
+UPRIGHT = 1
+
+_IHDR = struct.Struct(">IIBBBBB")
+_CHUNK = struct.Struct(">I4s")
+_PNG_DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
+_PNG_GREY, _PNG_PALETTE, _PNG_ALPHA = (0, 4), 3, (4, 6)
+
+# Marker and length of a segment of a JPEG, and what a start-of-frame has behind its marker.
+_SEGMENT = struct.Struct(">HH")
+_SOF = struct.Struct(">HBHHB")
+# Start-of-frame markers, by whether they are read; C4, C8 and CC between them are tables and reserved.
+_SOF_READ = frozenset((0xFFC0, 0xFFC1, 0xFFC2))
+_SOF_REJECTED = frozenset(range(0xFFC3, 0xFFD0)) - {0xFFC4, 0xFFC8, 0xFFCC}
+# Markers that stand alone, without a length: TEM and the restart markers.
+_BARE_MARKERS = frozenset((0xFF01, *range(0xFFD0, 0xFFD8)))
+_APP1, _APP14, _SOS, _EOI = 0xFFE1, 0xFFEE, 0xFFDA, b"\xff\xd9"
+# Most segments are these, with nothing to see in them: tables, comments, and applications' other than Exif's and Adobe's.
+_SKIPPED = frozenset((0xFFC4, 0xFFDB, 0xFFDD, 0xFFFE, *range(0xFFE0, 0xFFF0))) - {_APP1, _APP14}
+_EXIF, _ADOBE = b"Exif\0\0", b"Adobe"
+_ORIENTATION_TAG = 0x0112
+
+
+class ImageHeader(NamedTuple):
+    """Header of a JPEG or PNG.
+
+    Attributes:
+        format: `"JPEG"` or `"PNG"`.
+        height: pixels, as stored.
+        width: pixels, as stored.
+        components: 1 grey, 3 colours, 4 CMYK (JPEG only); alpha is not counted, a palette counts as colours.
+        bits: per sample: 8 for JPEG; 1, 2, 4, 8 or 16 for PNG.
+        alpha: whether the PNG has transparency: an alpha channel or a tRNS chunk.
+        orientation: of Exif, 1 to 8; 1 is upright.
+        adobe: whether the JPEG has Adobe's APP14 marker, which says that its CMYK is inverted.
+    """
+
+    format: str
+    height: int
+    width: int
+    components: int
+    bits: int = 8
+    alpha: bool = False
+    orientation: int = UPRIGHT
+    adobe: bool = False
+
+
+def read_header(data: bytes, name: str) -> ImageHeader:
+    """Read the header of a JPEG or PNG, and check that the file has its end.
+
+    What this sees: signature, sizes, the markers of a JPEG up to its pixels and the end marker, every chunk of a PNG. What it
+    does not see is damage inside the compressed pixels.
+
+    Args:
+        data: the whole encoded image.
+        name: its format, `JPEG` or `PNG`, as `image_format` says it.
+
+    Raises:
+        ValueError: cut or broken; the message completes `rejected: `.
+    """
+    header = _read_jpeg(data) if name == JPEG else _read_png(data)
+    check_size(name, header.width, header.height)
+    return header
+
+
+def check_size(name: str, width: int, height: int) -> None:
+    """Raise ValueError if an image of format `name` has no pixels, or more than `MAX_PIXELS`."""
+    if height == 0 or width == 0:
+        raise ValueError(f"a {name} without pixels: of {width} x {height} pixels")
+    if height * width > MAX_PIXELS:
+        raise ValueError(f"a {name} of too many pixels: {width} x {height} pixels; {MAX_PIXELS:,} are allowed")
+
+
+def check_png_checksums(data: bytes) -> None:
+    """Check the CRC of every chunk of a PNG that `read_header` has read.
+
+    Pillow does not look at those of the pixels; libpng, and so TensorFlow, rejects a file where one is wrong.
+
+    Raises:
+        ValueError: one is wrong; the message completes `rejected: `.
+    """
+    view, position, kind = memoryview(data), 8, b""
+    while kind != b"IEND":
+        length, kind = _CHUNK.unpack_from(data, position)
+        end = position + 8 + length
+        if zlib.crc32(view[position + 4 : end]) != int.from_bytes(data[end : end + 4], "big"):
+            raise ValueError(f"the checksum of the PNG's {_name(kind)} chunk is wrong (at byte {position})")
+        position = end + 4
+
+
+def exif_orientation(exif: bytes) -> int:
+    """Return the orientation tag of an Exif block (a TIFF header and what follows), 1 to 8; 1 if it is absent or unreadable."""
+    order = {b"II*\0": "<", b"MM\0*": ">"}.get(exif[:4])
+    if order is None or len(exif) < 10:
+        return UPRIGHT
+    (start,) = struct.unpack_from(order + "I", exif, 4)
+    if start + 2 > len(exif):
+        return UPRIGHT
+    (count,) = struct.unpack_from(order + "H", exif, start)
+    # An entry is tag, type, count and value: 12 bytes; a SHORT, type 3, stands in the first bytes of the value.
+    for entry in range(start + 2, min(start + 2 + 12 * count, len(exif) - 11), 12):
+        tag, kind = struct.unpack_from(order + "HH", exif, entry)
+        if (tag, kind) == (_ORIENTATION_TAG, 3):
+            (value,) = struct.unpack_from(order + "H", exif, entry + 8)
+            return value if 1 <= value <= 8 else UPRIGHT
+    return UPRIGHT
+
+
+def _read_png(data: bytes) -> ImageHeader:
+    position, size, seen = 8, len(data), set()
+    orientation = UPRIGHT
+    while True:
+        if position + 12 > size:
+            raise ValueError(f"PNG cut: it has no end after {size} bytes")
+        length, kind = _CHUNK.unpack_from(data, position)
+        if position + 12 + length > size:
+            raise ValueError(
+                f"PNG cut inside its {_name(kind)} chunk (of {length} bytes at byte {position}, after {size} bytes)"
+            )
+        if position == 8 and (kind, length) != (b"IHDR", _IHDR.size):
+            raise ValueError("PNG without an IHDR chunk")
+        seen.add(kind)
+        if kind == b"eXIf":
+            orientation = exif_orientation(data[position + 8 : position + 8 + length])
+        elif kind == b"IEND":
+            break
+        position += 12 + length
+    width, height, bits, color, *_ = _IHDR.unpack_from(data, 16)
+    if bits not in _PNG_DEPTHS.get(color, ()):
+        raise ValueError(f"PNG of colour type {color} with {bits} bits, which there is not")
+    if b"IDAT" not in seen or (color == _PNG_PALETTE and b"PLTE" not in seen):
+        raise ValueError(f"PNG without {'a palette' if b'IDAT' in seen else 'pixels'}")
+    alpha = color in _PNG_ALPHA or b"tRNS" in seen
+    return ImageHeader(PNG, height, width, 1 if color in _PNG_GREY else 3, bits, alpha, orientation)
+
+
+def _read_jpeg(data: bytes) -> ImageHeader:
+    position, end = 2, len(data)
+    frame, orientation, adobe = None, 0, False
+    segment = _SEGMENT.unpack_from
+    while position + 4 <= end:
+        marker, length = segment(data, position)
+        if marker in _SKIPPED:
+            position += 2 + length if length > 2 else 4
+            continue
+        if marker < 0xFF00:
+            raise ValueError(f"JPEG with no marker where one is due (at byte {position})")
+        if marker == 0xFFFF:
+            position += 1  # a fill byte
+            continue
+        if marker in _BARE_MARKERS:
+            position += 2
+            continue
+        if marker == _SOS:
+            break
+        body = position + 4
+        if marker in _SOF_READ:
+            frame = _read_frame(data, position)
+        elif marker in _SOF_REJECTED:
+            raise ValueError(
+                f"a lossless, hierarchical or arithmetic-coded JPEG (marker ff {marker & 0xFF:02x}); baseline and progressive"
+                " are read"
+            )
+        elif marker == _APP1 and not orientation and data.startswith(_EXIF, body):
+            orientation = exif_orientation(data[body + len(_EXIF) : position + 2 + length])
+        elif marker == _APP14 and data.startswith(_ADOBE, body):
+            adobe = True
+        position += 2 + max(length, 2)
+    if frame is None or position + 4 > end:
+        raise ValueError(f"JPEG cut inside its header ({end} bytes)")
+    if not data.endswith(_EOI) and data.find(_EOI, position) < 0:
+        raise ValueError(f"JPEG cut: it has no end after {end} bytes")
+    height, width, components = frame
+    return ImageHeader(JPEG, height, width, components, 8, False, orientation or UPRIGHT, adobe)
+
+
+def _read_frame(data: bytes, position: int) -> tuple[int, int, int]:
+    """Return height, width and components."""
+    if position + 2 + _SOF.size > len(data):
+        raise ValueError(f"JPEG cut inside its header ({len(data)} bytes)")
+    _, precision, height, width, components = _SOF.unpack_from(data, position + 2)
+    if precision != 8:
+        raise ValueError(f"JPEG of {precision} bits per sample; 8 are read")
+    if components not in (1, 3, 4):
+        raise ValueError(f"JPEG of {components} components; 1, 3 and 4 are known")
+    return height, width, components
+
+
+def _name(kind: bytes) -> str:
+    return kind.decode("latin-1") if kind.isalpha() else kind.hex()

@@ -1,0 +1,79 @@
+"""The format of an encoded image, by its content."""
+
+from __future__ import annotations
+
+JPEG, PNG, GIF, WEBP, BMP, TIFF, PPM = "JPEG", "PNG", "GIF", "WebP", "BMP", "TIFF", "PPM"
+JPEG_2000, AVIF, HEIC = "JPEG 2000", "AVIF", "HEIC"
+
+_SIGNATURES = (
+    (b"\xff\xd8", JPEG),
+    (b"\x89PNG\r\n\x1a\n", PNG),
+    (b"GIF87a", GIF),
+    (b"GIF89a", GIF),
+    (b"BM", BMP),
+    (b"II*\0", TIFF),
+    (b"MM\0*", TIFF),
+    (b"\0\0\0\x0cjP  \r\n", JPEG_2000),
+    (b"\xff\x4f\xff\x51", JPEG_2000),
+    *((b"P%d%c" % (kind, space), PPM) for kind in range(1, 7) for space in b" \t\r\n#"),
+)
+# What people have among their images that is not read, by how it begins. Brands of the ISO file format stand at byte 4.
+_KNOWN = (
+    (0, b"\xff\x0a", "a JPEG XL"),
+    (0, b"\0\0\0\x0cJXL ", "a JPEG XL"),
+    (4, b"ftyp", "an MP4 or other file of the ISO format"),
+    (0, b"II+\0", "a BigTIFF"),
+    (0, b"MM\0+", "a BigTIFF"),
+    (0, b"8BPS", "a Photoshop file"),
+    (0, b"%PDF", "a PDF"),
+    (0, b"\0\0\1\0", "an icon"),
+    (0, b"PK\3\4", "a zip file"),
+    (0, b"\x1f\x8b", "a gzip file"),
+    (0, b"{", "JSON, perhaps a server's answer"),
+)
+# Brands of images in the ISO file format (ISO/IEC 23008-12; AV1 Image File Format 1.1).
+_BRANDS = {
+    **dict.fromkeys((b"avif", b"avis"), AVIF),
+    **dict.fromkeys((b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"), HEIC),
+}
+_READ = "JPEG, PNG, GIF, WebP, BMP, TIFF, PPM, JPEG 2000, AVIF and HEIC are read"
+
+
+def image_format(data: bytes) -> str:
+    """Return the format of an encoded image, by its content.
+
+    Returns:
+        One of the formats of this module, such as `JPEG` or `AVIF`.
+
+    Raises:
+        ValueError: none of these; the message completes `rejected: `.
+    """
+    if data.startswith(b"\xff\xd8"):
+        return JPEG
+    for signature, name in _SIGNATURES:
+        if data.startswith(signature):
+            return name
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return WEBP
+    if data[4:8] == b"ftyp" and data[8:12] in _BRANDS:
+        return _iso_format(data)
+    if not data:
+        raise ValueError("the file is empty")
+    for offset, signature, name in _KNOWN:
+        if data.startswith(signature, offset):
+            raise ValueError(f"{name}; {_READ}")
+    if data[:64].removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"<"):
+        raise ValueError(f"HTML, SVG or other markup, not an image; {_READ}")
+    if not data.strip(b"\0"):
+        raise ValueError(f"nothing but zero bytes ({len(data)} zero bytes)")
+    raise ValueError(f"no known image: it begins with {data[:8].hex(' ')}; {_READ}")
+
+
+def _iso_format(data: bytes) -> str:
+    """Return the format of an image in the ISO file format: `mif1` and `msf1` leave it to the compatible brands."""
+    main = data[8:12]
+    if main not in (b"mif1", b"msf1"):
+        return _BRANDS[main]
+    end = min(int.from_bytes(data[:4], "big"), len(data))
+    others = {data[place : place + 4] for place in range(16, end, 4)}
+    return AVIF if others & {b"avif", b"avis"} else HEIC

@@ -1,0 +1,204 @@
+"""Decoding to pixels and encoding, with Pillow: 8 bits a sample, grey or RGB, upright, on white if transparent."""
+
+from __future__ import annotations
+
+import io
+
+from PIL import Image
+
+from beam_jobs.image_records.codecs.header import (
+    UPRIGHT,
+    ImageHeader,
+    check_png_checksums,
+    check_size,
+    exif_orientation,
+)
+from beam_jobs.image_records.codecs.image_format import AVIF, GIF, HEIC, JPEG, JPEG_2000, PNG, TIFF, WEBP
+from beam_jobs.image_records.codecs.modern_formats import is_reversible
+from beam_jobs.image_records.codecs.pillow_files import load_image, open_image, pillow_errors
+from beam_jobs.image_records.codecs.sixteen_bits import (
+    SIXTEEN_BIT_MODES,
+    check_tiff,
+    eight_bit_grey,
+    eight_bit_png,
+    eight_bit_tiff,
+    is_deep_color,
+)
+
+# What makes an image of an Exif orientation upright.
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+_GREY_MODES = ("1", "L", "LA", "La")
+_COLOR_MODES = ("P", "PA", "RGB", "RGBA", "RGBX", "RGBa", "YCbCr", "CMYK")
+_JPEG_SIDE = 65_500  # libjpeg's limit
+# How much larger than its target a JPEG is decoded before it is shrunk: decoders halve sizes for nothing, filters do it better.
+_REDUCING_GAP = 3
+
+
+def decode_image(
+    data: bytes, name: str, header: ImageHeader | None, shorter: int | None = None, draft: bool = False
+) -> Image.Image:
+    """Decode an image fully.
+
+    Args:
+        data: the encoded image.
+        name: its format, as `image_format` says it.
+        header: what `read_header` says; None for other formats than JPEG and PNG.
+        shorter: shrink the image to this shorter side, in pixels; None, or an image that is smaller, leaves its size.
+        draft: a JPEG may be decoded at a half, a quarter or an eighth of its size where it is shrunk further than that.
+
+    Returns:
+        An upright image of mode `L` or `RGB`.
+
+    Raises:
+        ValueError: broken, or of a kind that is not read; the message completes `rejected: `.
+    """
+    if name == PNG:
+        check_png_checksums(data)
+    image = open_image(data, name)
+    check_size(name, *image.size)
+    if name == TIFF:
+        check_tiff(image)
+    # Known before a draft, whose own size is rounded.
+    size = _shrunk_size(image.size, shorter)
+    if draft and name == JPEG and size != image.size:
+        image.draft(None, (size[0] * _REDUCING_GAP, size[1] * _REDUCING_GAP))
+    if header is not None and header.bits == 16:
+        image = eight_bit_png(data)
+    elif name == TIFF and is_deep_color(image):
+        image = eight_bit_tiff(data, image)
+    else:
+        image = load_image(image, name)
+    plain = _plain(image, name, header)
+    if name == TIFF:
+        size = _shrunk_size(plain.size, shorter)  # Pillow may have turned it as it was loaded
+    plain = _resize(plain, size)
+    turn = _TURNS.get(header.orientation if header else _orientation(image, name))
+    if turn is not None:
+        plain = plain.transpose(turn)
+    # The rest describes the old file, and encoders would write some of it into the new one.
+    profile = None if image.mode == "CMYK" else image.info.get("icc_profile")
+    plain.info = {"icc_profile": profile} if profile else {}
+    return plain
+
+
+def shrink(image: Image.Image, shorter: int | None) -> Image.Image:
+    """Return an image of mode `L` or `RGB` with its shorter side at `shorter` pixels; as it is if it is not larger, or if None."""
+    return _resize(image, _shrunk_size(image.size, shorter))
+
+
+def check_decodes(data: bytes, name: str) -> None:
+    """Decode an image and forget it.
+
+    Raises:
+        ValueError: it is broken; the message completes `rejected: `.
+    """
+    if name == PNG:
+        check_png_checksums(data)
+    load_image(open_image(data, name), name)
+
+
+def encode_image(image: Image.Image, name: str, quality: int) -> bytes:
+    """Encode an image of mode `L` or `RGB`. Equal images give equal bytes with one build of Pillow.
+
+    Args:
+        image: as `decode_image` returns it.
+        name: `JPEG` or `PNG`.
+        quality: of a JPEG, 1 to 100.
+
+    Raises:
+        ValueError: the image is too long for a JPEG; the message completes `rejected: `.
+    """
+    out = io.BytesIO()
+    profile = image.info.get("icc_profile")
+    if name == JPEG:
+        if max(image.size) > _JPEG_SIDE:
+            raise ValueError(
+                f"too large for a JPEG: {image.width} x {image.height} pixels; a JPEG may have {_JPEG_SIDE:,} a side"
+            )
+        image.save(out, "JPEG", quality=quality, icc_profile=profile)
+    else:
+        image.save(out, "PNG", icc_profile=profile)
+    return out.getvalue()
+
+
+def is_lossless(data: bytes, name: str) -> bool:
+    """Return whether an image's format keeps every pixel.
+
+    All do except JPEG, AVIF, HEIC and, as its first frame says, most of WebP, and JPEG 2000 with its irreversible wavelet.
+    """
+    if name == JPEG_2000:
+        return is_reversible(data)
+    if name != WEBP:
+        return name not in (JPEG, AVIF, HEIC)
+    # A WebP is a RIFF file of chunks; a frame of an animation, ANMF, holds its own after 16 bytes.
+    position = 12
+    while position + 8 <= len(data):
+        kind = data[position : position + 4]
+        if kind in (b"VP8 ", b"VP8L"):
+            return kind == b"VP8L"
+        size = int.from_bytes(data[position + 4 : position + 8], "little")
+        position += 8 + 16 if kind == b"ANMF" else 8 + size + size % 2
+    return False
+
+
+def is_animated(data: bytes, name: str) -> bool:
+    """Return whether an image that decodes has more frames or pages than the one that is kept."""
+    if name not in (GIF, WEBP, AVIF, TIFF):
+        return False
+    image = open_image(data, name)
+    with pillow_errors(name):
+        return getattr(image, "n_frames", 1) > 1
+
+
+def _orientation(image: Image.Image, name: str) -> int:
+    # Pillow has turned a TIFF already, and libheif a HEIC; GIF, BMP, PPM and JPEG 2000 have no orientation.
+    if name not in (WEBP, AVIF):
+        return UPRIGHT
+    return exif_orientation(image.info.get("exif", b"").removeprefix(b"Exif\0\0"))
+
+
+def _shrunk_size(size: tuple[int, int], shorter: int | None) -> tuple[int, int]:
+    """Return a size with its shorter side at `shorter` pixels; as it is if it is not larger, or if None."""
+    if shorter is None or min(size) <= shorter:
+        return size
+    scale = shorter / min(size)
+    return round(size[0] * scale), round(size[1] * scale)
+
+
+def _resize(image: Image.Image, size: tuple[int, int]) -> Image.Image:
+    return image if image.size == size else image.resize(size, Image.Resampling.LANCZOS)
+
+
+def _plain(image: Image.Image, name: str, header: ImageHeader | None) -> Image.Image:
+    """Return a decoded image as mode `L` or `RGB`, on white."""
+    if name in (TIFF, JPEG_2000) and image.mode in SIXTEEN_BIT_MODES:
+        image = eight_bit_grey(image)
+    if image.mode not in (*_GREY_MODES, *_COLOR_MODES):
+        raise ValueError(f"{name} with pixels of the kind {image.mode}; 8-bit grey, RGB and CMYK are read")
+    mode = "L" if image.mode in _GREY_MODES or _is_grey_palette(image) else "RGB"
+    if image.mode == "CMYK" and header is not None and not header.adobe:
+        # Pillow reads every CMYK JPEG as inverted, which only Adobe's are; Adobe's marker tells them apart.
+        image = image.point(lambda value: 255 - value)
+    if not image.has_transparency_data:
+        return image.convert(mode)
+    if header is not None and header.bits < 8 and isinstance(image.info.get("transparency"), int) and image.mode == "L":
+        # The transparent grey is said in units of the samples, which Pillow has scaled to 8 bits.
+        image.info["transparency"] *= 255 // (2**header.bits - 1)
+    full = image.convert("RGBA")
+    white = Image.new(mode, image.size, 255 if mode == "L" else (255, 255, 255))
+    opaque = full.getchannel("R") if mode == "L" else full.convert("RGB")
+    white.paste(opaque, mask=full.getchannel("A"))
+    return white
+
+
+def _is_grey_palette(image: Image.Image) -> bool:
+    colors = image.getpalette("RGB") if image.mode in ("P", "PA") else None
+    return colors is not None and colors[0::3] == colors[1::3] == colors[2::3]

@@ -1,0 +1,93 @@
+"""Images of 16 bits a sample as images of 8 bits, each sample rounded to the nearest."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, TiffImagePlugin
+
+from beam_jobs.image_records.codecs.image_format import PNG, TIFF
+from beam_jobs.image_records.codecs.pillow_files import load_image, open_image, pillow_errors
+
+SIXTEEN_BIT_MODES = ("I;16", "I;16L", "I;16B")
+_BITS_PER_SAMPLE, _SAMPLE_FORMAT, _UNSIGNED = 258, 339, 1  # TIFF tags, and a value of the second
+
+
+def check_tiff(image: Image.Image) -> None:
+    """Reject samples whose range is their owner's: signed, of more than 16 bits, or fractions."""
+    assert isinstance(image, TiffImagePlugin.TiffImageFile)
+    with pillow_errors(TIFF):
+        bits = max(image.tag_v2.get(_BITS_PER_SAMPLE, (1,)))
+        kinds = set(image.tag_v2.get(_SAMPLE_FORMAT, (_UNSIGNED,)))
+    if bits > 16 or kinds != {_UNSIGNED}:
+        what = f"{bits} bits per sample" if kinds == {_UNSIGNED} else f"signed or fractional samples of {bits} bits"
+        raise ValueError(f"TIFF of {what}; 8 and 16 unsigned bits are read. Scale it, and save it as PNG")
+
+
+def eight_bit_grey(image: Image.Image) -> Image.Image:
+    """Return a grey image of 16 bits as one of 8, each sample rounded to the nearest."""
+    values = np.asarray(image).astype(np.int64)
+    scaled = Image.fromarray(((values * 255 + 32767) // 65535).astype(np.uint8))
+    scaled.info = image.info
+    return scaled
+
+
+def eight_bit_png(data: bytes) -> Image.Image:
+    """Return a PNG of 16 bits as an image of 8, each sample rounded to the nearest."""
+    image = load_image(open_image(data, PNG), PNG)
+    color = data[25]  # IHDR's colour type: 0 grey, 2 RGB, 4 grey and alpha, 6 RGB and alpha
+    transparent = image.info.pop("transparency", None)
+    if color == 0:
+        values = np.asarray(image).astype(np.int64)[..., None]
+    elif color == 4:
+        # Two samples of two bytes, unpacked as four of one byte.
+        four = _samples(data, "RGBA")
+        values = four[..., 0::2] << 8 | four[..., 1::2]
+    else:
+        # Pillow keeps one byte of each sample: the higher one if given the byte order of PNG, otherwise the lower one.
+        mode = "RGB" if color == 2 else "RGBA"
+        values = _samples(data, f"{mode};16B") << 8 | _samples(data, f"{mode};16L")
+    scaled = ((values * 255 + 32767) // 65535).astype(np.uint8)
+    if transparent is not None:
+        shown = (values != np.asarray(transparent)).any(-1, keepdims=True)
+        scaled = np.concatenate([scaled, shown.astype(np.uint8) * 255], -1)
+    out = Image.fromarray(scaled[..., 0] if scaled.shape[-1] == 1 else scaled)
+    out.info = image.info
+    return out
+
+
+def is_deep_color(image: Image.Image) -> bool:
+    """Return whether a TIFF has colours of 16 bits a sample."""
+    assert isinstance(image, TiffImagePlugin.TiffImageFile)
+    with pillow_errors(TIFF):
+        return max(image.tag_v2.get(_BITS_PER_SAMPLE, (1,))) == 16 and image.mode in ("RGB", "RGBA")
+
+
+def eight_bit_tiff(data: bytes, image: Image.Image) -> Image.Image:
+    """Return a TIFF with colours of 16 bits as an image of 8, each sample rounded to the nearest.
+
+    Pillow keeps the higher byte of each sample, or the lower one if it is given the other order of bytes.
+    """
+    other = open_image(data, TIFF)
+    swapped = {"L": "B", "B": "L", "N": "B" if sys.byteorder == "little" else "L"}
+    tiles: list[Any] = []
+    for tile in other.tile:  # type: ignore[attr-defined]
+        rawmode = str(tile[3][0])
+        if not rawmode.startswith((f"{image.mode};16", "RGBX;16")) or rawmode[-1] not in swapped:
+            raise ValueError(f"TIFF of 16 bits a sample with pixels of the kind {rawmode}; save it as PNG")
+        tiles.append((*tile[:3], (f"{rawmode[:-1]}{swapped[rawmode[-1]]}", *tile[3][1:])))
+    other.tile = tiles  # type: ignore[attr-defined]
+    high, low = (np.asarray(load_image(one, TIFF)).astype(np.int64) for one in (image, other))
+    scaled = Image.fromarray((((high << 8 | low) * 255 + 32767) // 65535).astype(np.uint8))
+    scaled.info = image.info
+    return scaled
+
+
+def _samples(data: bytes, rawmode: str) -> npt.NDArray[np.int64]:
+    """Return the pixels of a PNG as Pillow unpacks them under another raw mode: int64 [height, width, channels]."""
+    image = open_image(data, PNG)
+    image.tile = [(*tile[:3], rawmode) for tile in image.tile]  # type: ignore[attr-defined]
+    return np.asarray(load_image(image, PNG)).astype(np.int64)

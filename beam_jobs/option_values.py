@@ -1,0 +1,149 @@
+"""Values of options that several commands parse: shares of splits, a budget of bad records, sizes."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from bisect import bisect_right
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_jobs.references.reference import HASH_BITS, split_position
+from tpudata.errors import UsageError
+
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
+# Without bounds, 1e999999999 would be a number of as many digits.
+_NUMBER = re.compile(r"(\d{1,30}(\.\d{0,30})?|\.\d{1,30})(e[+-]?\d{1,3})?|\d{1,30}/\d{1,30}", re.ASCII | re.IGNORECASE)
+_SPLIT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitShares:
+    """Assignment of records to splits.
+
+    Attributes:
+        shares: fraction of the records by split name; together 1.
+    """
+
+    shares: Mapping[str, Fraction]
+
+    def __post_init__(self) -> None:
+        for name, share in self.shares.items():
+            self.check_name(name)
+            if share <= 0:
+                raise UsageError(f"split {name} has share {share}; give it more than 0")
+        if sum(self.shares.values()) != 1:
+            raise UsageError(
+                f"the shares of the splits add up to {_short(sum(self.shares.values()))}; they must add up to 1"
+            )
+
+    @staticmethod
+    def check_name(name: Any) -> None:
+        """Raise UsageError if a name cannot be a split's."""
+        if not isinstance(name, str) or not _SPLIT_NAME.fullmatch(name):
+            raise UsageError(f"split name {name!r}: letters, digits and _ are allowed, a letter first")
+
+    @classmethod
+    def parse(cls, text: str) -> SplitShares:
+        """Parse `train=0.9,validation=0.1`.
+
+        Raises:
+            UsageError: not of that form, or the shares do not add up to 1.
+        """
+        shares: dict[str, Fraction] = {}
+        for part in text.split(","):
+            name, _, share = part.partition("=")
+            try:
+                value = _number(share)
+            except (ValueError, ZeroDivisionError):
+                raise UsageError(f"{part!r} is not NAME=SHARE, such as train=0.9") from None
+            if name.strip() in shares:
+                raise UsageError(f"split {name.strip()} is named twice")
+            shares[name.strip()] = value
+        return cls(shares)
+
+    def split_of(self, digest: int) -> str:
+        """Return the split of a record: decided by the digest of its key alone, so that it never moves."""
+        return list(self.shares)[bisect_right(self._ends(), split_position(digest))]
+
+    def splits_of(self, positions: npt.NDArray[np.uint64]) -> list[str]:
+        """Return the split of each record, given the high halves of the digests of their keys: uint64 [n]."""
+        names = list(self.shares)
+        rows = np.searchsorted(np.array(self._ends(), np.uint64), positions, side="right")
+        return [names[row] for row in rows.tolist()]
+
+    def _ends(self) -> list[int]:
+        """Return the position at which each split but the last ends."""
+        ends, end = [], Fraction(0)
+        for share in list(self.shares.values())[:-1]:
+            end += share
+            ends.append(int(end * 2**HASH_BITS))
+        return ends
+
+
+@dataclasses.dataclass(frozen=True)
+class Budget:
+    """Number of bad records that is tolerated.
+
+    Attributes:
+        count: at most this many, or None.
+        share: at most this fraction of all records, or None.
+    """
+
+    count: int | None = None
+    share: Fraction | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Budget:
+        """Parse `100` or `0.5%`; UsageError if it is neither."""
+        number, percent = text.strip().removesuffix("%"), text.strip().endswith("%")
+        try:
+            value = _number(number)
+        except (ValueError, ZeroDivisionError):
+            value = Fraction(-1)
+        if value < 0 or (value > 100 if percent else value.denominator != 1):
+            raise UsageError(f"{text!r} is neither a count such as 100 nor a share such as 0.5%")
+        return cls(share=value / 100) if percent else cls(count=int(value))
+
+    def allows(self, rejected: int, records: int) -> bool:
+        """Return whether this many rejected records out of all are tolerated."""
+        return rejected <= (self.count if self.count is not None else (self.share or 0) * records)
+
+    def __str__(self) -> str:
+        return str(self.count) if self.count is not None else f"{float((self.share or 0) * 100):g}%"
+
+
+def parse_size(text: str) -> int:
+    """Parse a size in bytes such as `100MB` (10^6), `64MiB` (2^20) or `5000000`.
+
+    Raises:
+        UsageError: not a size, or less than one byte.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    unit = _UNITS.get(match[2].upper()) if match else None
+    if match is None or unit is None:
+        raise UsageError(f"{text!r} is not a size; write 100MB, 64MiB or a number of bytes")
+    size = int(Fraction(match[1]) * unit)
+    if size < 1:
+        raise UsageError(f"{text!r} is less than one byte")
+    return size
+
+
+DEFAULT_BUDGET = Budget(share=Fraction(1, 100))
+
+
+def _number(text: str) -> Fraction:
+    """Return a number that people may write as a share or a count; ValueError if it is none, ZeroDivisionError for 1/0."""
+    if not _NUMBER.fullmatch(text.strip()):
+        raise ValueError(f"{text!r} is no number")
+    return Fraction(text)
+
+
+def _short(value: Fraction | int) -> str:
+    """Return a number for a message; `1e400` is a number that people can write and float cannot hold."""
+    return f"{float(value):g}" if value < Fraction(10**9) else "more than 10^9"

@@ -1,0 +1,104 @@
+"""Files, parts of files and documents of a text input.
+
+The key of a document is its file's path below the input and its offset, such as `books/a.txt:1234`, or its row number in a Parquet
+file, or the path alone if the file is the document. The key of a compressed file is that of the file inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from beam_jobs.references.columns import narrow
+from beam_jobs.references.packed_keys import PackedKeys
+from beam_jobs.references.reference import WHOLE_FILE
+from beam_jobs.text_files.blocks import SpanBlock
+from beam_jobs.text_files.forms import TextForm
+from beam_jobs.text_files.values import RowForm
+from tpudata.errors import BadRecordError
+
+
+class TextFile(NamedTuple):
+    """A file of the input.
+
+    Attributes:
+        path: where it is.
+        name: its path below the input, with `/`.
+        size: bytes.
+    """
+
+    path: str
+    name: str
+    size: int
+
+
+class TextPart(NamedTuple):
+    """Unit of listing: a file, or a part of it.
+
+    Attributes:
+        file: the file.
+        form: what it is; None where nobody has looked yet, which the worker does then.
+        start, stop: documents that begin in this range of bytes; in a Parquet file, these row groups.
+    """
+
+    file: TextFile
+    form: TextForm | None
+    start: int
+    stop: int
+
+
+class Document(NamedTuple):
+    """One document.
+
+    Attributes:
+        key: its name, unique in the input.
+        offset: where it begins in the file, or WHOLE_FILE; of a compressed file, in what it unpacks to; in Parquet, its row.
+        size: bytes.
+        form: how its bytes are read.
+        data: its bytes; empty for a whole file that is not compressed, which is not read for this.
+        is_addressed: whether `size` bytes from `offset` of the file are the document, so that a reference can do without data.
+    """
+
+    key: str
+    offset: int
+    size: int
+    form: RowForm
+    data: bytes
+    is_addressed: bool
+
+
+class DocumentBlock(NamedTuple):
+    """Documents of one file, in order.
+
+    Attributes:
+        name: name of the file; a document's key is this and its offset, see `Document`.
+        form: how their bytes are read.
+        spans: where they are; without data for whole files that are not compressed.
+        is_addressed: as in `Document`.
+    """
+
+    name: str
+    form: RowForm
+    spans: SpanBlock
+    is_addressed: bool
+
+    @property
+    def is_whole_file(self) -> bool:
+        """Whether the file is one document, whose key is the file's name alone."""
+        return int(self.spans.offsets[0]) == WHOLE_FILE
+
+    def keys(self) -> PackedKeys:
+        """Return the keys of the documents."""
+        if self.is_whole_file:
+            return PackedKeys([self.name], None)
+        return PackedKeys([f"{self.name}:"], narrow(self.spans.offsets))
+
+    def documents(self) -> Iterator[Document]:
+        """Yield the documents."""
+        data = self.spans.data
+        columns = (column.tolist() for column in self.spans[1:])
+        for key, start, size, offset in zip(self.keys(), *columns, strict=True):
+            yield Document(key, offset, size, self.form, data[start : start + size], self.is_addressed)
+
+
+Reject = Callable[[BadRecordError], None]

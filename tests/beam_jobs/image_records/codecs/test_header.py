@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image, ImageOps
+
+from beam_jobs.image_records.codecs.header import exif_orientation, read_header
+from beam_jobs.image_records.codecs.image_format import image_format
+from tests.beam_jobs.images import big_endian_exif, encode, exif, png
+
+
+@given(
+    st.sampled_from(["L", "RGB", "CMYK"]),
+    st.integers(1, 80),
+    st.integers(1, 80),
+    st.sampled_from([{}, {"progressive": True}, {"subsampling": 0}, {"comment": b"\xff\xd9" * 9}, {"optimize": True}]),
+)
+@settings(max_examples=60)
+def test_a_jpeg_header_is_what_pillow_reads(mode: str, width: int, height: int, options: dict[str, Any]) -> None:
+    data = encode(Image.new(mode, (width, height)), "JPEG", **options)
+    header = read_header(data, image_format(data))
+    assert (header.width, header.height, header.components) == (width, height, len(mode) if mode != "L" else 1)
+    assert header.adobe == (mode == "CMYK")
+    assert (header.format, header.bits, header.alpha, header.orientation) == ("JPEG", 8, False, 1)
+
+
+@given(
+    st.sampled_from(
+        [("1", 1, 1), ("L", 1, 8), ("LA", 1, 8), ("P", 3, None), ("RGB", 3, 8), ("RGBA", 3, 8), ("I;16", 1, 16)]
+    ),
+    st.integers(1, 80),
+    st.integers(1, 80),
+)
+@settings(max_examples=60)
+def test_a_png_header_is_what_pillow_reads(mode: tuple[str, int, int | None], width: int, height: int) -> None:
+    name, components, bits = mode
+    data = encode(Image.new(name, (width, height)), "PNG")
+    header = read_header(data, image_format(data))
+    assert (header.width, header.height, header.components) == (width, height, components)
+    assert bits is None or header.bits == bits
+    assert header.alpha == (name in ("LA", "RGBA"))
+
+
+def test_a_thumbnail_in_the_exif_block_is_no_frame() -> None:
+    block = exif(3).tobytes() + encode(np.zeros((7, 5, 3), np.uint8), "JPEG")
+    header = read_header(encode(np.zeros((20, 30, 3), np.uint8), "JPEG", exif=block), "JPEG")
+    assert (header.height, header.width, header.orientation) == (20, 30, 3)
+
+
+@pytest.mark.parametrize("orientation", [0, *range(1, 10), 65535])
+def test_orientation_is_what_pillow_applies(orientation: int) -> None:
+    pixels = np.arange(12, dtype=np.uint8).reshape(3, 4) * 20
+    for block in (exif(orientation).tobytes(), big_endian_exif(orientation)):
+        found = exif_orientation(block.removeprefix(b"Exif\0\0"))
+        data = encode(pixels, "PNG", exif=block)
+        assert read_header(data, "PNG").orientation == found
+        upright = np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(data))))
+        assert np.array_equal(upright, pixels) == (found == 1)
+
+
+@given(st.binary(max_size=60))
+def test_any_exif_block_has_an_orientation(tail: bytes) -> None:
+    for head in (b"", b"II*\0", b"MM\0*", b"II*\0\x08\0\0\0"):
+        assert 1 <= exif_orientation(head + tail) <= 8
+
+
+def test_fill_bytes_and_lone_markers_are_passed_over() -> None:
+    data = encode(np.zeros((8, 8, 3), np.uint8), "JPEG")
+    padded = data[:2] + b"\xff\xff\xff\x01" + data[2:]
+    assert read_header(padded, "JPEG") == read_header(data, "JPEG")
+    with pytest.raises(ValueError, match=r"no marker where one is due \(at byte 2\)"):
+        read_header(data[:2] + b"\0" + data[2:], "JPEG")
+
+
+def test_bits_of_a_colour_type_that_there_is_not() -> None:
+    with pytest.raises(ValueError, match="colour type 2 with 4 bits"):
+        read_header(png(np.zeros((4, 4, 3), int), 4), "PNG")

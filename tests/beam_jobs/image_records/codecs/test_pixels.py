@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from beam_jobs.image_records.codecs.header import read_header
+from beam_jobs.image_records.codecs.image_format import image_format
+from beam_jobs.image_records.codecs.pixels import is_lossless
+from beam_jobs.image_records.options import ImageOptions
+from beam_jobs.image_records.rules import StoredImage, stored_image
+from tests.beam_jobs.images import encode, exif, picture
+
+
+def stored(data: bytes, form: str = "", **options: Any) -> StoredImage:
+    return stored_image(data, form, ImageOptions(**options))
+
+
+def opened(image: StoredImage) -> Image.Image:
+    return Image.open(io.BytesIO(image.data))
+
+
+def difference(one: Any, other: Any) -> float:
+    return float(np.abs(np.asarray(one).astype(float) - np.asarray(other)).mean())
+
+
+@given(st.integers(1, 300), st.integers(1, 300), st.integers(1, 200), st.sampled_from(["header", "decode"]))
+@settings(max_examples=60)
+def test_the_shorter_side_is_shrunk_and_the_aspect_kept(height: int, width: int, shorter: int, check: str) -> None:
+    data = encode(np.zeros((height, width), np.uint8), "JPEG")
+    image = stored(data, resize_shorter=shorter, check=check)
+    if min(height, width) <= shorter:
+        assert image == StoredImage(data, "JPEG", height, width, 1)
+        return
+    assert image.reason == "resized"
+    assert opened(image).size == (image.width, image.height)
+    assert min(image.height, image.width) == shorter
+    assert abs(max(image.height, image.width) - max(height, width) * shorter / min(height, width)) <= 0.5
+    # Not exchanged; rounding may make a square of what is nearly one.
+    assert image.height == image.width or (image.height < image.width) == (height < width)
+
+
+@pytest.mark.parametrize("check", ["header", "decode"])
+def test_pixels_of_a_shrunk_jpeg(check: str) -> None:
+    large = picture(600, 900)
+    image = stored(encode(large, "JPEG", quality=95), resize_shorter=40, check=check)
+    expected = Image.fromarray(large).resize((60, 40), Image.Resampling.BOX)
+    assert image.format == "JPEG"
+    assert difference(opened(image), expected) < 4
+
+
+def test_a_full_decode_is_shrunk_exactly_as_pillow_does() -> None:
+    data = encode(picture(600, 900), "JPEG")
+    image = stored(data, resize_shorter=40, check="decode", quality=90)
+    expected = Image.open(io.BytesIO(data)).resize((60, 40), Image.Resampling.LANCZOS)
+    assert image.data == encode(expected, "JPEG", quality=90)
+
+
+def test_a_turned_jpeg_is_shrunk_upright() -> None:
+    image = stored(encode(picture(60, 90), "JPEG", exif=exif(6)), resize_shorter=30)
+    expected = Image.fromarray(picture(60, 90)).rotate(-90, expand=True).resize((30, 45), Image.Resampling.BOX)
+    assert (image.height, image.width, image.reason) == (45, 30, "EXIF orientation")
+    assert difference(opened(image), expected) < 6
+
+
+def test_lossless_images_stay_lossless_until_a_quality_is_given() -> None:
+    large = picture(60, 90)
+    png = encode(large, "PNG")
+    shrunk = stored(png, resize_shorter=30)
+    np.testing.assert_array_equal(opened(shrunk), Image.fromarray(large).resize((45, 30), Image.Resampling.LANCZOS))
+    assert shrunk.format == "PNG"
+    assert stored(png, resize_shorter=30, quality=80).format == "JPEG"
+    assert stored(encode(large, "BMP"), quality=80).format == "JPEG"
+    # A quality alone re-encodes nothing.
+    assert stored(png, quality=80).data == png
+
+
+def test_quality_decides_the_bytes() -> None:
+    turned = encode(picture(), "JPEG", exif=exif(3))
+    assert len(stored(turned, quality=30).data) < len(stored(turned).data) < len(stored(turned, quality=100).data)
+    assert stored(turned).data == stored(turned, quality=95).data
+
+
+def test_jpeg_only() -> None:
+    image = stored(encode(picture(), "PNG"), jpeg_only=True)
+    assert (image.format, image.reason, image_format(image.data)) == ("JPEG", "PNG to JPEG", "JPEG")
+    assert difference(opened(image), picture()) < 4
+    grey = stored(encode(picture()[..., 0], "PNG"), jpeg_only=True)
+    assert (grey.channels, read_header(grey.data, "JPEG").components) == (1, 1)
+    assert stored(encode(picture(), "GIF"), jpeg_only=True).format == "JPEG"
+    jpeg = encode(picture(), "JPEG")
+    assert stored(jpeg, jpeg_only=True).data == jpeg
+
+
+def test_what_is_too_long_for_a_jpeg_is_refused() -> None:
+    data = encode(np.zeros((1, 65_501), np.uint8), "PNG")
+    assert stored(data).width == 65_501
+    with pytest.raises(ValueError, match="65501 x 1 pixels; a JPEG may have 65,500 a side"):
+        stored(data, jpeg_only=True)
+
+
+def test_idx_pixels() -> None:
+    grey, rgb = picture()[..., 0], picture()
+    image = stored(grey.tobytes(), "idx:24x40")
+    assert image[1:] == ("PNG", 24, 40, 1, "IDX pixels")
+    np.testing.assert_array_equal(opened(image), grey)
+    np.testing.assert_array_equal(opened(stored(rgb.tobytes(), "idx:24x40x3")), rgb)
+    assert stored(grey.tobytes(), "idx:24x40x1", resize_shorter=12)[2:4] == (12, 20)
+    with pytest.raises(ValueError, match="100 bytes of pixels where 24 x 40 x 1 were due; the file is cut"):
+        stored(b"\0" * 100, "idx:24x40")
+    with pytest.raises(ValueError, match="'idx:24x40x2'; idx:HEIGHTxWIDTH"):
+        stored(b"", "idx:24x40x2")
+
+
+def boxed(data: bytes, kind: bytes, content: bytes, size: int | None = None) -> bytes:
+    """Put a box after the two that every JP2 begins with."""
+    place = data.index(b"ftyp") - 4
+    place += int.from_bytes(data[place : place + 4], "big")
+    head = (len(content) + 8).to_bytes(4, "big") + kind
+    if size == 64:
+        head = (1).to_bytes(4, "big") + kind + (len(content) + 16).to_bytes(8, "big")
+    return data[:place] + head + content + data[place:]
+
+
+@pytest.mark.parametrize("size", [None, 64])
+@pytest.mark.parametrize("reversible", [True, False])
+def test_metadata_do_not_say_whether_a_jpeg_2000_is_reversible(reversible: bool, size: int | None) -> None:
+    data = encode(picture(24, 32), "JPEG2000", irreversible=not reversible)
+    for wrong in (0, 1):
+        cod = b"\xff\x52" + bytes([wrong]) * 20
+        for content in (cod, b"\xff\x4f\xff\x51" + cod):
+            assert is_lossless(boxed(data, b"xml ", content, size), "JPEG 2000") == reversible
+
+
+@pytest.mark.parametrize("bare", [True, False])
+@pytest.mark.parametrize("reversible", [True, False])
+def test_a_comment_does_not_say_whether_a_jpeg_2000_is_reversible(reversible: bool, bare: bool) -> None:
+    data = encode(picture(24, 32), "JPEG2000", irreversible=not reversible, no_jp2=bare)
+    place = data.index(b"\xff\x52", data.index(b"\xff\x4f\xff\x51"))
+    comment = b"\0\1\xff\x52" + bytes([not reversible]) * 20
+    commented = data[:place] + b"\xff\x64" + (len(comment) + 2).to_bytes(2, "big") + comment + data[place:]
+    assert is_lossless(commented, "JPEG 2000") == reversible
+    assert not is_lossless(data[: place + 13], "JPEG 2000")

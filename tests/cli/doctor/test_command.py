@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import re
+import socket
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from tests.helpers.processes import ends_while_it_loads
+from tpudata.cli import main
+
+
+@pytest.fixture(autouse=True)
+def _no_cloud(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No TPU and no credentials but those that a test names."""
+    monkeypatch.delenv("TPU_NAME", raising=False)
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
+    monkeypatch.setenv("CLOUDSDK_AUTH_DISABLE_CREDENTIALS", "true")
+
+
+def _rows(shown: str) -> dict[str, list[str]]:
+    lines = [
+        line.split(maxsplit=2) for line in shown.splitlines() if re.match(r"\w+ +(ok|none|warning|problem) ", line)
+    ]
+    return {name: rest for name, *rest in lines}
+
+
+def test_all_that_is_here(digits_dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = [f"--data={digits_dataset}", "--model=mnist_cnn", "--batch-size=16", "--param=dropout=0.1", "--crop=8"]
+    assert main(["doctor", *flags, "--time-limit=200"]) == 0
+    rows = _rows(capsys.readouterr().out)
+    assert f"tensorflow {tf.__version__}" in rows["versions"][1]
+    state, text = rows["devices"]
+    assert state == "ok"
+    found = re.fullmatch(r"1 CPU: ([\d,]+) GFLOP/s \(float32\).*", text)
+    assert found is not None
+    assert int(found[1].replace(",", "")) >= 1
+    assert rows["TPU"] == ["none", "none on this machine, and none is named by --tpu-name or TPU_NAME"]
+    assert rows["credentials"][0] == "ok"
+    assert rows["dataset"] == ["ok", "train 200 records, validation 90 records"]
+    assert rows["files"] == ["ok", "4 shards and their indexes, with the sizes that the manifest says"]
+    assert rows["shapes"][0] == "ok"
+    assert rows["labels"] == ["ok", "labels 0 to 9 in 290 records; mnist_cnn has 10 outputs from 0"]
+    assert re.fullmatch(r"shuffle window .* decoded records .*B free", rows["memory"][1])
+    assert re.match(r"[\d,]+ records/s in batches of 16; --step-time MS says", rows["feeding"][1])
+    assert rows["rehearsal"] == ["ok", "mnist_cnn: nothing that a TPU would reject"]
+
+
+def test_what_does_not_answer_is_given_up(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"grpc://127.0.0.1:{silent.getsockname()[1]}"
+        flags = [f"--tpu-name={address}", f"--data={tmp_path / 'none'}", "--model=mnist_cnn", "--time-limit=1"]
+        assert main(["doctor", *flags]) == 1
+    rows = _rows(capsys.readouterr().out)
+    assert rows["TPU"] == ["problem", "no answer within 1 second; --time-limit waits longer"] or (
+        rows["TPU"][0] == "problem" and "no answer within 1 seconds" in rows["TPU"][1]
+    )
+    assert rows["dataset"][0] == "problem"
+    # What a dataset that is not there would be rehearsed with is not tried.
+    assert "rehearsal" not in rows
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--model=mnist_cnn"], "--model needs a dataset. Pass --data"),
+        (["--batch-size=8"], "--batch-size needs a dataset. Pass --data"),
+        (["--crop=8"], "--crop needs a dataset"),
+        (["--data=nowhere", "--step-time=3"], "--step-time needs the records of a step. Pass --batch-size"),
+        (["--data=nowhere", "--batch-size=8", "--step-time=0"], "--step-time: '0' is not a number above 0"),
+        (["--data=nowhere", "--batch-size=x"], "--batch-size: 'x' is not a whole number of 1 or more"),
+        (["--data=nowhere", "--image-size=1y2"], "--image-size: '1y2' is not HEIGHTxWIDTH"),
+        (["--model=mnist_cn", "--data=nowhere"], "Did you mean 'mnist_cnn'"),
+        (["--param=a=1"], "--param is for a model. Pass --model"),
+        (["--time-limit=0"], "'0' is not a whole number"),
+        (["--tpu-nam=x"], "did you mean --tpu-name?"),
+    ],
+)
+def test_wrong_usage(flags: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", *flags]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_process_that_looks_ends_with_the_command(tmp_path: Path) -> None:
+    assert ends_while_it_loads("tensorflow", tmp_path, "tpudata.cli.doctor.probe", "devices") == 1

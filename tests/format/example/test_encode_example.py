@@ -1,0 +1,55 @@
+"""Bytes at the sizes where the encoder's short cuts begin and end; `test_codec.py` has the rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tpudata.errors import FeatureError
+from tpudata.format import decode_example, encode_example
+
+
+def to_proto(features: dict[str, Any]) -> bytes:
+    out = tf.train.Example()
+    for name, value in features.items():
+        if isinstance(value, bytes):
+            out.features.feature[name].bytes_list.value.append(value)
+        elif isinstance(value, float):
+            out.features.feature[name].float_list.value.append(value)
+        else:
+            out.features.feature[name].int64_list.value.append(int(value))
+    data: bytes = out.SerializeToString(deterministic=True)
+    return data
+
+
+@pytest.mark.parametrize("size", [0, 1, 63, 64, 65, *range(95, 135), 16_350, 16_383, 16_384, 2_097_140, 2_097_152])
+def test_a_bytes_value_of_any_size(size: int) -> None:
+    for name in ("a", "image/encoded", "n" * 130):
+        features = {name: np.random.default_rng(size).bytes(size), "between": 5}
+        assert encode_example(features) == to_proto(features)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (1e39, r"1e\+39 does not fit float32"),
+        ([0.0, -1e300], r"-1e\+300 does not fit float32"),
+        (np.array([1.0, 4e38]), r"4e\+38 does not fit float32"),
+        ("a\udcff", "is not UTF-8"),
+        (np.array(["\udcff"]), "is not UTF-8"),
+    ],
+)
+def test_values_that_would_not_come_back_are_refused(value: Any, message: str) -> None:
+    with pytest.raises(FeatureError, match=f"Feature 'x': .*{message}"):
+        encode_example({"x": value})
+    stored = encode_example({"x": [float("inf"), float("-inf"), 3.4e38]})
+    assert decode_example(stored)["x"] == [float("inf"), float("-inf"), np.float32(3.4e38)]
+
+
+def test_values_that_compare_equal_keep_their_types() -> None:
+    for value in (1, True, 1.0, 0, False, 0.0, -1, 2**63 - 1, -(2**63)):
+        assert encode_example({"value": value}) == to_proto({"value": value})
+        assert encode_example({"value": np.asarray(value)}) == to_proto({"value": value})

@@ -1,0 +1,61 @@
+"""The keys of a shard: what stands on disk, and what is found to be wrong with it."""
+
+from __future__ import annotations
+
+import struct
+
+import google_crc32c
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tpudata.errors import CorruptionError
+from tpudata.format import Shard
+from tpudata.format.shards.keys import ENTRY, ENTRY_BYTES, ShardKeys
+
+CRC = 0x89ABCDEF
+ENTRIES = st.lists(
+    st.builds(lambda head, last: head + last, st.binary(min_size=15, max_size=15), st.sampled_from([b"\0", b"\1"])),
+    min_size=1,
+    max_size=40,
+)
+
+
+@given(ENTRIES)
+def test_bytes_are_those_of_the_layout(entries: list[bytes]) -> None:
+    head = b"TPUDKEY1" + struct.pack("<QI", len(entries), CRC)
+    body = head + b"".join(sorted(entries))
+    data = ShardKeys.of(np.array(entries, ENTRY), CRC).to_bytes()
+    assert data == body + struct.pack("<I", google_crc32c.value(body))
+    keys = ShardKeys.from_bytes(data, "x.keys")
+    assert keys.entries.tobytes() == b"".join(sorted(entries))
+    assert keys.shard_crc32c == CRC
+    assert keys.records == sum(entry.endswith(b"\0") for entry in entries)
+
+
+@given(ENTRIES, st.data())
+def test_any_changed_bit_and_any_cut_is_found(entries: list[bytes], draw: st.DataObject) -> None:
+    data = bytearray(ShardKeys.of(np.array(entries, ENTRY), CRC).to_bytes())
+    place = draw.draw(st.integers(0, 8 * len(data) - 1))
+    cut = draw.draw(st.integers(0, len(data) - 1))
+    with pytest.raises(CorruptionError, match=r"^x\.keys at byte 0: "):
+        ShardKeys.from_bytes(bytes(data[:cut]), "x.keys")
+    data[place // 8] ^= 1 << place % 8
+    with pytest.raises(CorruptionError, match=r"^x\.keys at byte 0: "):
+        ShardKeys.from_bytes(bytes(data), "x.keys")
+
+
+def test_a_count_that_is_not_that_of_the_entries_is_found() -> None:
+    body = b"TPUDKEY1" + struct.pack("<QI", 3, CRC) + bytes(2 * ENTRY_BYTES)
+    with pytest.raises(CorruptionError, match="there should be 3 entries"):
+        ShardKeys.from_bytes(body + struct.pack("<I", google_crc32c.value(body)), "x.keys")
+
+
+def test_keys_of_another_shard() -> None:
+    keys = ShardKeys.of(np.array([bytes(16), bytes(15) + b"\1"], ENTRY), CRC)
+    assert keys.entries.dtype == np.dtype("S16")
+    keys.check(Shard("train-00000-of-00001.tfrecord", 1, 100, CRC), "x.keys")
+    for records, crc in ((2, CRC), (1, CRC + 1)):
+        with pytest.raises(CorruptionError, match="the keys of another shard: 1 record, checksum 89abcdef"):
+            keys.check(Shard("train-00000-of-00001.tfrecord", records, 100, crc), "x.keys")

@@ -1,0 +1,644 @@
+"""Every kind of damage to a dataset on disk, and where `verify` says that it is."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from tests.helpers.datasets import FILENAME, LABEL, write_dataset, write_images
+from tests.helpers.processes import assert_nobody_is_left
+from tpudata.errors import DatasetError
+from tpudata.format import (
+    Feature,
+    Manifest,
+    ShardIndex,
+    Source,
+    Split,
+    encode_example,
+    open_dataset,
+    verify,
+    write_metadata,
+    write_shard,
+)
+from tpudata.format.example.wire import MAX_EXAMPLE_BYTES
+
+ROOT = Path(__file__).parents[3]
+FIRST, SECOND, OTHER = (
+    "train-00000-of-00002.tfrecord",
+    "train-00001-of-00002.tfrecord",
+    "test-00000-of-00002.tfrecord",
+)
+# The file is put back after each example.
+FEW = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True)
+WHERE = st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 7))
+
+
+def write_raw(folder: Path, compression: str | None = None) -> Path:
+    """Two training shards of equal size with two blocks each, and two small ones; records of one size within a shard."""
+    rng = np.random.default_rng(0)
+    images = {
+        split: list(rng.integers(0, 256, (count, 4, 4, 1), np.uint8)) for split, count in (("train", 140), ("test", 3))
+    }
+    labels = {split: [i % 10 for i in range(len(pictures))] for split, pictures in images.items()}
+    write_images(str(folder), images, labels, shape=(4, 4, 1), layout="raw", shards=2, compression=compression)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_raw(tmp_path_factory.mktemp("raw"))
+
+
+@pytest.fixture
+def damaged(intact: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(intact, tmp_path / "copy"))
+
+
+def places(folder: Path, **options: Any) -> list[tuple[str, int | None]]:
+    return [
+        (Path(defect.path).relative_to(folder).as_posix(), defect.offset) for defect in verify(str(folder), **options)
+    ]
+
+
+def reasons(folder: Path) -> list[str]:
+    return [defect.reason for defect in verify(str(folder))]
+
+
+def record_starts(path: Path) -> list[int]:
+    """Where each record of a whole file begins, and where the file ends: a plain loop."""
+    data, starts = path.read_bytes(), [0]
+    while starts[-1] < len(data):
+        starts.append(starts[-1] + 16 + struct.unpack_from("<Q", data, starts[-1])[0])
+    return starts
+
+
+class Replaced:
+    """A file with other content while the context lasts."""
+
+    def __init__(self, path: Path, content: bytes) -> None:
+        self.path, self.before = path, path.read_bytes()
+        self.content = content
+
+    def __enter__(self) -> None:
+        self.path.write_bytes(self.content)
+
+    def __exit__(self, *error: object) -> None:
+        self.path.write_bytes(self.before)
+
+
+def flipped(data: bytes, where: float, bit: int) -> tuple[bytes, int]:
+    place = int(where * len(data))
+    changed = bytearray(data)
+    changed[place] ^= 1 << bit
+    return bytes(changed), place
+
+
+def test_intact(intact: Path) -> None:
+    assert places(intact) == []
+
+
+def test_two_processes_find_the_same_in_the_same_order(damaged: Path) -> None:
+    assert places(damaged, workers=2) == []
+    for name in (SECOND, OTHER, FIRST):
+        path = damaged / name
+        path.write_bytes(flipped(path.read_bytes(), 0.5, 3)[0])
+    found = places(damaged, workers=2)
+    assert [name for name, _ in found] == [OTHER, FIRST, SECOND]
+    assert found == places(damaged)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_progress_adds_up_to_all_shards(intact: Path, workers: int) -> None:
+    total = sum(path.stat().st_size for path in intact.glob("*.tfrecord"))
+    calls: list[tuple[int, int]] = []
+    assert list(verify(str(intact), workers=workers, progress=lambda *call: calls.append(call))) == []
+    assert sum(read for read, _ in calls) == total
+    assert {of for _, of in calls} == {total}
+
+
+@FEW
+@given(where=WHERE, name=st.sampled_from([FIRST, OTHER]))
+@example(where=(0.0, 0), name=FIRST)
+@example(where=(0.99999, 7), name=FIRST)
+def test_a_flipped_bit_in_a_shard_is_found_at_its_record(intact: Path, where: tuple[float, int], name: str) -> None:
+    path = intact / name
+    starts = record_starts(path)
+    content, place = flipped(path.read_bytes(), *where)
+    with Replaced(path, content):
+        assert places(intact) == [(name, max(start for start in starts if start <= place))]
+
+
+@FEW
+@given(where=st.floats(0, 1, exclude_max=True), name=st.sampled_from([FIRST, OTHER]))
+@example(where=0.0, name=OTHER)
+@example(where=0.5, name=OTHER)
+def test_a_cut_shard_is_found_where_it_ends(intact: Path, where: float, name: str) -> None:
+    path = intact / name
+    starts = record_starts(path)
+    size = int(where * starts[-1])
+    with Replaced(path, path.read_bytes()[:size]):
+        # The size, and the record that is cut; or that there are fewer.
+        assert places(intact) == [(name, size), (name, max(start for start in starts if start <= size))]
+
+
+def test_a_shard_cut_between_two_records(damaged: Path) -> None:
+    path = damaged / FIRST
+    end = record_starts(path)[10]
+    path.write_bytes(path.read_bytes()[:end])
+    assert places(damaged) == [(FIRST, end), (FIRST, end)]
+    assert reasons(damaged)[1] == "10 records, the manifest says 70"
+
+
+def test_what_is_added_to_a_shard_is_found(damaged: Path) -> None:
+    path = damaged / FIRST
+    size = path.stat().st_size
+    record = path.read_bytes()[: record_starts(path)[1]]
+    path.write_bytes(path.read_bytes() + record)
+    assert places(damaged) == [(FIRST, size), (FIRST, size + len(record))]
+    path.write_bytes(path.read_bytes() + b"\0" * 5)
+    assert places(damaged) == [(FIRST, size), (FIRST, size + len(record))]
+
+
+@pytest.mark.parametrize("name", [f"index/{FIRST[:-9]}.index", "labels.txt", "dataset_info.json", "features.json"])
+def test_a_flipped_bit_or_a_cut_beside_the_shards_is_found(intact: Path, name: str) -> None:
+    path = intact / name
+    data = path.read_bytes()
+
+    @FEW
+    @given(where=WHERE)
+    def flip(where: tuple[float, int]) -> None:
+        content, place = flipped(data, *where)
+        with Replaced(path, content):
+            ((found, offset),) = places(intact)
+            assert found == name
+            if name.endswith(".json"):
+                assert offset == place
+
+    @FEW
+    @given(where=st.floats(0, 1, exclude_max=True))
+    def cut(where: float) -> None:
+        with Replaced(path, data[: int(where * len(data))]):
+            ((found, offset),) = places(intact)
+            assert found == name
+            if name.endswith(".json"):
+                assert offset == int(where * len(data))
+
+    flip()
+    cut()
+
+
+@FEW
+@given(where=WHERE, is_cut=st.booleans())
+@example(where=(0.0, 0), is_cut=True)
+def test_a_flipped_bit_or_a_cut_in_the_manifest_is_found(intact: Path, where: tuple[float, int], is_cut: bool) -> None:
+    path = intact / "manifest.json"
+    content, place = flipped(path.read_bytes(), *where)
+    with Replaced(path, content[:place] if is_cut else content):
+        assert {name for name, _ in places(intact)} == {"manifest.json"}
+
+
+def test_without_a_manifest_there_is_no_dataset(damaged: Path) -> None:
+    (damaged / "manifest.json").unlink()
+    with pytest.raises(DatasetError, match=r"has no manifest\.json"):
+        places(damaged)
+
+
+def test_a_manifest_without_a_checksum_is_named_and_the_rest_compared(damaged: Path) -> None:
+    path = damaged / "manifest.json"
+    value = json.loads(path.read_bytes())
+    del value["checksum"]
+    path.write_text(json.dumps(value))
+    (damaged / FIRST).unlink()
+    assert places(damaged) == [("manifest.json", 0), (FIRST, None)]
+
+
+def swap(one: Path, other: Path) -> None:
+    held = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(held)
+
+
+def test_swapped_shards_of_one_size(damaged: Path) -> None:
+    assert (damaged / FIRST).stat().st_size == (damaged / SECOND).stat().st_size
+    swap(damaged / FIRST, damaged / SECOND)
+    assert places(damaged) == [(FIRST, 0), (SECOND, 0)]
+
+
+def test_swapped_shards_with_their_indexes(damaged: Path) -> None:
+    swap(damaged / FIRST, damaged / SECOND)
+    indexes = [f"index/{name[:-9]}.index" for name in (FIRST, SECOND)]
+    swap(damaged / indexes[0], damaged / indexes[1])
+    assert places(damaged) == [(indexes[0], 0), (FIRST, 0), (indexes[1], 0), (SECOND, 0)]
+
+
+def test_swapped_shards_of_different_sizes(damaged: Path) -> None:
+    swap(damaged / FIRST, damaged / OTHER)
+    assert {name for name, _ in places(damaged)} == {FIRST, OTHER}
+
+
+def test_one_shard_twice(damaged: Path) -> None:
+    shutil.copy(damaged / FIRST, damaged / SECOND)
+    assert places(damaged) == [(SECOND, 0)]
+
+
+def test_missing_files(damaged: Path) -> None:
+    names = [
+        *("dataset_info.json", "features.json", "labels.txt"),
+        *(f"index/{OTHER[:-9]}.index", FIRST, f"index/{SECOND[:-9]}.index", SECOND),
+    ]
+    for name in names:
+        (damaged / name).unlink()
+    assert places(damaged) == [(name, None) for name in names]
+
+
+def test_files_that_are_too_much(damaged: Path) -> None:
+    shutil.copy(damaged / FIRST, damaged / "train-00002-of-00003.tfrecord")
+    (damaged / "train-notes.txt").write_text("what a glob of train-* would read")
+    (damaged / "index" / "test-00009-of-00010.index").write_bytes(b"")
+    (damaged / "README").write_text("harmless")
+    (damaged / ".tpudata-train-1").write_text("not there yet, by its name")
+    assert places(damaged) == [
+        ("train-00002-of-00003.tfrecord", None),
+        ("train-notes.txt", None),
+        ("index/test-00009-of-00010.index", None),
+    ]
+
+
+def masked(data: bytes) -> bytes:
+    crc = google_crc32c.value(data)
+    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+
+
+def reframe(path: Path, number: int) -> int:
+    """Gives a record other content with a checksum that fits; returns where it begins."""
+    starts, data = record_starts(path), bytearray(path.read_bytes())
+    start, end = starts[number : number + 2]
+    data[end - 10] ^= 0xFF
+    data[end - 4 : end] = masked(bytes(data[start + 12 : end - 4]))
+    path.write_bytes(data)
+    return start
+
+
+def test_a_record_replaced_by_another_with_the_right_checksum(damaged: Path) -> None:
+    reframe(damaged / FIRST, 66)
+    assert (FIRST, record_starts(damaged / FIRST)[64]) in places(damaged)
+    (damaged / "index" / f"{FIRST[:-9]}.index").unlink()
+    assert (FIRST, 0) in places(damaged)
+    assert "the checksum of the file is" in reasons(damaged)[-1]
+
+
+def test_an_index_made_to_fit_a_changed_shard(damaged: Path) -> None:
+    path, index_path = damaged / FIRST, damaged / "index" / f"{FIRST[:-9]}.index"
+    index = ShardIndex.from_bytes(index_path.read_bytes(), "")
+    reframe(path, 3)
+    starts, data = record_starts(path), path.read_bytes()
+    blocks = [google_crc32c.value(data[: starts[64]]), google_crc32c.value(data[starts[64] :])]
+    index_path.write_bytes(dataclasses.replace(index, block_crc32c=np.array(blocks, "<u4")).to_bytes())
+    found = [defect for defect in verify(str(damaged)) if "checksum of the file" in defect.reason]
+    assert [(defect.path, defect.offset) for defect in found] == [(str(path), 0)]
+
+
+def test_an_index_whose_offsets_are_not_those_of_the_records(damaged: Path) -> None:
+    index_path = damaged / "index" / f"{FIRST[:-9]}.index"
+    index = ShardIndex.from_bytes(index_path.read_bytes(), "")
+    offsets = index.offsets.copy()
+    offsets[5] += np.uint64(1)
+    index_path.write_bytes(dataclasses.replace(index, offsets=offsets).to_bytes())
+    assert places(damaged) == [(FIRST, record_starts(damaged / FIRST)[5])]
+    offsets[5] = 0
+    index_path.write_bytes(dataclasses.replace(index, offsets=offsets).to_bytes())
+    assert places(damaged) == [(f"index/{FIRST[:-9]}.index", 0)]
+
+
+def test_all_damage_is_named_not_only_the_first(damaged: Path) -> None:
+    path = damaged / FIRST
+    starts, data = record_starts(path), bytearray(path.read_bytes())
+    for number, place in ((2, 20), (3, 1), (40, 14), (69, 9)):
+        data[starts[number] + place] ^= 0x10
+    path.write_bytes(data)
+    assert places(damaged) == [(FIRST, starts[number]) for number in (2, 3, 40, 69)]
+
+
+def test_without_an_index_a_broken_length_ends_the_search(damaged: Path) -> None:
+    path = damaged / FIRST
+    starts, data = record_starts(path), bytearray(path.read_bytes())
+    for number in (2, 5):
+        data[starts[number] + 3] ^= 1
+    path.write_bytes(data)
+    (damaged / "index" / f"{FIRST[:-9]}.index").unlink()
+    assert places(damaged) == [(f"index/{FIRST[:-9]}.index", None), (FIRST, starts[2])]
+    assert "what follows is not checked" in reasons(damaged)[-1]
+
+
+def test_a_shard_that_is_a_folder(damaged: Path) -> None:
+    (damaged / FIRST).unlink()
+    (damaged / FIRST).mkdir()
+    assert (FIRST, 0) in places(damaged)
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_raw(tmp_path_factory.mktemp("packed"), "gzip")
+
+
+@pytest.fixture
+def damaged_packed(packed: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(packed, tmp_path / "copy"))
+
+
+def index_of(folder: Path, name: str) -> ShardIndex:
+    return ShardIndex.from_bytes((folder / "index" / f"{name[:-9]}.index").read_bytes(), name)
+
+
+def test_intact_and_compressed(packed: Path) -> None:
+    total = sum(path.stat().st_size for path in packed.glob("*.tfrecord"))
+    calls: list[tuple[int, int]] = []
+    assert list(verify(str(packed), progress=lambda *call: calls.append(call))) == []
+    assert (sum(read for read, _ in calls), {of for _, of in calls}) == (total, {total})
+    assert places(packed, workers=2) == []
+    assert not (packed / "dataset_info.json").exists()
+
+
+@FEW
+@given(where=WHERE, name=st.sampled_from([FIRST, OTHER]))
+@example(where=(0.0, 0), name=FIRST)
+@example(where=(0.99999, 7), name=FIRST)
+def test_a_flipped_bit_in_a_compressed_shard_is_found_in_its_block(
+    packed: Path, where: tuple[float, int], name: str
+) -> None:
+    path, index = packed / name, index_of(packed, name)
+    content, place = flipped(path.read_bytes(), *where)
+    with Replaced(path, content):
+        found = places(packed)
+        assert found
+        assert {found_name for found_name, _ in found} == {name}
+        blocks = [block for block in range(index.blocks) if index.file_range(block)[0] <= place]
+        start, end = index.block_range(blocks[-1]) if blocks else (0, 1)
+        # Where it changes no byte of the records, and only the file's checksum shows it, the offset is 0.
+        assert all(offset == 0 or start <= (offset or 0) < end for _, offset in found)
+
+
+@FEW
+@given(where=st.floats(0, 1, exclude_max=True), name=st.sampled_from([FIRST, OTHER]))
+@example(where=0.0, name=OTHER)
+def test_a_cut_compressed_shard_is_found(packed: Path, where: float, name: str) -> None:
+    path, index = packed / name, index_of(packed, name)
+    size = int(where * index.shard_bytes)
+    with Replaced(path, path.read_bytes()[:size]):
+        cut = [index.block_range(b)[0] for b in range(index.blocks) if index.file_range(b)[1] > size]
+        # The size, and the block that is cut; or, behind the last one, the checksum.
+        assert places(packed) == [(name, size), (name, cut[0] if cut else 0)]
+
+
+def test_swapped_compressed_shards(damaged_packed: Path) -> None:
+    swap(damaged_packed / FIRST, damaged_packed / SECOND)
+    assert {name for name, _ in places(damaged_packed)} == {FIRST, SECOND}
+
+
+def test_swapped_blocks_of_a_compressed_shard(damaged_packed: Path) -> None:
+    records = [encode_example({"image_raw": bytes([number]) * 16, "label": 1}) for number in range(128)]
+    shard = write_shard(str(damaged_packed), FIRST, records, compression="gzip")
+    manifest = open_dataset(str(damaged_packed)).manifest
+    train = Split((shard, manifest.splits["train"].shards[1]))
+    manifest = dataclasses.replace(manifest, splits={**manifest.splits, "train": train})
+    write_metadata(str(damaged_packed), manifest, [f"class {i}" for i in range(10)])
+    assert places(damaged_packed) == []
+    index, data = index_of(damaged_packed, FIRST), (damaged_packed / FIRST).read_bytes()
+    (a, b), (_, c) = index.file_range(0), index.file_range(1)
+    swapped = data[:a] + data[b:c] + data[a:b] + data[c:]
+    (damaged_packed / FIRST).write_bytes(swapped)
+    assert {name for name, _ in places(damaged_packed)} == {FIRST}
+
+
+def test_a_block_that_cannot_be_unpacked_is_named_with_its_bytes_and_the_next_is_read(damaged_packed: Path) -> None:
+    path, index = damaged_packed / FIRST, index_of(damaged_packed, FIRST)
+    (start, end), data = index.file_range(0), path.read_bytes()
+    path.write_bytes(data[:start] + b"\xff" * (end - start) + data[end:])
+    size = index.block_range(0)[1]
+    assert places(damaged_packed) == [(FIRST, 0)]
+    assert reasons(damaged_packed) == [
+        f"{size} bytes of records cannot be unpacked from bytes {start} to {end} of the file (the offset counts unpacked bytes)"
+    ]
+    changed = bytearray(path.read_bytes())
+    changed[index.file_range(1)[0] + 20] ^= 1
+    path.write_bytes(changed)
+    size, end = index.block_range(1)[1], index.file_range(1)[1]
+    assert reasons(damaged_packed) == [
+        f"{size} bytes of records cannot be unpacked from bytes {start} to {end} of the file (the offset counts unpacked bytes)"
+    ]
+
+
+def test_a_compressed_shard_without_an_index_is_read_from_its_start(damaged_packed: Path) -> None:
+    (damaged_packed / "index" / f"{FIRST[:-9]}.index").unlink()
+    missing = (f"index/{FIRST[:-9]}.index", None)
+    assert places(damaged_packed) == [missing]
+    path = damaged_packed / FIRST
+    data = path.read_bytes()
+    path.write_bytes(flipped(data, 0.5, 3)[0])
+    assert [name for name, _ in places(damaged_packed)] == [missing[0], FIRST]
+    assert "what follows is not checked" in reasons(damaged_packed)[-1]
+    # A gzip header may say another time, and the records are the same.
+    path.write_bytes(data[:4] + b"\1" + data[5:])
+    assert places(damaged_packed) == [missing, (FIRST, 0)]
+
+
+def test_an_index_of_blocks_that_do_not_fill_the_file(damaged_packed: Path) -> None:
+    index_path = damaged_packed / "index" / f"{FIRST[:-9]}.index"
+    index = index_of(damaged_packed, FIRST)
+    assert index.block_offsets is not None
+    offsets = index.block_offsets.copy()
+    offsets[-1] += np.uint64(1)
+    index_path.write_bytes(dataclasses.replace(index, block_offsets=offsets).to_bytes())
+    assert places(damaged_packed) == [(f"index/{FIRST[:-9]}.index", 0)]
+
+
+def test_metadata_that_tfds_could_not_use_is_too_much(damaged_packed: Path) -> None:
+    (damaged_packed / "features.json").write_text("{}")
+    assert places(damaged_packed) == [("features.json", None)]
+
+
+SCHEMA = (
+    Feature("ids", "int64", "int64", (2,)),
+    Feature("tags", "bytes", "string", (None,), "utf8"),
+    Feature("score", "float", "float32"),
+    Feature("pixels", "bytes", "uint16", (2, None), "raw"),
+    Feature("label", "int64", "int64", num_classes=3, label_offset=1),
+)
+RECORD = {"ids": [1, 2], "tags": ["a", "b"], "score": 0.5, "pixels": b"12341234", "label": 3}
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"ids": None}, "feature 'ids' is missing"),
+        ({"more": 1}, "feature 'more' is not in the manifest"),
+        ({"ids": [1, 2, 3]}, "feature 'ids' has 3 values, which is not the manifest's shape (2)"),
+        ({"ids": []}, "feature 'ids' has 0 values, which is not the manifest's shape (2)"),
+        ({"ids": [0.5, 1.5]}, "feature 'ids' is of kind float; the manifest says int64"),
+        ({"tags": [7]}, "feature 'tags' is of kind int64; the manifest says bytes"),
+        ({"score": b"x"}, "feature 'score' is of kind bytes; the manifest says float"),
+        ({"pixels": b"123"}, "feature 'pixels' has 3 bytes, which is not the manifest's uint16 of shape (2, any)"),
+        (
+            {"pixels": [b"1234", b"1234"]},
+            "feature 'pixels' has 2 values; raw values of the manifest's shape (2, any) are one",
+        ),
+        ({"pixels": 5}, "feature 'pixels' is of kind int64; the manifest says bytes"),
+        ({"label": 0}, "feature 'label' is 0; the manifest's labels go from 1 to 3"),
+        ({"label": 4}, "feature 'label' is 4; the manifest's labels go from 1 to 3"),
+        ({"tags": []}, None),
+        ({"tags": ["x"] * 9, "pixels": b"1234"}, None),
+    ],
+)
+def test_a_record_that_is_not_of_the_schema(tmp_path: Path, changes: dict[str, Any], reason: str | None) -> None:
+    other = {name: value for name, value in {**RECORD, **changes}.items() if value is not None}
+    write_dataset(str(tmp_path), {"train": [RECORD, other, RECORD]}, SCHEMA, layout="own", shards=1, classes=3)
+    name = "train-00000-of-00001.tfrecord"
+    start = record_starts(tmp_path / name)[1]
+    assert places(tmp_path) == ([(name, start)] if reason else [])
+    assert reasons(tmp_path) == ([reason] if reason else [])
+
+
+def test_several_labels_are_within_the_classes(tmp_path: Path) -> None:
+    features = [Feature("image/class/label", "int64", "int64", (None,)), FILENAME]
+    records = [{LABEL.name: labels, FILENAME.name: "x"} for labels in ([0, 9], [], [3, 10], [-1])]
+    write_dataset(str(tmp_path), {"train": records}, features, layout="own", shards=1, classes=10)
+    starts = record_starts(tmp_path / "train-00000-of-00001.tfrecord")
+    assert [offset for _, offset in places(tmp_path)] == starts[2:4]
+
+
+def write_one(folder: Path, record: bytes, *, labels: list[str] | None = None, **fields: Any) -> None:
+    shard = write_shard(str(folder), "train-00000-of-00001.tfrecord", [encode_example({"label": 1}), record])
+    feature = Feature("label", "int64", "int64")
+    manifest = Manifest("own", {"train": Split((shard,))}, (feature,), Source("x", 1, 1, "0"), "tests", **fields)
+    write_metadata(str(folder), manifest, labels)
+
+
+def test_a_record_that_is_no_example(tmp_path: Path) -> None:
+    write_one(tmp_path, b"\x0a\xff\x01")
+    name = "train-00000-of-00001.tfrecord"
+    assert places(tmp_path) == [(name, record_starts(tmp_path / name)[1])]
+    assert reasons(tmp_path)[0].startswith("the record is not a tf.train.Example")
+
+
+@pytest.mark.parametrize("compression", [None, "gzip"])
+def test_a_record_of_more_bytes_than_an_example_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: str | None
+) -> None:
+    assert MAX_EXAMPLE_BYTES == 2**31 - 1
+    records = [encode_example({"label": number}) for number in range(3)]
+    # An unknown field of 2 bytes makes the second one longer, and no less an Example.
+    records[1] += b"\x10\x00"
+    shard = write_shard(str(tmp_path), "train-00000-of-00001.tfrecord", records, compression=compression)
+    feature = Feature("label", "int64", "int64")
+    manifest = Manifest(
+        "own", {"train": Split((shard,))}, (feature,), Source("x", 1, 1, "0"), "tests", compression=compression
+    )
+    write_metadata(str(tmp_path), manifest, None)
+    assert places(tmp_path) == []
+    # 2 GiB are not written for a test: the limit comes down to the record.
+    size = len(records[0])
+    monkeypatch.setattr("tpudata.format.verification.shard_check.MAX_EXAMPLE_BYTES", size)
+    assert places(tmp_path) == [("train-00000-of-00001.tfrecord", size + 16)]
+    assert f"the record has {size + 2} bytes; a tf.train.Example has {size} at most" in reasons(tmp_path)[0]
+    monkeypatch.setattr("tpudata.format.verification.shard_check.MAX_EXAMPLE_BYTES", size + 2)
+    assert places(tmp_path) == []
+
+
+def test_labels_that_the_manifest_does_not_have(tmp_path: Path) -> None:
+    write_one(tmp_path, encode_example({"label": 2}))
+    (tmp_path / "labels.txt").write_text("cat\n")
+    assert places(tmp_path) == [("labels.txt", None)]
+
+
+REJECT = json.dumps({"source": "a.png", "offset": None, "reason": "no image"}) + "\n"
+
+
+def reject_files(folder: Path, *contents: str) -> Iterator[Path]:
+    (folder / "rejects").mkdir()
+    for number, content in enumerate(contents):
+        path = folder / "rejects" / f"{number}.jsonl"
+        path.write_text(content)
+        yield path
+
+
+def test_refused_inputs_are_as_many_as_the_manifest_counts(tmp_path: Path) -> None:
+    write_one(tmp_path, encode_example({"label": 2}), rejected={"no image": 2, "other": 1})
+    assert places(tmp_path) == [("rejects", None)]
+    one, _ = reject_files(tmp_path, REJECT * 2, REJECT)
+    assert places(tmp_path) == []
+    one.write_text(REJECT + REJECT[:-2] + "\n")
+    assert places(tmp_path) == [("rejects/0.jsonl", len(REJECT))]
+    one.write_text(REJECT)
+    assert places(tmp_path) == [("rejects", None)]
+    assert reasons(tmp_path) == ["lists 2 rejected inputs, the manifest counts 3"]
+
+
+def test_further_checks_of_each_record(damaged: Path) -> None:
+    seen = []
+
+    def check(manifest: Manifest, values: Any) -> list[str]:
+        assert manifest == open_dataset(str(damaged)).manifest
+        seen.append(values["label"])
+        return ["too round"] if len(seen) == 2 else []
+
+    assert places(damaged, example_check=check) == [(OTHER, record_starts(damaged / OTHER)[1])]
+    assert len(seen) == 143
+
+
+def check_slowly(manifest: Manifest, example: Any) -> Iterator[str]:
+    Path(os.environ["BEGUN"]).touch()
+    time.sleep(60)
+    yield "never"
+
+
+VERIFIES = """
+import sys
+from tests.format.verification.test_verify import check_slowly
+from tpudata.format import verify
+if __name__ == "__main__":
+    list(verify(sys.argv[1], example_check=check_slowly, workers=2))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT], ids=lambda number: number.name)
+def test_processes_end_with_the_one_that_started_them(intact: Path, tmp_path: Path, number: signal.Signals) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(VERIFIES)
+    begun = tmp_path / "begun"
+    paths = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
+    process = subprocess.Popen(
+        [sys.executable, str(program), str(intact)],
+        env={**os.environ, "BEGUN": str(begun), "PYTHONPATH": paths},
+        start_new_session=True,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 60
+    while not begun.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert begun.exists()
+    # As a terminal sends Ctrl-C: to all.
+    (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
+    assert process.wait(10) != 0
+    assert_nobody_is_left(process.pid)
+
+
+def test_processes_are_no_more_than_shards(intact: Path, caplog: pytest.LogCaptureFixture) -> None:
+    shards = len(open_dataset(str(intact)).manifest.shard_names())
+    assert list(verify(str(intact), workers=1000)) == []
+    assert caplog.messages == [f"--workers 1000: {shards} are started, as many as the work has parts."]

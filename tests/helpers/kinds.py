@@ -1,0 +1,64 @@
+"""What the tests of a file need, found out from its text: importing it would load TensorFlow already.
+
+    tensorflow    TensorFlow
+    pipeline      Beam's runner
+    subprocess    other processes, or servers on loopback
+
+scripts/check leaves these files out, whatever else is in them.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from pathlib import Path
+
+KINDS = ("tensorflow", "pipeline", "subprocess")
+_MODULES = {
+    "tensorflow": (
+        "tensorflow",
+        "tests.estimator",
+        "tests.helpers.datasets",
+        "tests.helpers.digits",
+        "tests.helpers.sequences",
+        "tests.helpers.markdown",
+    ),
+    "pipeline": (
+        "apache_beam",
+        "beam_jobs.images",
+        "beam_jobs.text",
+        "beam_jobs.reshard",
+        "tests.beam_jobs.test_images",
+    ),
+    "subprocess": ("subprocess", "tests.helpers.processes", "scripts.fake_gcs", "moto"),
+}
+# By names that a test calls without importing the module that loads TensorFlow.
+_TEXTS = {
+    "tensorflow": re.compile(r"make_input_fn|tpudata\.(input|estimator|models|train)\b|\bmain\(\[|digits_dataset"),
+    "pipeline": re.compile(r"from beam_jobs import|convert\("),
+    "subprocess": re.compile(r"multiprocessing|ProcessPool"),
+}
+
+
+@functools.cache
+def kinds_of(path: Path) -> tuple[str, ...]:
+    """Return which of KINDS the tests of a file are."""
+    text = path.read_text(encoding="utf-8")
+    modules = set(_imported(ast.parse(text)))
+
+    def is_one(kind: str) -> bool:
+        prefixes = tuple(f"{name}." for name in _MODULES[kind])
+        return any(f"{module}.".startswith(prefixes) for module in modules) or bool(_TEXTS[kind].search(text))
+
+    return tuple(filter(is_one, KINDS))
+
+
+def _imported(tree: ast.Module) -> list[str]:
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+    return found

@@ -1,0 +1,70 @@
+"""What modules import, for the tests of the rooms: the order of packages, and of the folders in them."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+
+
+class Import(NamedTuple):
+    """A name that a module imports.
+
+    Attributes:
+        name: full name of a module, or of something in one.
+        is_eager: whether it is imported with the module, rather than by a function.
+    """
+
+    name: str
+    is_eager: bool
+
+
+def modules_of(package: str) -> dict[str, Path]:
+    """Return the files of a package, and of those below it, by the name of the module."""
+    files = sorted((ROOT / package.replace(".", "/")).rglob("*.py"))
+    return {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in files}
+
+
+@functools.cache
+def imports(path: Path) -> list[Import]:
+    """Return what a file imports, except what only type checkers import."""
+    return list(_imports(ast.parse(path.read_text(encoding="utf-8")).body, is_eager=True))
+
+
+def _imports(nodes: list[ast.stmt], *, is_eager: bool) -> Iterator[Import]:
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"a relative import of {node.module}"
+            yield from (Import(f"{node.module}.{alias.name}", is_eager) for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (Import(alias.name, is_eager) for alias in node.names)
+        elif not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
+            below = [child for child in ast.walk(node) if isinstance(child, ast.Import | ast.ImportFrom)]
+            is_called = isinstance(node, ast.FunctionDef | ast.ClassDef)
+            yield from _imports(list(below), is_eager=is_eager and not is_called)
+
+
+def module_named(name: str, modules: dict[str, Path]) -> str:
+    """Return the module that a name is in, or is; the empty string if it is none of `modules`."""
+    while name and name not in modules:
+        name = name.rpartition(".")[0]
+    return name
+
+
+def import_graph(modules: dict[str, Path]) -> dict[str, set[str]]:
+    """Return which other ones of the modules each one imports."""
+    return {
+        module: {module_named(item.name, modules) for item in imports(path)} - {module, ""}
+        for module, path in modules.items()
+    }
+
+
+def circles(graph: dict[str, set[str]]) -> dict[str, set[str]]:
+    """Return the part of a graph of imports that circles hold together; empty if there are none."""
+    while leaves := {module for module, below in graph.items() if not below & graph.keys()}:
+        graph = {module: below for module, below in graph.items() if module not in leaves}
+    return graph

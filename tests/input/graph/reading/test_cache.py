@@ -1,0 +1,231 @@
+"""Where decoded records are kept, and that they are not read twice."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+import tpudata
+from tests.helpers.datasets import Written
+from tpudata import DatasetError, StorageError, UsageError, as_numpy, make_input_fn, open_dataset
+from tpudata.cli import main
+from tpudata.format import Shard, Split
+from tpudata.input.dataset.fields import select_fields
+from tpudata.input.graph.reading import cache as cache_module
+from tpudata.input.graph.reading.cache import CachePlan, free_memory, plan_cache
+
+
+def labels(dataset: tf.data.Dataset) -> list[int]:
+    return [int(label) for _, batch in dataset.as_numpy_iterator() for label in batch]
+
+
+@pytest.fixture
+def copy(digits: Written, tmp_path: Path) -> str:
+    return str(shutil.copytree(digits.path, tmp_path / "copy"))
+
+
+def remove_shards(folder: str) -> None:
+    for path in Path(folder).glob("*.tfrecord"):
+        path.unlink()
+
+
+@pytest.mark.parametrize("cache", [True, "auto"])
+def test_in_memory_the_second_dataset_reads_no_file(copy: str, digits: Written, cache: Any) -> None:
+    input_fn = make_input_fn(copy, "test", training=False, cache=cache)
+    assert labels(input_fn({"batch_size": 101})) == digits.labels["test"]
+    remove_shards(copy)
+    assert labels(input_fn({"batch_size": 101})) == digits.labels["test"]
+
+
+def test_without_a_cache_the_files_are_read_again(copy: str) -> None:
+    input_fn = make_input_fn(copy, "test", training=False)
+    labels(input_fn({"batch_size": 101}))
+    remove_shards(copy)
+    with pytest.raises(StorageError, match=r"\.tfrecord could not be read: No such file"):
+        list(as_numpy(input_fn, 101))
+
+
+def test_on_disk_another_input_fn_reads_the_cache_alone(copy: str, digits: Written, tmp_path: Path) -> None:
+    folder = str(tmp_path / "not" / "there yet")
+    assert (
+        labels(make_input_fn(copy, "test", training=False, cache=folder)({"batch_size": 101})) == digits.labels["test"]
+    )
+    second = make_input_fn(Path(copy), "test", training=False, cache=Path(folder))
+    train = make_input_fn(copy, "test", training=True, cache=folder)
+    remove_shards(copy)
+    assert labels(second({"batch_size": 101})) == digits.labels["test"]
+    got = labels(train({"batch_size": 101}).take(2))
+    assert sorted(got[:101]) == sorted(got[101:]) == sorted(digits.labels["test"])
+
+
+def test_on_disk_other_records_or_sizes_have_other_files(digits: Written, tmp_path: Path) -> None:
+    def files(split: str, **options: Any) -> set[str]:
+        labels(make_input_fn(digits.path, split, training=False, cache=str(tmp_path), **options)({"batch_size": 101}))
+        return {path.parent.name for path in tmp_path.glob("*-????????????????/manifest.json")}
+
+    assert len(files("test")) == 1
+    assert len(files("test")) == 1
+    assert len(files("train")) == 2
+    assert len(files("test", images=tpudata.Images(size=(4, 4)))) == 3
+    assert len(files("test", extra_features=("image/filename",))) == 4
+    assert len(files("test", images=tpudata.Images(dtype="float32"))) == 4  # Cast after the cache.
+
+
+def cached(digits: Written, folder: Path, training: bool = False) -> Any:
+    return make_input_fn(digits.path, "test", training=training, extra_features=("image/filename",), cache=folder)
+
+
+def test_on_disk_it_is_a_dataset(digits: Written, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    labels(cached(digits, tmp_path)({"batch_size": 100}))
+    (folder,) = tmp_path.iterdir()
+    assert main(["verify", str(folder)]) == 0
+    assert open_dataset(str(folder)).manifest.split("records").records == len(digits.labels["test"])
+    assert capsys.readouterr().out.startswith(f"{folder}: no defects")
+
+
+@pytest.mark.parametrize("left", [0.0, 0.9])
+def test_on_disk_a_cut_file_is_named_before_training(digits: Written, tmp_path: Path, left: float) -> None:
+    labels(cached(digits, tmp_path)({"batch_size": 100}))
+    cached(digits, tmp_path)
+    path = next(tmp_path.glob("*/*.tfrecord"))
+    data = path.read_bytes()
+    path.write_bytes(data[: int(left * len(data))])
+    with pytest.raises(
+        DatasetError, match=rf"{path} at byte .* says {len(data)}\..*Delete the folder {path.parent}; it is made"
+    ):
+        cached(digits, tmp_path)
+    shutil.rmtree(path.parent)
+    assert labels(cached(digits, tmp_path)({"batch_size": 101})) == digits.labels["test"]
+
+
+@pytest.mark.parametrize("pattern", ["*/*.tfrecord", "*/index/*.index"])
+def test_on_disk_a_missing_file_is_named(digits: Written, tmp_path: Path, pattern: str) -> None:
+    labels(cached(digits, tmp_path, training=True)({"batch_size": 50}).take(9))
+    path = next(tmp_path.glob(pattern))
+    path.unlink()
+    with pytest.raises(DatasetError, match=rf"{path}\b.*Delete the folder {tmp_path}/test-\w+;"):
+        cached(digits, tmp_path, training=True)
+
+
+@pytest.mark.parametrize("pattern", ["*/manifest.json", "*/index/*.index"])
+def test_on_disk_a_damaged_file_is_named(digits: Written, tmp_path: Path, pattern: str) -> None:
+    labels(cached(digits, tmp_path)({"batch_size": 50}))
+    path = next(tmp_path.glob(pattern))
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(DatasetError, match=rf"{path}\b.*Delete the folder {tmp_path}/test-\w+;"):
+        cached(digits, tmp_path, training=True)
+
+
+_FULL_DISK = """
+import sys
+from tpudata import StorageError, make_input_fn
+try:
+    list(make_input_fn(sys.argv[2], "train", training=False, cache=sys.argv[1])({"batch_size": 100}))
+except StorageError as error:
+    print(error)
+"""
+
+
+def test_a_disk_that_becomes_full_is_an_error(digits: Written, tmp_path: Path) -> None:
+    mounted = "mount -t tmpfs -o size=24k tmpfs"
+    unshared = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+    if not shutil.which("unshare") or subprocess.run([*unshared, f"{mounted} {tmp_path}"], check=False).returncode:
+        pytest.skip("this system does not let its users mount a small disk of their own")
+    line = f'{mounted} {tmp_path} && "$0" -c "$1" {tmp_path} {digits.path}'
+    done = subprocess.run(
+        [*unshared, line, sys.executable, _FULL_DISK], stdout=subprocess.PIPE, text=True, timeout=300, check=True
+    )
+    assert re.fullmatch(
+        rf"{tmp_path}/train-\w+/records-.* could not be written: No space left on device\..*\n", done.stdout
+    )
+
+
+def test_on_disk_a_cache_without_its_manifest_is_made_again(copy: str, digits: Written, tmp_path: Path) -> None:
+    folder = tmp_path / "cache"
+    labels(make_input_fn(copy, "test", training=False, cache=folder)({"batch_size": 101}))
+    next(folder.glob("*/manifest.json")).unlink()
+    input_fn = make_input_fn(copy, "test", training=False, cache=folder)
+    assert labels(input_fn({"batch_size": 101})) == digits.labels["test"]
+    remove_shards(copy)
+    assert labels(input_fn({"batch_size": 101})) == digits.labels["test"]
+
+
+def test_on_disk_a_place_that_is_no_folder_is_refused(digits: Written, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path, file in (("/dev/null/x", "/dev/null"), (tmp_path / "file", tmp_path / "file")):
+        with pytest.raises(UsageError, match=rf"cache='{path}': {file} is not a folder"):
+            make_input_fn(digits.path, "test", training=True, cache=path)
+
+
+def test_what_does_not_fit_is_refused_with_numbers(digits: Written, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_module, "free_memory", lambda: 20_000)
+    # 300 records of 64 + 4 bytes.
+    with pytest.raises(UsageError, match=r"take 2\.04e-05 GB, more than 40% of the free memory of 2e-05 GB"):
+        make_input_fn(digits.path, "train", training=True, cache=True)
+    make_input_fn(digits.path, "test", training=True, cache=True)
+    make_input_fn(digits.path, "train", training=True, cache="auto")
+
+
+def test_what_does_not_fit_the_disk_is_refused_with_numbers(
+    digits: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=50))
+    with pytest.raises(UsageError, match=r"2\.04e-05 GB, and 5e-08 GB are free there"):
+        make_input_fn(digits.path, "train", training=True, cache=str(tmp_path / "cache"))
+    assert not (tmp_path / "cache").exists()
+
+
+def test_auto_takes_a_quarter_of_the_free_memory(digits: Written, monkeypatch: pytest.MonkeyPatch) -> None:
+    manifest = open_dataset(digits.path).manifest
+    fields = select_fields(manifest)
+    dataset = open_dataset(digits.path)
+    size = 300 * (64 + 4)
+    monkeypatch.setattr(cache_module, "free_memory", lambda: 4 * size)
+    plan = plan_cache("auto", dataset, "train", fields)
+    assert isinstance(plan, CachePlan)
+    assert plan.folder is None
+    monkeypatch.setattr(cache_module, "free_memory", lambda: 4 * size - 4)
+    assert plan_cache("auto", dataset, "train", fields) is None
+    assert plan_cache(True, dataset, "train", fields) is not None
+    # A system that does not tell: "auto" stays out, True is the user's word.
+    monkeypatch.setattr(cache_module, "free_memory", lambda: None)
+    assert plan_cache("auto", dataset, "train", fields) is None
+    assert plan_cache(True, dataset, "train", fields) is not None
+    assert plan_cache(False, dataset, "train", fields) is None
+
+
+def test_strings_are_estimated_by_the_records_that_hold_them(digits: Written) -> None:
+    manifest = open_dataset(digits.path).manifest
+    split = Split((Shard("a-00000-of-00001.tfrecord", 10, 5000, 0),))
+    assert select_fields(manifest).record_bytes(split) == 64 + 4
+    assert select_fields(manifest, extra=("image/filename",)).record_bytes(split) == 64 + 4 + 500
+
+
+def test_free_memory_is_the_least_of_machine_and_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal:       8000 kB\nMemAvailable:   5000 kB\n")
+    monkeypatch.setattr(cache_module, "_MEMINFO", meminfo)
+    monkeypatch.setattr(cache_module, "_CGROUP", tmp_path)
+    assert free_memory() == 5000 * 1024
+    (tmp_path / "memory.max").write_text("max\n")
+    (tmp_path / "memory.current").write_text("1000\n")
+    assert free_memory() == 5000 * 1024
+    (tmp_path / "memory.max").write_text("3000\n")
+    assert free_memory() == 2000
+    (tmp_path / "memory.current").write_text("4000\n")
+    assert free_memory() == 0
+    meminfo.unlink()
+    assert free_memory() == 0
+
+
+def test_free_memory_of_this_machine_is_plausible() -> None:
+    free = free_memory()
+    assert free is None or 0 <= free < 2**50

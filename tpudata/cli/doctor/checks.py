@@ -1,0 +1,232 @@
+"""Checks by `tpudata doctor` of a dataset and a model folder: access, files, shapes and labels. No TensorFlow."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tpudata.console.tables import count_text, counted
+from tpudata.errors import StorageError, TpudataError
+from tpudata.format import Dataset, Feature, decode_example, index_name
+from tpudata.format.manifest.model_features import fed_features, is_sequence, label_feature
+from tpudata.models import param_defaults
+from tpudata.source import RecordSource
+from tpudata.storage import is_remote, storage_for
+from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
+
+OK, WARNING, PROBLEM = "ok", "warning", "problem"
+_PROBE = b"tpudata doctor"
+# Records whose labels are looked at, spread over a split.
+_LABELS = 2000
+
+
+class Finding(NamedTuple):
+    """One line of the doctor's.
+
+    Attributes:
+        name: of what was looked at.
+        state: OK, WARNING or PROBLEM.
+        text: what was found, and how to fix it.
+    """
+
+    name: str
+    state: str
+    text: str
+
+
+def check_model_dir(folder: str) -> Finding:
+    """Write, read and delete a small file in the folder of a model, and remove the folders that were made for it."""
+    made = _missing_folders(folder)
+    try:
+        return _write_and_read(folder)
+    finally:
+        for path in made:
+            # It stays if another program has put something there meanwhile.
+            with contextlib.suppress(OSError):
+                path.rmdir()
+
+
+def _missing_folders(folder: str) -> list[Path]:
+    """Return the folders that writing into a folder makes, the innermost first; an object store has none."""
+    if is_remote(folder):
+        return []
+    path = Path(folder)
+    return list(itertools.takewhile(lambda one: not one.exists(), [path, *path.parents]))
+
+
+def _write_and_read(folder: str) -> Finding:
+    storage = storage_for(folder)
+    path = storage.join(folder, f"{TEMPORARY_PREFIX}doctor-{uuid.uuid4().hex}")
+    done = "written"
+    try:
+        storage.check_writable(folder)
+        with storage.create(path) as file:
+            file.write(_PROBE)
+        done = "read"
+        found = storage.read(path)
+        if found != _PROBE:
+            return Finding("model dir", PROBLEM, f"{folder}: a file came back as {found[:20]!r}. Use another store.")
+        done = "deleted"
+        storage.delete(path)
+        if storage.stat(path) is not None:
+            return Finding(
+                "model dir", PROBLEM, f"{path} is still there after it was deleted. Grant the right to delete."
+            )
+    except (StorageError, OSError) as error:
+        return Finding(
+            "model dir", PROBLEM, f"no file can be {done} in {folder}: {error} Grant the right, or name another."
+        )
+    return Finding("model dir", OK, f"{folder}: a file was written, read and deleted")
+
+
+def check_files(dataset: Dataset) -> Finding:
+    """Compare names and sizes of all shards and indexes with the manifest, and read the first bytes of one."""
+    storage = storage_for(dataset.path)
+    try:
+        shards = {entry.name: entry for entry in storage.list(dataset.path)}
+        indexes = {entry.name for entry in storage.list(storage.join(dataset.path, "index"))}
+        problems = list(_file_problems(dataset, shards, indexes))
+        if not problems:
+            first = next(iter(dataset.manifest.splits.values())).shards[0]
+            dataset.index(first)
+            storage.read_range(dataset.shard_path(first), 0, 1)
+    except (StorageError, TpudataError) as error:
+        return Finding("files", PROBLEM, str(error))
+    total = sum(len(split.shards) for split in dataset.manifest.splits.values())
+    if problems:
+        more = f" and {count_text(len(problems) - 1)} more" if len(problems) > 1 else ""
+        return Finding(
+            "files", PROBLEM, f"{problems[0]}{more}. Copy the dataset again, or convert it again with --resume."
+        )
+    omitted = sum(shard.count for shard in dataset.quarantine.shards.values())
+    if omitted:
+        return Finding(
+            "files",
+            WARNING,
+            f"{counted(omitted, 'record')} in quarantine, which readers omit. Restore the shards to have them back.",
+        )
+    return Finding("files", OK, f"{counted(total, 'shard')} and their indexes, with the sizes that the manifest says")
+
+
+def _file_problems(dataset: Dataset, shards: Mapping[str, Any], indexes: set[str]) -> Iterator[str]:
+    for split in dataset.manifest.splits.values():
+        for shard in split.shards:
+            expected = dataset.quarantine.of(shard).bytes
+            found = shards.get(shard.name)
+            if found is None and expected:
+                yield f"{dataset.shard_path(shard)} is missing"
+            elif found is not None and found.size != expected:
+                yield f"{found.path} has {count_text(found.size)} bytes (expected {count_text(expected)})"
+            elif found is not None and expected == shard.bytes and found.crc32c not in (None, shard.crc32c):
+                yield f"{found.path} has checksum {found.crc32c:08x} (expected {shard.crc32c:08x})"
+            if index_name(shard.name).rpartition("/")[2] not in indexes:
+                yield f"{dataset.path}/{index_name(shard.name)} is missing"
+
+
+def check_shapes(dataset: Dataset, given: Mapping[str, str | None]) -> Finding:
+    """Check that every feature that a model is fed has one shape in all records.
+
+    Args:
+        dataset: the dataset.
+        given: the flags that bring records to one shape, `image-size`, `crop` and `sequence-length`; None if omitted.
+    """
+    label = label_feature(dataset.manifest)
+    fed = [*fed_features(dataset.manifest, label), *([] if label is None else [label])]
+    if not fed:
+        return Finding("shapes", PROBLEM, f"{dataset.path} has no feature that a model is fed. Convert it again.")
+    problems = [problem for feature in fed if (problem := _shape_problem(feature, given))]
+    if problems:
+        return Finding("shapes", PROBLEM, " ".join(problems))
+    return Finding("shapes", OK, f"every record has one shape: {', '.join(feature.name for feature in fed)}")
+
+
+def _shape_problem(feature: Feature, given: Mapping[str, str | None]) -> str:
+    if feature.is_static:
+        return ""
+    if feature.encoding == "image":
+        if given.get("image-size") or given.get("crop"):
+            return ""
+        return (
+            f"{feature.name}: images of several sizes. Pass --image-size HxW or --crop SIZE here and to tpudata train."
+        )
+    if is_sequence(feature):
+        if given.get("sequence-length"):
+            return ""
+        return f"{feature.name}: sequences of several lengths. Pass --sequence-length N here and to tpudata train."
+    return f"{feature.name}: shape {feature.shape} varies between records. Convert the data to one shape."
+
+
+def check_labels(dataset: Dataset, model: str | None, params: Mapping[str, Any]) -> Finding | None:
+    """Compare the labels of some records with the classes of the dataset and of the model; None without labels.
+
+    Args:
+        dataset: the dataset.
+        model: name of the model, or None.
+        params: that the user gives the model.
+    """
+    label = label_feature(dataset.manifest)
+    if label is None or label.kind != "int64":
+        return None
+    try:
+        found = [value for split in dataset.manifest.splits for value in _some_labels(dataset, split, label.name)]
+    except TpudataError as error:
+        return Finding("labels", PROBLEM, f"{error} Run tpudata verify {dataset.path}.")
+    if not found:
+        return Finding("labels", PROBLEM, f"{label.name}: no record has a label. Convert the data again.")
+    low, high = min(found), max(found)
+    seen = f"labels {low} to {high} in {counted(len(found), 'record')}"
+    classes = label.num_classes
+    if classes is not None and not label.label_offset <= low <= high < label.label_offset + classes:
+        last = label.label_offset + classes - 1
+        return Finding(
+            "labels",
+            PROBLEM,
+            f"{seen} (expected {label.label_offset} to {last}, by the manifest). Convert the data again.",
+        )
+    outputs, first = _outputs(model, params, label)
+    if outputs is None:
+        known = (
+            f"{counted(classes, 'class', 'classes')}" if classes is not None else "no number of classes in the manifest"
+        )
+        state = OK if classes is not None or model is None else WARNING
+        return Finding("labels", state, f"{seen}; {known}")
+    if not first <= low <= high < first + outputs:
+        return Finding(
+            "labels",
+            PROBLEM,
+            f"{seen}, and {model} has outputs for {first} to {first + outputs - 1}. Pass --param num_classes={high - first + 1}.",
+        )
+    return Finding("labels", OK, f"{seen}; {model} has {counted(outputs, 'output')} from {first}")
+
+
+def _outputs(model: str | None, params: Mapping[str, Any], label: Feature) -> tuple[int | None, int]:
+    """Return the number of a model's classes and its first label; None if unknown."""
+    if model is None:
+        return None, 0
+    defaults = param_defaults(model)
+    first = int(params.get("label_offset", label.label_offset)) if defaults and "label_offset" in defaults else 0
+    given = params.get("num_classes")
+    if given is not None:
+        return int(given), first
+    if defaults is None or "num_classes" not in defaults:
+        return None, first
+    if label.num_classes is not None:
+        return label.num_classes + label.label_offset - first, first
+    return (defaults["num_classes"] if isinstance(defaults["num_classes"], int) else None), first
+
+
+def _some_labels(dataset: Dataset, split: str, name: str) -> list[int]:
+    """Return the labels of some records of a split, spread evenly."""
+    source = RecordSource(dataset.path, split, decode=None)
+    numbers = np.unique(np.linspace(0, len(source) - 1, min(len(source), _LABELS)).astype(int)).tolist()
+    found: list[int] = []
+    for start in range(0, len(numbers), 64):
+        for record in source.__getitems__(numbers[start : start + 64]):
+            found += [int(value) for value in decode_example(record).get(name, [])]
+    return found

@@ -1,0 +1,180 @@
+"""`tpudata doctor`: whether everything is ready for a run, and what a TPU would reject of a model."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+
+from tpudata._version import __version__
+from tpudata.cli.doctor.checks import (
+    OK,
+    PROBLEM,
+    WARNING,
+    check_files,
+    check_labels,
+    check_model_dir,
+    check_shapes,
+)
+from tpudata.cli.doctor.flags import SHAPE_FLAGS, flag_or_config, parse_flags, read_config, rehearsal_flags
+from tpudata.console.tables import counted, table
+from tpudata.errors import MissingExtraError, TpudataError
+from tpudata.format import open_dataset
+
+_PACKAGES = (
+    "tensorflow",
+    "tensorflow-tpu",
+    "tf_keras",
+    "keras",
+    "numpy",
+    "apache-beam",
+    "google-auth",
+    "sentencepiece",
+    "tokenizers",
+)
+_NONE = "none"
+
+
+def run(argv: Sequence[str]) -> int:
+    """Print what is ready and what is not; return 1 if something that was asked for is missing or would end a run.
+
+    Args:
+        argv: the flags.
+
+    Raises:
+        UsageError: the usage is wrong.
+        TpudataError: from the rehearsal: see `tpudata train --rehearse`.
+    """
+    flags = parse_flags(argv)
+    limit = flags.time_limit
+    lines = _Lines()
+    lines.add("versions", *_versions())
+    lines.add("devices", *_answer(limit, PROBLEM, "devices"))
+    named = flags.tpu_name or os.environ.get("TPU_NAME", "")
+    words = (named, flags.tpu_zone, flags.gcp_project, str(max(1, limit - 15)))
+    lines.add("TPU", *_brief(*_answer(limit, PROBLEM if named else _NONE, "tpu", *words)))
+    on_gcs = any((path or "").startswith("gs://") for path in (flags.data, flags.model_dir))
+    lines.add("credentials", *_answer(limit, PROBLEM if on_gcs else _NONE, "credentials"))
+    if flags.model_dir is not None:
+        lines.add(*check_model_dir(flags.model_dir))
+    if flags.data is not None:
+        lines.add("dataset", *_answer(limit, PROBLEM, "data", flags.data))
+        if lines.states["dataset"] == OK:
+            _check_dataset(flags, lines)
+    if flags.model is not None and not lines.has_problem:
+        _rehearse(flags.model, flags.data, rehearsal_flags(flags))
+        lines.add("rehearsal", OK, f"{flags.model}: nothing that a TPU would reject")
+    return TpudataError.exit_code if lines.has_problem else 0
+
+
+class _Lines:
+    """Findings that were printed.
+
+    Attributes:
+        states: by the name of a line.
+    """
+
+    def __init__(self) -> None:
+        self.states: dict[str, str] = {}
+
+    @property
+    def has_problem(self) -> bool:
+        """Whether a line is a problem."""
+        return PROBLEM in self.states.values()
+
+    def add(self, name: str, state: str, text: str) -> None:
+        """Print a line."""
+        self.states[name] = state
+        print(table([(f"{name:<11}", f"{state:<7}", text)]), flush=True)
+
+
+def _check_dataset(flags: argparse.Namespace, lines: _Lines) -> None:
+    """Add the lines of a dataset that can be opened."""
+    from tpudata.train.options.config_file import PARAMS, parse_param
+
+    dataset = open_dataset(flags.data)
+    config = read_config(flags.config)
+    split = flags.train_split
+    params = {**config.get(PARAMS, {}), **dict(map(parse_param, flags.param))}
+    lines.add(*check_files(dataset))
+    if split not in dataset.manifest.splits:
+        has = ", ".join(dataset.manifest.splits)
+        lines.add("split", PROBLEM, f"no split {split!r} (the dataset has {has}). Pass --train-split.")
+        return
+    made = {name: flag_or_config(flags, config, name) for name in SHAPE_FLAGS}
+    batch_size = flag_or_config(flags, config, "batch-size")
+    lines.add(*check_shapes(dataset, made))
+    labels = check_labels(dataset, flags.model, params)
+    if labels is not None:
+        lines.add(*labels)
+    if lines.has_problem:
+        return
+    words = [made[name] or "" for name in SHAPE_FLAGS]
+    lines.add("memory", *_answer(flags.time_limit, WARNING, "memory", flags.data, split, *words))
+    if batch_size is not None:
+        timed = (flags.data, split, batch_size, flags.step_time or "", *words)
+        lines.add("feeding", *_answer(flags.time_limit, WARNING, "feeding", *timed))
+
+
+def _versions() -> tuple[str, str]:
+    found = {}
+    for name in _PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    text = ", ".join(f"{name} {version}" for name, version in found.items())
+    text = f"tpudata {__version__}, Python {platform.python_version()}, {text}"
+    if not {"tensorflow", "tensorflow-tpu"} & found.keys():
+        return _NONE, f"{text}. {MissingExtraError('Training', 'tensorflow')}"
+    return OK, text
+
+
+def _answer(limit: int, otherwise: str, *words: str) -> tuple[str, str]:
+    """Return the answer of a separate process to a question: a state, `otherwise` if it fails, and a text."""
+    # It ends with this process.
+    reader, writer = os.pipe()
+    command = [sys.executable, "-m", "tpudata.cli.doctor.probe", str(reader), *words]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=limit, stdin=subprocess.DEVNULL, pass_fds=[reader]
+        )
+    except subprocess.TimeoutExpired:
+        return otherwise, f"no answer within {counted(limit, 'second')}; --time-limit waits longer"
+    finally:
+        os.close(writer)
+        os.close(reader)
+    lines = done.stdout.splitlines()
+    if done.returncode != 0 or not lines:
+        said = done.stderr.strip().splitlines()
+        return otherwise, f"the process that looked ended with {done.returncode}: {said[-1] if said else 'in silence'}"
+    answer: dict[str, str] = json.loads(lines[-1])
+    if "warning" in answer:
+        return WARNING, answer["warning"]
+    return (OK, answer["found"]) if "found" in answer else (otherwise, answer["problem"])
+
+
+def _brief(state: str, text: str) -> tuple[str, str]:
+    """Shorten TensorFlow's message for a machine without a TPU, which is common."""
+    if state == _NONE and "TPUs not found" in text:
+        return state, "none on this machine, and none is named by --tpu-name or TPU_NAME"
+    return state, text
+
+
+def _rehearse(model: str, data: str, words: Sequence[str]) -> None:
+    """List what a TPU would reject; RehearsalError if there is anything."""
+    from tpudata.train.command import run as train
+
+    splits = open_dataset(data).manifest.splits
+    first = next(iter(splits))
+    mode = "train_and_eval" if "validation" in splits else "train"
+    with tempfile.TemporaryDirectory() as folder:
+        common = [f"--model={model}", f"--data={data}", f"--model-dir={folder}/model", f"--mode={mode}", "--rehearse"]
+        common += [] if "train" in splits else [f"--train-split={first}"]
+        train([*common, *words], "tpudata doctor")

@@ -1,0 +1,112 @@
+"""Flags of `tpudata doctor`, with what its configuration file sets."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tpudata.console.flags import FlagParser, height_width, positive_float, positive_int
+from tpudata.errors import UsageError
+from tpudata.models import check_model_name
+from tpudata.storage import storage_for
+
+# Flags of `tpudata train` that the rehearsal takes, too.
+REHEARSAL_FLAGS = {"image-size": "HxW", "crop": "SIZE", "sequence-length": "N", "batch-size": "N"}
+# Those that bring records to one shape, as the separate process takes them.
+SHAPE_FLAGS = ("image-size", "crop", "sequence-length")
+
+
+def parse_flags(argv: Sequence[str]) -> argparse.Namespace:
+    """Parse and check the flags.
+
+    Args:
+        argv: the flags.
+
+    Raises:
+        UsageError: the usage is wrong.
+    """
+    parser = FlagParser(
+        "tpudata doctor",
+        "Says before a run whether everything is ready: versions, devices, a TPU, storage, a dataset, memory, speed, a model.",
+    )
+    parser.add_argument("--tpu-name", default="", metavar="NAME", help="a TPU's name or address (default: $TPU_NAME)")
+    parser.add_argument(
+        "--tpu-zone", default="", metavar="ZONE", help="where the name is looked up (default: gcloud's)"
+    )
+    parser.add_argument("--gcp-project", default="", metavar="PROJECT", help="where the name is looked up")
+    parser.add_argument("--data", metavar="DIR", help="a dataset to check, local or gs://")
+    parser.add_argument("--model-dir", metavar="DIR", help="write, read and delete a small file in this folder")
+    parser.add_argument("--train-split", default="train", metavar="NAME", help="split to feed (default: %(default)s)")
+    parser.add_argument("--model", metavar="NAME", help="list what a TPU would reject of this model; needs --data")
+    parser.add_argument("--config", metavar="FILE", help="for the rehearsal, as of tpudata train")
+    parser.add_argument("--param", action="append", default=[], metavar="NAME=VALUE", help="for the model")
+    for name, value in REHEARSAL_FLAGS.items():
+        parser.add_argument(f"--{name}", metavar=value, help="for the dataset and the model, as of tpudata train")
+    parser.add_argument(
+        "--step-time",
+        metavar="MS",
+        help="milliseconds of a training step: says whether the device will wait for records",
+    )
+    parser.add_argument(
+        "--time-limit",
+        type=positive_int,
+        default=60,
+        metavar="SECONDS",
+        help="for each answer (default: %(default)s)",
+    )
+    flags = parser.parse(argv)
+    for_model = [f"--{name}" for name in ("config", "param") if getattr(flags, name)]
+    if flags.model is None and for_model:
+        raise UsageError(f"tpudata doctor: {for_model[0]} is for a model. Pass --model.")
+    for_data = [name for name in (*REHEARSAL_FLAGS, "step-time") if getattr(flags, name.replace("-", "_")) is not None]
+    if flags.data is None and (flags.model is not None or for_data):
+        name = "model" if flags.model is not None else for_data[0]
+        raise UsageError(f"tpudata doctor: --{name} needs a dataset. Pass --data.")
+    if flags.step_time is not None and flags.batch_size is None:
+        raise UsageError("tpudata doctor: --step-time needs the records of a step. Pass --batch-size.")
+    if flags.model is not None and ":" not in flags.model:
+        check_model_name(flags.model)
+    # The same rules as of the commands that take these flags.
+    for name, parse in (("batch_size", positive_int), ("crop", positive_int), ("sequence_length", positive_int)):
+        _check_value(name, getattr(flags, name), parse)
+    _check_value("image_size", flags.image_size, height_width)
+    _check_value("step_time", flags.step_time, positive_float)
+    return flags
+
+
+def _check_value(name: str, text: str | None, parse: Callable[[str], object]) -> None:
+    try:
+        if text is not None:
+            parse(text)
+    except (argparse.ArgumentTypeError, UsageError) as error:
+        raise UsageError(f"tpudata doctor: --{name.replace('_', '-')}: {error}.") from None
+
+
+def read_config(path: str | None) -> dict[str, Any]:
+    """Return what the file of --config sets, by name with underscores; the rehearsal checks it more closely."""
+    from tpudata.train.options.config_file import PARAMS, checked_params, parse_yaml
+
+    if path is None:
+        return {}
+    found = parse_yaml(storage_for(path).read(path).decode(errors="replace"), f"--config {path}")
+    config = {str(key).replace("-", "_"): value for key, value in found.items()} if isinstance(found, dict) else {}
+    if PARAMS in config:
+        config[PARAMS] = checked_params(config[PARAMS], path)
+    return config
+
+
+def flag_or_config(flags: argparse.Namespace, config: Mapping[str, Any], name: str) -> str | None:
+    """Return the text of a flag, or else what the file of --config sets."""
+    key = name.replace("-", "_")
+    value = getattr(flags, key)
+    if value is not None:
+        return str(value)
+    return None if config.get(key) is None else str(config[key])
+
+
+def rehearsal_flags(flags: argparse.Namespace) -> list[str]:
+    """Return the flags for the rehearsal, which `tpudata train` parses."""
+    given = {name: getattr(flags, name.replace("-", "_")) for name in ("config", *REHEARSAL_FLAGS)}
+    words = [f"--{name}={value}" for name, value in given.items() if value is not None]
+    return [*words, *(f"--param={text}" for text in flags.param)]

@@ -1,0 +1,214 @@
+"""Probes of `tpudata doctor` that run in a separate process, which is ended if no answer comes.
+
+    python -m tpudata.cli.doctor.probe LIFELINE KIND [WORD ...]
+
+ends with the process that holds the other end of a pipe, whose descriptor is LIFELINE. It prints one line of JSON:
+{"found": "text"}; {"warning": "text"} for what may slow a run; {"problem": "text"} for what is missing or would end a run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tpudata._tensorflow import require_tensorflow
+from tpudata.console.flags import height_width
+from tpudata.console.process import end_with
+from tpudata.console.quiet import quiet_loading
+from tpudata.console.tables import bytes_text, counted
+from tpudata.errors import TpudataError
+from tpudata.format import open_dataset
+
+# Rows of the square matrices, and about how long they are multiplied, in seconds.
+_ROWS = {"CPU": 1024, "GPU": 4096, "TPU": 4096}
+_SECONDS = 0.5
+# Each stage of feeding is measured for so long, in seconds.
+_FEEDING_SECONDS = 2
+
+
+def devices() -> str:
+    """Return a line on the CPU and GPUs that TensorFlow sees here, and how fast the first of each multiplies matrices."""
+    tf = _tensorflow()
+    words = []
+    for kind in ("CPU", "GPU"):
+        found = tf.config.list_logical_devices(kind)
+        if found:
+            words.append(f"{counted(len(found), kind)}: {_speed(tf, kind, _on_device(tf, found[0].name))}")
+    return ", ".join(words)
+
+
+def tpu(name: str, zone: str, project: str, limit: str) -> str:
+    """Return a line on a TPU (an empty name: the one tpu_system finds), its cores, and how fast they multiply matrices."""
+    tf = _tensorflow()
+    from tpudata.estimator import tpu_system
+
+    with tpu_system(name or None, zone=zone or None, project=project or None, timeout=float(limit)) as strategy:
+
+        def run(function: Any, *values: Any) -> float:
+            per_core = strategy.run(function, values)
+            return float(strategy.reduce("SUM", per_core, axis=None))
+
+        cores = strategy.num_replicas_in_sync
+        return f"{counted(cores, 'core')}: {_speed(tf, 'TPU', run, cores)}"
+
+
+def credentials() -> str:
+    """Return whose credentials google-auth would show."""
+    from tpudata.storage.gcs.credentials import ANONYMOUS, EMULATOR, IMPERSONATED, is_switched_on
+
+    if os.environ.get(EMULATOR):
+        return f"none needed: {EMULATOR} is {os.environ[EMULATOR]}"
+    if is_switched_on(ANONYMOUS):
+        return f"none shown: {ANONYMOUS} is {os.environ[ANONYMOUS]}"
+    import google.auth
+
+    found, project = google.auth.default()
+    account = getattr(found, "service_account_email", None) or type(found).__module__.rpartition(".")[2]
+    if other := os.environ.get(IMPERSONATED, "").strip():
+        account = f"{other.rpartition(',')[2].strip()}, by way of {account}"
+    return f"{account}, project {project or 'not set'}"
+
+
+def data(folder: str) -> str:
+    """Return a line on the records of a dataset."""
+    splits = open_dataset(folder).manifest.splits
+    return ", ".join(f"{name} {counted(split.records, 'record')}" for name, split in splits.items())
+
+
+def memory(folder: str, split: str, image_size: str, crop: str, sequence_length: str) -> str:
+    """Return what the shuffle's window and a cache of decoded records take, against the free memory.
+
+    Raises:
+        _SlowError: the window takes more than half of the free memory.
+    """
+    _tensorflow()
+    from tpudata.input.dataset.fields import select_fields
+    from tpudata.input.graph.reading.cache import free_memory, plan_cache
+    from tpudata.input.graph.reading.records import Records
+    from tpudata.input.options.images import Images
+    from tpudata.input.options.options import Options
+
+    dataset = open_dataset(folder)
+    size = height_width(image_size) if image_size else None
+    if crop and size is None:
+        size = (int(crop), int(crop))
+    fields = select_fields(
+        dataset.manifest, image_size=size, sequence_length=int(sequence_length) if sequence_length else None
+    )
+    records = Records(dataset, split, fields, Options(True, Images(), False, None, None, 0, "feature"), None)
+    free = free_memory()
+    kept = dataset.kept(split)
+    decoded = kept.records * fields.record_bytes(kept)
+    is_cached = not crop and plan_cache("auto", dataset, split, fields) is not None
+    window = records.window_bytes
+    text = f"shuffle window {bytes_text(window)}, decoded records {bytes_text(decoded)}"
+    text += " (kept by cache=auto)" if is_cached else " (not kept by cache=auto)"
+    if free is None:
+        return f"{text}; this system does not say how much memory is free"
+    text = f"{text}, {bytes_text(free)} free"
+    if 2 * window + (decoded if is_cached else 0) > free:
+        raise _SlowError(f"{text}. Close other programs, or pass a smaller shuffle= to make_input_fn.")
+    return text
+
+
+def feeding(
+    folder: str, split: str, batch_size: str, step_time: str, image_size: str, crop: str, sequence_length: str
+) -> str:
+    """Return how many records a second are fed, measured for some seconds, against a step time.
+
+    Raises:
+        _SlowError: the device would wait.
+    """
+    _tensorflow()
+    from tpudata.cli.bench import bench_flags, measure
+
+    words = [folder, f"--split={split}", f"--batch-size={batch_size}", f"--seconds={_FEEDING_SECONDS}"]
+    optional = {"step-time": step_time, "image-size": image_size, "crop": crop, "sequence-length": sequence_length}
+    words += [f"--{name}={value}" for name, value in optional.items() if value]
+    report = measure(open_dataset(folder), bench_flags(words))
+    rate = report["stages"][-1]["records_per_second"]
+    text = f"{rate:,.0f} records/s in batches of {batch_size}"
+    step = report["step"]
+    if step is None:
+        return f"{text}; --step-time MS says whether that is enough"
+    text += f", {step['records_per_second']:,.0f} needed for steps of {step['milliseconds']:g} ms"
+    if step["is_input_bound"]:
+        raise _SlowError(f"{text}: the device waits {step['waiting']:.0%} of the time. {report['advice']}")
+    return text
+
+
+class _SlowError(Exception):
+    """A run would work, and waste time or memory."""
+
+
+def _tensorflow() -> Any:
+    with quiet_loading():
+        require_tensorflow("tpudata doctor")
+        import tensorflow as tf
+    return tf
+
+
+def _on_device(tf: Any, device: str) -> Callable[..., float]:
+    def run(function: Any, *values: Any) -> float:
+        with tf.device(device):
+            return float(function(*values))
+
+    return run
+
+
+def _speed(tf: Any, kind: str, run: Callable[..., float], cores: int = 1) -> str:
+    """Return how many operations a second the multiplication of matrices does, in the device's own dtype."""
+    rows = _ROWS[kind]
+    dtype = tf.float32 if kind == "CPU" else tf.bfloat16
+
+    @tf.function  # type: ignore[untyped-decorator]
+    def multiply(times: Any) -> Any:
+        matrix = tf.fill([rows, rows], tf.cast(1 / rows, dtype))
+        result = tf.while_loop(lambda i, _: i < times, lambda i, x: (i + 1, tf.matmul(x, matrix)), (0, matrix))[1]
+        return tf.reduce_sum(tf.cast(result, tf.float32))
+
+    def seconds(times: int) -> float:
+        started = time.monotonic()
+        # Each row of the product of matrices whose values are all 1 / rows adds up to 1.
+        if not abs(run(multiply, tf.constant(times)) / (rows * cores) - 1) < 0.1:
+            raise TpudataError(f"The {kind} multiplies matrices wrongly. Look for another one.")
+        return time.monotonic() - started
+
+    seconds(1)  # traces
+    times = max(1, min(10_000, round(_SECONDS / seconds(1))))
+    rate = 2 * rows**3 * times * cores / seconds(times)
+    return f"{rate / 1e9:,.0f} GFLOP/s ({dtype.name})"
+
+
+_KINDS: dict[str, Callable[..., str]] = {
+    "devices": devices,
+    "tpu": tpu,
+    "credentials": credentials,
+    "data": data,
+    "memory": memory,
+    "feeding": feeding,
+}
+
+
+def main(words: list[str]) -> None:
+    """Answer one question on stdout."""
+    try:
+        # Keep the output of libraries out of the report.
+        with contextlib.redirect_stdout(sys.stderr):
+            answer = {"found": _KINDS[words[0]](*words[1:])}
+    except _SlowError as error:
+        answer = {"warning": str(error)}
+    except Exception as error:
+        text = str(error).strip() or type(error).__name__
+        answer = {"problem": text.splitlines()[0]}
+    print(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    end_with(int(sys.argv[1]))
+    main(sys.argv[2:])

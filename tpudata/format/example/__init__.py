@@ -1,0 +1,1 @@
+"""The `tf.train.Example` codec, without TensorFlow or protobuf."""

@@ -1,0 +1,232 @@
+"""Encoding of features as a `tf.train.Example`.
+
+Keys are written in sorted order, so equal features give equal bytes; `tpudata.format.example.wire` has the wire format.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tpudata.errors import FeatureError
+from tpudata.format.example.wire import BYTES_LIST, FLOAT_LIST, INT64_LIST, INT64_MAX, INT64_MIN, LENGTH
+
+# Longest bytes value whose head is kept for the next record that has one as long.
+_SHORT = 256
+# From this length on, a copy costs more than a separate part.
+_LARGE = 1 << 14
+_EXAMPLE_TAG = b"\x0a"
+
+
+def encode_example(features: Mapping[str, Any]) -> bytes:
+    """Serialise features to a `tf.train.Example`.
+
+    Args:
+        features: by name: bytes, bytearray, memoryview of bytes, str (stored as UTF-8), int, bool, float, a sequence of one of
+            these, or a numpy array or scalar
+            (integers and bools become the int64 list, floats the float32 list; flattened in C order). An empty sequence
+            is a feature with no list.
+
+    Raises:
+        FeatureError: a value is of another type, mixed, an integer that does not fit int64, a finite float that does not fit
+            float32, or text that UTF-8 cannot encode; names the feature.
+    """
+    return b"".join(encode_example_parts(features))
+
+
+def encode_example_parts(features: Mapping[str, Any]) -> list[bytes]:
+    """Serialise features in parts, whose concatenation is the Example: bytes values of 16 kB and more are not copied."""
+    parts: list[bytes] = []
+    small: list[bytes] = []
+    total = 0
+    for name in _in_order(tuple(features)):
+        value = features[name]
+        if type(value) is bytes and len(value) >= _LARGE:
+            head = _bytes_head(name, len(value))
+            total += len(head) + len(value)
+            parts += (b"".join((*small, head)), value)
+            small = []
+        else:
+            entry = encode_entry(name, value)
+            small.append(entry)
+            total += len(entry)
+    if small:
+        parts.append(b"".join(small))
+    head = _EXAMPLE_TAG + _varint(total)
+    return [head + parts[0], *parts[1:]] if parts else [head]
+
+
+def plain_bytes(name: str, value: bytes | bytearray | memoryview) -> bytes:
+    """Return a value as bytes; FeatureError for a memoryview of other items than bytes.
+
+    Args:
+        name: of the feature, for the message.
+        value: to sequences, a bytearray and a memoryview are lists of integers, but they hold bytes.
+    """
+    if isinstance(value, memoryview) and (value.itemsize != 1 or value.ndim != 1):
+        raise FeatureError(
+            f"Feature {name!r}: a memoryview of format {value.format!r} and {value.ndim} dimensions, expected bytes in one. Pass"
+            " numpy.asarray(view) to store its items, or bytes(view)."
+        )
+    return bytes(value)
+
+
+def check_unmasked(name: str, value: Any) -> None:
+    """Raise FeatureError if a value is an array in which some values are masked: they would be stored."""
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise FeatureError(f"Feature {name!r}: a numpy array with masked values. Pass array.filled(VALUE).")
+
+
+def encode_entry(name: str, value: Any) -> bytes:
+    """Return the entry of one feature.
+
+    Args:
+        name: of the feature.
+        value: its value or values, as `encode_example` takes them.
+
+    Raises:
+        FeatureError: the value is of another kind.
+    """
+    kind = type(value)
+    entry: bytes
+    if kind is int:
+        entry = _int_entry(name, value)
+    elif kind is bytes:
+        head = _short_head(name, len(value)) if len(value) <= _SHORT else _bytes_head(name, len(value))
+        entry = head + value
+    else:
+        entry = _entry(name, _feature(name, value))
+    return entry
+
+
+def _tag(number: int, wire: int) -> bytes:
+    return bytes((number << 3 | wire,))
+
+
+def _varint(value: int) -> bytes:
+    if value < 0x80:
+        return bytes((value,))
+    # In one go, for lengths of images and of short features.
+    if value < 0x4000:
+        return (value & 0x7F | (value & 0x3F80) << 1 | 0x80).to_bytes(2, "little")
+    if value < 0x200000:
+        return (value & 0x7F | (value & 0x3F80) << 1 | (value & 0x1FC000) << 2 | 0x8080).to_bytes(3, "little")
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _field(number: int, data: bytes) -> bytes:
+    return _tag(number, LENGTH) + _varint(len(data)) + data
+
+
+def _entry(name: str, feature: bytes) -> bytes:
+    """Return the map entry of a feature, with its tag."""
+    return _field(1, _key_field(name) + _field(2, feature))
+
+
+@functools.lru_cache(maxsize=256)
+def _in_order(names: tuple[str, ...]) -> list[str]:
+    # Kept, because one record has the features of the one before.
+    return sorted(names)
+
+
+@functools.lru_cache(maxsize=8192)
+def _int_entry(name: str, value: int) -> bytes:
+    # Kept, because labels and sizes recur from record to record.
+    return _entry(name, _feature(name, value))
+
+
+def _bytes_head(name: str, size: int) -> bytes:
+    """Return what stands before the value in the map entry of a feature that is one bytes value of `size` bytes."""
+    # From the value outwards: each level is a tag, the length of what is inside, and the inside.
+    value = _varint(size)
+    size += 1 + len(value)
+    values = _varint(size)
+    size += 1 + len(values)
+    feature, key = _varint(size), _key_field(name)
+    entry = _varint(size + 1 + len(feature) + len(key))
+    return b"\x0a%b%b\x12%b\x0a%b\x0a%b" % (entry, key, feature, values, value)
+
+
+_short_head = functools.lru_cache(maxsize=8192)(_bytes_head)
+
+
+@functools.lru_cache(maxsize=1024)
+def _key_field(name: str) -> bytes:
+    return _field(1, name.encode())
+
+
+def _feature(name: str, value: Any) -> bytes:
+    """Return the Feature message of a value."""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return _field(BYTES_LIST, _field(1, plain_bytes(name, value)))
+    items = _items(name, value)
+    if not items:
+        return b""
+    if all(isinstance(item, bytes) for item in items):
+        return _field(BYTES_LIST, b"".join(_field(1, item) for item in items))
+    if all(isinstance(item, int) for item in items):
+        for item in items:
+            if not INT64_MIN <= item <= INT64_MAX:
+                raise FeatureError(f"Feature {name!r}: {item} does not fit int64. Store it as bytes, or scale it.")
+        return _field(INT64_LIST, _field(1, b"".join(_varint(item & (2**64 - 1)) for item in items)))
+    if all(isinstance(item, float) for item in items):
+        return _field(FLOAT_LIST, _field(1, _float32(name, items).tobytes()))
+    kinds = sorted({type(item).__name__ for item in items})
+    raise FeatureError(
+        f"Feature {name!r}: values of type {', '.join(kinds)}; allowed is one type out of bytes, str, int, bool and float."
+    )
+
+
+def _float32(name: str, values: list[float]) -> npt.NDArray[np.float32]:
+    exact = np.array(values, np.float64)
+    with np.errstate(over="ignore"):
+        stored = exact.astype("<f4")
+    wrong = np.isinf(stored) & np.isfinite(exact)
+    if wrong.any():
+        raise FeatureError(f"Feature {name!r}: {exact[wrong][0]} does not fit float32. Scale it, or store it as bytes.")
+    return stored
+
+
+def _items(name: str, value: Any) -> list[Any]:
+    """Return a value as a list of bytes, ints or floats."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        check_unmasked(name, value)
+        array = np.asarray(value)
+        if array.dtype.kind not in "biufSU":
+            raise FeatureError(
+                f"Feature {name!r}: numpy dtype {array.dtype} is not bool, integer, float, bytes or str."
+            )
+        value = array.ravel().tolist()
+    elif isinstance(value, (str, int, float)):
+        value = [value]
+    elif not isinstance(value, Sequence):
+        raise FeatureError(
+            f"Feature {name!r}: {type(value).__name__}; allowed are bytes, str, int, bool, float, sequences of one of"
+            " them, and numpy arrays."
+        )
+    try:
+        return [_item(name, item) for item in value]
+    except UnicodeEncodeError as error:
+        raise FeatureError(
+            f"Feature {name!r}: the text {error.object!r} is not UTF-8. Store it as bytes (of a file name: os.fsencode)."
+        ) from None
+
+
+def _item(name: str, item: Any) -> Any:
+    if isinstance(item, str):
+        return item.encode()
+    if isinstance(item, (bytes, bytearray, memoryview)):
+        # Also of numpy.bytes_, whose item() drops zero bytes at the end.
+        return plain_bytes(name, item)
+    if isinstance(item, (bool, np.generic)):
+        return int(item) if isinstance(item, (bool, np.bool_, np.integer)) else item.item()
+    return item

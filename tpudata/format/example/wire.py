@@ -1,0 +1,64 @@
+"""The protocol buffer wire format of a `tf.train.Example` (tensorflow/core/example/{example,feature}.proto).
+
+Example   { Features features = 1 }
+Features  { map<string, Feature> feature = 1 }      a map entry is { string key = 1; Feature value = 2 }
+Feature   { oneof { BytesList = 1, FloatList = 2, Int64List = 3 } }
+BytesList { repeated bytes value = 1 }
+FloatList { repeated float value = 1 [packed] }
+Int64List { repeated int64 value = 1 [packed] }
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeAlias
+
+Value: TypeAlias = "list[bytes] | list[int] | list[float]"
+
+VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
+BYTES_LIST, FLOAT_LIST, INT64_LIST = 1, 2, 3
+# No parser of protocol buffers takes a message of more bytes.
+MAX_EXAMPLE_BYTES = 2**31 - 1
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+
+
+def fields(data: memoryview) -> Iterator[tuple[int, int, memoryview]]:
+    """Yield (field number, wire type, payload) of a message; a varint's payload is its own bytes."""
+    position, end = 0, len(data)
+    while position < end:
+        tag = data[position]
+        position += 1
+        if tag >= 0x80:
+            tag, position = read_varint(data, position - 1)
+        number, wire = tag >> 3, tag & 7
+        if number == 0:
+            raise ValueError("field number 0")
+        if wire == LENGTH:
+            size = data[position]
+            position += 1
+            if size >= 0x80:
+                size, position = read_varint(data, position - 1)
+        elif wire == VARINT:
+            size = read_varint(data, position)[1] - position
+        elif wire in (FIXED32, FIXED64):
+            size = 4 if wire == FIXED32 else 8
+        else:
+            raise ValueError(f"wire type {wire}")
+        if size > end - position:
+            raise ValueError(f"a field of {size} bytes in {end - position}")
+        yield number, wire, data[position : position + size]
+        position += size
+
+
+def read_varint(data: memoryview, position: int) -> tuple[int, int]:
+    """Return the varint at a position, and the position after it."""
+    value = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & (2**64 - 1), position
+        shift += 7
+        if shift > 63:
+            raise ValueError("a varint of more than 10 bytes")

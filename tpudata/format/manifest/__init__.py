@@ -1,0 +1,1 @@
+"""The manifest of a dataset, and the features that it describes."""

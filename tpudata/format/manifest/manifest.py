@@ -1,0 +1,246 @@
+"""The manifest: what exactly is in a dataset. It is written last, so a folder that has one is complete.
+
+`DIR/manifest.json`, UTF-8 JSON with sorted keys:
+
+    checksum         CRC-32C of this file, taken while these eight digits are zeros
+    format_version   int, 1
+    created_by       the version of tpudata that wrote it
+    layout           "imagenet", ...: which features are the image, the label, ...
+    compression      null, or "gzip": how every shard file is compressed
+    splits           {name: {"shards": [{"name", "records", "bytes", "crc32c"}, ...], "decoded_bytes": int}}
+    features         [Feature.to_json(), ...]
+    labels           the number of classes, or null; their names are in labels.txt
+    labels_crc32c    CRC-32C of labels.txt, or null
+    rejected         {reason: count}
+    rejects          names of the files in rejects/ for rejected inputs that belong to no shard
+    converted        {reason: count} of inputs that are stored in another encoding than they came in
+    appends          int, how many times something was added
+    counts           {what: count} of a conversion of text: documents, tokens, padding, dropped and unknown tokens, duplicates;
+                     of `tpudata reshard`: quarantined records that were omitted, inputs that were rejected_before
+    real_token_share of the places for tokens in sequences, the share that is no padding: follows from counts; else missing
+    keys             whether index/ has the keys of every shard, see tpudata.format.shards.keys
+    dali_index       whether index/ has an index for DALI of every shard, see tpudata.format.shards.dali_index
+    tfds             name and version for TFDS, such as "pets:1.0.0", or null; see tpudata.format.tfds
+    options          the conversion's options that decide the bytes
+    source           {"input", "files", "bytes", "fingerprint", "ignored_files"}
+
+`bytes` and `crc32c` are the size and the CRC-32C of the whole shard file, compressed or not; every checksum is eight lower-case
+hexadecimal digits. There is no time stamp: the same inputs and options give the same bytes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import google_crc32c
+
+from tpudata.errors import DatasetError
+from tpudata.format.layout import is_listing_rejects, is_split_name
+from tpudata.format.manifest.features import Feature
+from tpudata.format.manifest.json_check import check_manifest_json
+from tpudata.format.manifest.parts import Shard, Source, Split
+from tpudata.format.tfrecord.gzip_blocks import GZIP
+
+__all__ = ["FORMAT_VERSION", "MANIFEST_NAME", "Manifest", "Shard", "Source", "Split", "checksum_fits"]
+
+FORMAT_VERSION = 1
+MANIFEST_NAME = "manifest.json"
+# A separate line, with the indentation of the outermost object: JSON has no line breaks inside strings.
+_CHECKSUM = re.compile(rb'(?<=\n "checksum": ")[0-9a-f]{8}(?=",\n)')
+_NO_CHECKSUM = "00000000"
+# Layouts whose records are made of several inputs, or of parts of them.
+_MIXED_LAYOUTS = ("sequences", "packed")
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest:
+    """Contents of a dataset; the module's docstring describes the file.
+
+    Raises:
+        DatasetError: the parts do not fit each other.
+    """
+
+    layout: str
+    splits: Mapping[str, Split]
+    features: tuple[Feature, ...]
+    source: Source
+    created_by: str
+    labels: int | None = None
+    rejected: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    format_version: int = FORMAT_VERSION
+    labels_crc32c: int | None = None
+    compression: str | None = None
+    rejects: tuple[str, ...] = ()
+    keys: bool = False
+    converted: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    appends: int = 0
+    counts: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    tfds: str | None = None
+    dali_index: bool = False
+
+    def __post_init__(self) -> None:
+        _check_version(self.format_version)
+        if self.compression not in (None, GZIP):
+            raise DatasetError(f"Compression {self.compression!r}; this tpudata reads none and {GZIP!r}.")
+        for name in self.splits:
+            if not is_split_name(name):
+                raise DatasetError(
+                    f"Split {name!r}: allowed are letters, digits and _.- with no dot or dash in front. Restore the"
+                    " manifest, or convert the dataset again."
+                )
+        names = [shard.name for split in self.splits.values() for shard in split.shards]
+        if len(set(names)) != len(names):
+            raise DatasetError("The manifest names a shard twice.")
+        if len({feature.name for feature in self.features}) != len(self.features):
+            raise DatasetError("The manifest names a feature twice.")
+        for name in self.rejects:
+            # --overwrite deletes them, so they too must never lead out of the folder.
+            if not is_listing_rejects(name):
+                raise DatasetError(
+                    f"File of rejected inputs {name!r}: it is called listing-HEXDIGITS.jsonl. Restore the manifest, or convert"
+                    " the dataset again."
+                )
+
+    @property
+    def records(self) -> int:
+        """Number of records in all splits."""
+        return sum(split.records for split in self.splits.values())
+
+    @property
+    def real_token_share(self) -> float | None:
+        """Share of tokens that are not padding in sequences of one length; None without such sequences."""
+        if "padding" not in self.counts:
+            return None
+        tokens = self.counts.get("tokens", 0)
+        return tokens / max(1, tokens + self.counts["padding"])
+
+    @property
+    def is_one_to_one(self) -> bool:
+        """Whether each input that was not rejected has its own record."""
+        return self.layout not in _MIXED_LAYOUTS
+
+    def shard_names(self) -> set[str]:
+        """Return the file names of the shards of all splits."""
+        return {shard.name for split in self.splits.values() for shard in split.shards}
+
+    def split(self, name: str) -> Split:
+        """Return the split called `name`; DatasetError names the splits there are."""
+        try:
+            return self.splits[name]
+        except KeyError:
+            raise DatasetError(f"No split {name!r}; the dataset has {', '.join(self.splits)}.") from None
+
+    def feature(self, name: str) -> Feature:
+        """Return the feature called `name`; DatasetError names the features there are."""
+        for feature in self.features:
+            if feature.name == name:
+                return feature
+        raise DatasetError(f"No feature {name!r}; the dataset has {', '.join(f.name for f in self.features)}.")
+
+    def to_bytes(self) -> bytes:
+        """Return the manifest as stored on disk."""
+        value = {
+            "checksum": _NO_CHECKSUM,
+            "format_version": self.format_version,
+            "created_by": self.created_by,
+            "layout": self.layout,
+            "compression": self.compression,
+            "splits": {name: _split_to_json(split) for name, split in self.splits.items()},
+            "features": [feature.to_json() for feature in self.features],
+            "labels": self.labels,
+            "labels_crc32c": None if self.labels_crc32c is None else f"{self.labels_crc32c:08x}",
+            "rejected": dict(self.rejected),
+            "rejects": list(self.rejects),
+            "converted": dict(self.converted),
+            "appends": self.appends,
+            "counts": dict(self.counts),
+            "keys": self.keys,
+            "tfds": self.tfds,
+            "dali_index": self.dali_index,
+            "options": dict(self.options),
+            "source": dataclasses.asdict(self.source),
+        }
+        if self.real_token_share is not None:
+            value["real_token_share"] = round(self.real_token_share, 6)
+        data = (json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode(
+            errors="backslashreplace"
+        )
+        return _CHECKSUM.sub(b"%08x" % google_crc32c.value(data), data, count=1)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, path: str = MANIFEST_NAME) -> Manifest:
+        """Parse what `to_bytes` wrote.
+
+        Args:
+            data: the file's bytes.
+            path: where they come from, for messages.
+
+        Raises:
+            DatasetError: not a manifest (names the field that does not fit), or one of another format version.
+        """
+        try:
+            value = json.loads(data)
+            # First: the keys and types below are those of this version.
+            if isinstance(value, dict) and isinstance(value.get("format_version"), int):
+                _check_version(value["format_version"])
+            check_manifest_json(value)
+            labels_crc32c = value.get("labels_crc32c")
+            return cls(
+                format_version=value["format_version"],
+                created_by=value["created_by"],
+                layout=value["layout"],
+                compression=value["compression"],
+                splits={name: _split_from_json(split) for name, split in sorted(value["splits"].items())},
+                features=tuple(Feature.from_json(feature) for feature in value["features"]),
+                labels=value["labels"],
+                rejected=value["rejected"],
+                options=value["options"],
+                source=Source(**value["source"]),
+                labels_crc32c=None if labels_crc32c is None else int(labels_crc32c, 16),
+                rejects=tuple(value.get("rejects", ())),
+                keys=value.get("keys", False),
+                converted=value.get("converted", {}),
+                appends=value.get("appends", 0),
+                counts=value.get("counts", {}),
+                tfds=value.get("tfds"),
+                dali_index=value.get("dali_index", False),
+            )
+        except DatasetError as error:
+            raise DatasetError(f"{path}: {error}") from None
+        except (ValueError, RecursionError) as error:
+            reason = "its JSON is nested too deeply" if isinstance(error, RecursionError) else str(error)
+            raise DatasetError(
+                f"{path} is not a manifest: {reason}. Convert the dataset again, or restore the file."
+            ) from None
+
+
+def checksum_fits(data: bytes) -> bool | None:
+    """Return whether a manifest's bytes are those that `Manifest.to_bytes` wrote; None if they have no checksum."""
+    found = _CHECKSUM.search(data)
+    if found is None:
+        return None
+    zeroed = data[: found.start()] + _NO_CHECKSUM.encode() + data[found.end() :]
+    return bool(google_crc32c.value(zeroed) == int(found[0], 16))
+
+
+def _check_version(version: int) -> None:
+    if version != FORMAT_VERSION:
+        raise DatasetError(
+            f"Manifest of format version {version}; this tpudata reads version {FORMAT_VERSION}."
+            " Read it with the tpudata that wrote it, or convert again."
+        )
+
+
+def _split_to_json(split: Split) -> dict[str, Any]:
+    shards = [{**dataclasses.asdict(shard), "crc32c": f"{shard.crc32c:08x}"} for shard in split.shards]
+    return {"shards": shards, "decoded_bytes": split.decoded_bytes}
+
+
+def _split_from_json(value: dict[str, Any]) -> Split:
+    shards = tuple(Shard(**{**shard, "crc32c": int(shard["crc32c"], 16)}) for shard in value["shards"])
+    return Split(shards=shards, decoded_bytes=value["decoded_bytes"])

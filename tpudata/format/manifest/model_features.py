@@ -1,0 +1,49 @@
+"""Features of a dataset that a model is fed, and their names.
+
+The readers share this: the tf.data reader (`tpudata.input`) and random access without TensorFlow (`tpudata.source`).
+"""
+
+from __future__ import annotations
+
+from tpudata.format.manifest.features import Feature
+from tpudata.format.manifest.manifest import Manifest
+
+# What a model is fed, by layout; a dataset of another layout feeds every feature except its label.
+FED_BY_LAYOUT = {
+    "imagenet": ("image/encoded",),
+    "raw": ("image_raw",),
+    "text": ("text",),
+    "tokens": ("input_ids", "segment_ids", "positions"),
+    "sequences": ("input_ids",),
+    "packed": ("input_ids", "segment_ids", "positions"),
+}
+LABELS = ("image/class/label", "label")
+# In layout tokens, the ids of each text of a record with several.
+_IDS_SUFFIX = "_ids"
+
+
+def label_feature(manifest: Manifest, name: str | None = None) -> Feature | None:
+    """Return the feature that holds the label (called `name`, or one of the usual names), or None."""
+    names = LABELS if name is None else (name,)
+    return next((feature for feature in manifest.features if feature.name in names), None)
+
+
+def fed_features(manifest: Manifest, label: Feature | None) -> list[Feature]:
+    """Return the features that a model is fed, without the label, in the manifest's order; may be empty."""
+    fed = FED_BY_LAYOUT.get(manifest.layout)
+    chosen = [f for f in manifest.features if (f is not label if fed is None else f.name in fed)]
+    if manifest.layout == "tokens" and not chosen:
+        chosen = [f for f in manifest.features if f.name.endswith(_IDS_SUFFIX) and is_sequence(f)]
+    return chosen
+
+
+def is_sequence(feature: Feature) -> bool:
+    """Return whether the feature is a sequence of integers whose length varies between records."""
+    dtype = feature.dtype if feature.encoding in (None, "raw") else ""
+    return feature.shape == (None,) and "int" in dtype
+
+
+def short_name(feature: Feature) -> str:
+    """Return `image` for `image/encoded` and `image_raw`, otherwise the feature's own name."""
+    suffix = {"image": "/encoded", "raw": "_raw"}.get(feature.encoding or "", "")
+    return feature.name.removesuffix(suffix) or feature.name

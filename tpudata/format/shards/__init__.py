@@ -1,0 +1,1 @@
+"""Shards with the files that belong to them: index, keys, and an index for DALI."""

@@ -1,0 +1,173 @@
+"""The index of a shard: the offsets of its records and blocks, and the checksums of the blocks.
+
+`DIR/index/train-00000-of-00012.index`, all integers little-endian, N records in blocks of B, ceil(N/B) = K blocks:
+
+    bytes      what
+    8          b"TPUDIDX2"
+    8          N, number of records, uint64
+    8          size of the shard's file in bytes, uint64
+    4          CRC-32C of the shard's file, uint32
+    4          B, records per block, uint32
+    4          S, size of the summary in bytes, uint32
+    4          compression, uint32: 0 none, 2 gzip (see tpudata.format.tfrecord.gzip_blocks; 1 was another form of it)
+    8 (N + 1)  byte offset of each record's header, then the size of all records with their frames, uint64
+    4 K        CRC-32C of the bytes of each block, headers and footers included, uint32
+    8 (K + 1)  only with gzip: byte offset in the file at which each block begins, then where the last one ends, uint64
+    S          summary: UTF-8 JSON object that the job wrote about the shard's records
+    4          CRC-32C of all bytes before, uint32
+
+Without compression, offsets of records are offsets in the file. With gzip the offsets of records and the checksums of blocks are
+those of the stream that it unpacks to.
+
+The offsets give a seek to any record, or to its block, and exact counts; the block checksums let a reader that takes a whole block
+check it at once, without one call per record. The index is written after its shard, so a shard with a valid index is complete.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+
+from tpudata.console.tables import counted
+from tpudata.errors import CorruptionError
+from tpudata.format.tfrecord.gzip_blocks import GZIP
+from tpudata.format.tfrecord.record_writer import Written
+
+MAGIC = b"TPUDIDX2"
+_ANY_MAGIC = b"TPUDIDX"
+_COMPRESSIONS: dict[int, str | None] = {0: None, 2: GZIP}
+# A block is what a reader takes and checks at once: large enough that the checksum's cost per record vanishes, small
+# enough that a few blocks of 100 kB images fit a buffer.
+BLOCK_RECORDS = 64
+_HEAD = struct.Struct("<8sQQIIII")
+_CRC = struct.Struct("<I")
+# The offsets of the records follow the header.
+HEAD_BYTES = _HEAD.size
+OFFSET_BYTES = 8
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ShardIndex:
+    """The index of one shard.
+
+    Attributes:
+        offsets: uint64 [records + 1]: byte offset of each record's header, and last the size of all; before compression.
+        block_crc32c: uint32 [blocks]: CRC-32C of each block's bytes, before compression.
+        block_records: records per block.
+        shard_bytes: size of the shard's file.
+        shard_crc32c: CRC-32C of the shard's file.
+        block_offsets: uint64 [blocks + 1]: byte offset in a compressed file at which each block begins, and last where the last
+            one ends; None if the shard is not compressed.
+        summary: what the job wrote about the shard's records.
+    """
+
+    offsets: npt.NDArray[np.uint64]
+    block_crc32c: npt.NDArray[np.uint32]
+    block_records: int
+    shard_bytes: int
+    shard_crc32c: int
+    block_offsets: npt.NDArray[np.uint64] | None
+    summary: Mapping[str, Any]
+
+    @property
+    def records(self) -> int:
+        """Number of records."""
+        return len(self.offsets) - 1
+
+    @property
+    def blocks(self) -> int:
+        """Number of blocks."""
+        return len(self.block_crc32c)
+
+    @property
+    def compression(self) -> str | None:
+        """None, or `"gzip"`."""
+        return None if self.block_offsets is None else GZIP
+
+    def block_range(self, block: int) -> tuple[int, int]:
+        """Return the begin and end of a block of records, counted from 0: byte offsets before compression."""
+        start = block * self.block_records
+        return int(self.offsets[start]), int(self.offsets[min(start + self.block_records, self.records)])
+
+    def file_range(self, block: int) -> tuple[int, int]:
+        """Return a block's begin and end in the shard's file; with gzip, `unpack_blocks` decompresses this range."""
+        if self.block_offsets is None:
+            return self.block_range(block)
+        return int(self.block_offsets[block]), int(self.block_offsets[block + 1])
+
+    @classmethod
+    def of(cls, written: Written, summary: Mapping[str, Any]) -> ShardIndex:
+        """Return the index of a shard that a RecordWriter has just written."""
+        return cls(
+            offsets=written.offsets,
+            block_crc32c=written.block_crc32c,
+            block_records=written.block_records,
+            shard_bytes=written.file_bytes,
+            shard_crc32c=written.crc32c,
+            block_offsets=written.block_offsets,
+            summary=summary,
+        )
+
+    def to_bytes(self) -> bytes:
+        """Return the index as stored on disk."""
+        summary = json.dumps(self.summary, sort_keys=True, ensure_ascii=False).encode(errors="backslashreplace")
+        head = _HEAD.pack(
+            MAGIC,
+            self.records,
+            self.shard_bytes,
+            self.shard_crc32c,
+            self.block_records,
+            len(summary),
+            next(code for code, name in _COMPRESSIONS.items() if name == self.compression),
+        )
+        block_offsets = b"" if self.block_offsets is None else self.block_offsets.astype("<u8").tobytes()
+        offsets, block_crc32c = self.offsets.astype("<u8").tobytes(), self.block_crc32c.astype("<u4").tobytes()
+        body = b"".join((head, offsets, block_crc32c, block_offsets, summary))
+        return body + _CRC.pack(google_crc32c.value(body))
+
+    @classmethod
+    def from_bytes(cls, data: bytes, path: str) -> ShardIndex:
+        """Parse what `to_bytes` wrote.
+
+        Args:
+            data: the file's bytes.
+            path: where they come from, for messages.
+
+        Raises:
+            CorruptionError: the bytes are not a whole index, or one of another layout.
+        """
+        if data.startswith(_ANY_MAGIC) and not data.startswith(MAGIC):
+            raise CorruptionError(
+                path,
+                0,
+                f"an index of layout {data[: len(MAGIC)]!r}; this tpudata reads {MAGIC!r}. Convert the dataset again.",
+            )
+        if len(data) < _HEAD.size + _CRC.size or not data.startswith(MAGIC):
+            raise CorruptionError(path, 0, f"not an index: it does not begin with {MAGIC!r}")
+        body, crc = data[: -_CRC.size], _CRC.unpack(data[-_CRC.size :])[0]
+        if google_crc32c.value(body) != crc:
+            raise CorruptionError(path, 0, "the checksum of the index does not fit")
+        _, records, shard_bytes, shard_crc32c, block_records, summary_bytes, compression = _HEAD.unpack_from(body)
+        if not block_records or compression not in _COMPRESSIONS:
+            found = f"blocks of {counted(block_records, 'record')}, compression {compression}"
+            raise CorruptionError(path, 0, f"{found}: this tpudata writes no such index. Convert the dataset again")
+        blocks, packed = -(-records // block_records), _COMPRESSIONS[compression] is not None
+        expected = _HEAD.size + 8 * (records + 1) + 4 * blocks + 8 * (blocks + 1) * packed + summary_bytes
+        if len(body) != expected:
+            raise CorruptionError(path, len(body), f"the index should have {expected} bytes before its checksum")
+        offsets = np.frombuffer(body, "<u8", records + 1, _HEAD.size)
+        block_crc32c = np.frombuffer(body, "<u4", blocks, _HEAD.size + offsets.nbytes)
+        place = _HEAD.size + offsets.nbytes + block_crc32c.nbytes
+        block_offsets = np.frombuffer(body, "<u8", blocks + 1, place) if packed else None
+        try:
+            summary = json.loads(body[len(body) - summary_bytes :])
+        except ValueError as error:
+            raise CorruptionError(path, len(body) - summary_bytes, f"the summary is no JSON: {error}") from None
+        return cls(offsets, block_crc32c, block_records, shard_bytes, shard_crc32c, block_offsets, summary)

@@ -1,0 +1,108 @@
+"""The keys of a shard: which inputs it was made from, so that an append knows what is there already.
+
+`DIR/index/train-00000-of-00012.keys`, integers little-endian:
+
+    bytes   what
+    8       b"TPUDKEY1"
+    8       N, number of inputs, rejected ones too, uint64
+    4       CRC-32C of the shard's file, uint32
+    16 N    an entry of each input, in ascending order as bytes:
+                8   the first half of the 128-bit BLAKE2b hash of its key
+                7   a 56-bit hash of what was known of the input when it was converted
+                1   0 where the shard has a record of it, 1 where it was rejected
+    4       CRC-32C of all bytes before, uint32
+
+Readers of records need none of it. It is written after the shard's index.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from typing import TypeAlias
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+
+from tpudata.console.tables import counted
+from tpudata.errors import CorruptionError
+from tpudata.format.manifest.manifest import Shard
+
+MAGIC = b"TPUDKEY1"
+ENTRY_BYTES = 16
+KEY_BYTES = 8
+RECORD, REFUSED = b"\0", b"\1"
+# numpy's strings of 16 bytes: they sort and compare as bytes do.
+ENTRY = np.dtype(f"S{ENTRY_BYTES}")
+Entries: TypeAlias = npt.NDArray[np.bytes_]
+_HEAD = struct.Struct("<8sQI")
+_CRC = struct.Struct("<I")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ShardKeys:
+    """The keys of one shard.
+
+    Attributes:
+        entries: S16 [inputs], ascending.
+        shard_crc32c: CRC-32C of the shard's file.
+    """
+
+    entries: Entries
+    shard_crc32c: int
+
+    @classmethod
+    def of(cls, entries: Entries, shard_crc32c: int) -> ShardKeys:
+        """Return the keys of a shard, from entries in any order."""
+        return cls(np.sort(entries), shard_crc32c)
+
+    @property
+    def records(self) -> int:
+        """Number of inputs that have a record."""
+        return int(np.count_nonzero(self.entries.view(np.uint8)[ENTRY_BYTES - 1 :: ENTRY_BYTES] == RECORD[0]))
+
+    def to_bytes(self) -> bytes:
+        """Return the keys as they stand on disk."""
+        body = _HEAD.pack(MAGIC, len(self.entries), self.shard_crc32c) + self.entries.tobytes()
+        return body + _CRC.pack(google_crc32c.value(body))
+
+    @classmethod
+    def from_bytes(cls, data: bytes, path: str) -> ShardKeys:
+        """Parse what `to_bytes` wrote.
+
+        Args:
+            data: the file's bytes.
+            path: where they come from, for messages.
+
+        Raises:
+            CorruptionError: the bytes are not the whole keys of a shard.
+        """
+        if len(data) < _HEAD.size + _CRC.size or data[: len(MAGIC)] != MAGIC:
+            raise CorruptionError(path, 0, f"not the keys of a shard: it does not begin with {MAGIC!r}")
+        body, crc = data[: -_CRC.size], _CRC.unpack(data[-_CRC.size :])[0]
+        if google_crc32c.value(body) != crc:
+            raise CorruptionError(path, 0, "the checksum of the keys does not fit")
+        _, count, shard_crc32c = _HEAD.unpack_from(body)
+        if len(body) != _HEAD.size + ENTRY_BYTES * count:
+            raise CorruptionError(
+                path, len(body), f"there should be {counted(count, 'entry', 'entries')} before its checksum"
+            )
+        return cls(np.frombuffer(body, ENTRY, count, _HEAD.size), shard_crc32c)
+
+    def check(self, shard: Shard, path: str, *, one_to_one: bool = True) -> None:
+        """Raise CorruptionError if these are not the keys of `shard`.
+
+        Args:
+            shard: as the manifest has it.
+            path: where the keys come from.
+            one_to_one: whether each input that is not rejected has its own record.
+        """
+        records = self.records if one_to_one else shard.records
+        if (self.shard_crc32c, records) != (shard.crc32c, shard.records):
+            raise CorruptionError(
+                path,
+                0,
+                f"the keys of another shard: {counted(self.records, 'record')}, checksum {self.shard_crc32c:08x}; the manifest says"
+                f" {counted(shard.records, 'record')}, checksum {shard.crc32c:08x}",
+            )

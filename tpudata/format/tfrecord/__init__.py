@@ -1,0 +1,1 @@
+"""TFRecord files, plain or of gzip blocks: framing, checksums, writing and scanning."""

@@ -1,0 +1,1 @@
+"""Verification of datasets: every byte, checksum, count and record."""

@@ -1,0 +1,119 @@
+"""Check of a record against the manifest: exactly its features, each of its kind, shape, size and range.
+
+Some writers omit a list without values, so a feature of shape (None,) may be absent.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from tpudata.format.example.wire import Value
+from tpudata.format.manifest.features import Feature
+from tpudata.format.manifest.manifest import Manifest
+
+_KINDS = {bytes: "bytes", int: "int64", float: "float"}
+# What layouts call the label. Where a record has several, the feature does without their number; the manifest has it.
+_LABELS = ("image/class/label", "label")
+_TYPES = {kind: of for of, kind in _KINDS.items()}
+
+
+class RecordCheck:
+    """Compares records with the schema of a dataset.
+
+    Args:
+        manifest: of the dataset.
+    """
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._features = {feature.name: _FeatureCheck.of(feature, manifest) for feature in manifest.features}
+
+    def problems(self, example: Mapping[str, Value]) -> Iterator[str]:
+        """Yield what does not fit in a record, in words; nothing if all does."""
+        features, matched = self._features, 0
+        for name, values in example.items():
+            feature = features.get(name)
+            if feature is None:
+                yield f"feature {name!r} is not in the manifest"
+                continue
+            matched += 1
+            problem = feature.problem(values)
+            if problem:
+                yield f"feature {name!r} {problem}"
+        if matched < len(features):
+            absent = (feature for name, feature in features.items() if name not in example)
+            yield from (f"feature {found.feature.name!r} is missing" for found in absent if not found.may_be_absent)
+
+
+@dataclasses.dataclass(frozen=True)
+class _FeatureCheck:
+    """Rule for the values of one feature.
+
+    Attributes:
+        feature: as the manifest has it.
+        type: of every value.
+        unit: how many values (bytes, where they are raw) the known dimensions of the shape take.
+        repeats: whether there may be any multiple of `unit`, because a dimension varies.
+        low, high: smallest and largest allowed integer, or None.
+    """
+
+    feature: Feature
+    type: type
+    unit: int
+    repeats: bool
+    low: int | None
+    high: int | None
+
+    @property
+    def may_be_absent(self) -> bool:
+        """Whether a record without it stands for one with no values, as TensorFlow parses it."""
+        return self.repeats and self.feature.shape == (None,) and self.feature.encoding != "raw"
+
+    @classmethod
+    def of(cls, feature: Feature, manifest: Manifest) -> _FeatureCheck:
+        raw = feature.encoding == "raw"
+        shape = () if feature.encoding == "image" else feature.shape
+        unit = math.prod(size for size in shape if size is not None) * (np.dtype(feature.dtype).itemsize if raw else 1)
+        classes, offset = feature.num_classes, feature.label_offset
+        if classes is None and feature.kind == "int64" and feature.name in _LABELS:
+            classes, offset = manifest.labels, int(manifest.options.get("label_offset", 0))
+        low, high = (None, None) if classes is None else (offset, offset + classes - 1)
+        return cls(feature, _TYPES[feature.kind], unit, None in shape, low, high)
+
+    def problem(self, values: Value) -> str:
+        """Return what does not fit, or nothing."""
+        if self.feature.encoding == "raw":
+            return self._raw_problem(values)
+        count = len(values)
+        if count != self.unit and not (self.repeats and self._is_multiple(count)):
+            return f"has {count} values, which is not the manifest's shape {self._shape}"
+        for value in values:
+            if type(value) is not self.type:
+                return self._kind_problem(value)
+            if self.low is not None and not self.low <= value <= self.high:  # type: ignore[operator]
+                return f"is {value!r}; the manifest's labels go from {self.low} to {self.high}"
+        return ""
+
+    def _raw_problem(self, values: Value) -> str:
+        if len(values) != 1:
+            return f"has {len(values)} values; raw values of the manifest's shape {self._shape} are one"
+        (value,) = values
+        if not isinstance(value, bytes):
+            return self._kind_problem(value)
+        size = len(value)
+        if size != self.unit and not (self.repeats and self._is_multiple(size)):
+            return f"has {size} bytes, which is not the manifest's {self.feature.dtype} of shape {self._shape}"
+        return ""
+
+    def _is_multiple(self, count: int) -> bool:
+        return count % self.unit == 0 if self.unit else count == 0
+
+    def _kind_problem(self, value: bytes | int | float) -> str:
+        return f"is of kind {_KINDS[type(value)]}; the manifest says {self.feature.kind}"
+
+    @property
+    def _shape(self) -> str:
+        return f"({', '.join('any' if size is None else str(size) for size in self.feature.shape)})"

@@ -1,0 +1,178 @@
+"""Re-reading one shard and its index: every byte, every checksum, every record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+
+import google_crc32c
+import numpy as np
+
+from tpudata.console.tables import count_text, counted
+from tpudata.errors import CorruptionError, StorageError, StorageUnavailableError
+from tpudata.format.example.decode import decode_example
+from tpudata.format.example.wire import MAX_EXAMPLE_BYTES, Value
+from tpudata.format.layout import dali_index_name, index_name
+from tpudata.format.manifest.manifest import Manifest, Shard
+from tpudata.format.shards.dali_index import dali_index
+from tpudata.format.shards.index import ShardIndex
+from tpudata.format.tfrecord.framing import FRAME_BYTES, UNPACKED, read_records
+from tpudata.format.verification.defect import Defect
+from tpudata.format.verification.record_check import RecordCheck
+from tpudata.format.verification.shard_walk import Walk
+from tpudata.storage import storage_for
+
+# From the manifest and a decoded record to what does not fit in it, in words.
+ExampleCheck = Callable[[Manifest, Mapping[str, Value]], Iterable[str]]
+
+_PROGRESS_BYTES = 8_000_000
+
+
+class ShardCheck:
+    """Checks shards of one dataset; pickled to worker processes.
+
+    Args:
+        folder: the dataset's.
+        manifest: its manifest.
+        example_check: further checks of each decoded record, or None.
+    """
+
+    def __init__(self, folder: str, manifest: Manifest, example_check: ExampleCheck | None) -> None:
+        self._folder = folder
+        self._manifest = manifest
+        self._example_check = example_check
+        self._record_check = RecordCheck(manifest)
+
+    def defects(self, shard: Shard, progress: Callable[[int], None] | None = None) -> Iterator[Defect]:
+        """Yield the defects of a shard and its index, in the order of the bytes.
+
+        Memory holds one record, of a compressed shard one block of records, and the index.
+
+        Args:
+            shard: which one.
+            progress: called with the number of bytes read since the last call.
+        """
+        storage = storage_for(self._folder)
+        index = yield from self._index(shard)
+        if self._manifest.dali_index:
+            yield from self._dali_index(shard, index)
+        path = storage.join(self._folder, shard.name)
+        walk = Walk(path, shard, index)
+        try:
+            entry = storage.stat(path)
+            if entry is None:
+                yield Defect(path, None, f"is missing; the manifest says {shard.bytes} bytes")
+                return
+            if entry.size != shard.bytes:
+                end = min(entry.size, shard.bytes)
+                yield Defect(path, end, f"the file has {entry.size} bytes, the manifest says {shard.bytes}")
+            reported = 0
+            if self._manifest.compression is not None and index is None:
+                yield from self._unpacked(path, shard)
+                return
+            with storage.open(path) as file:
+                if index is not None and index.compression is not None:
+                    steps = walk.blocks(file, index, self.problems)
+                else:
+                    steps = walk.records(file, entry.size, self.problems)
+                for defects in steps:
+                    yield from defects
+                    if progress and walk.read - reported >= _PROGRESS_BYTES:
+                        progress(walk.read - reported)
+                        reported = walk.read
+            yield from walk.ending()
+            if progress:
+                progress(shard.bytes - reported)
+        except StorageUnavailableError:
+            # An outage says nothing about the shard.
+            raise
+        except (StorageError, OSError) as error:
+            yield Defect(path, walk.offset, f"cannot be read: {error}")
+
+    def _dali_index(self, shard: Shard, index: ShardIndex | None) -> Iterator[Defect]:
+        """Yield the defects of a shard's index for DALI; `index` is the shard's own, or None if that is damaged."""
+        storage = storage_for(self._folder)
+        path = storage.join(self._folder, dali_index_name(shard.name))
+        try:
+            if storage.stat(path) is None:
+                yield Defect(path, None, "is missing")
+            elif index is not None and storage.read(path) != dali_index(index):
+                yield Defect(path, 0, "differs from the index of its shard. Write it again with tpudata index")
+        except StorageError as error:
+            yield Defect(path, 0, f"cannot be read: {error}")
+
+    def _unpacked(self, path: str, shard: Shard) -> Iterator[Defect]:
+        """Yield the defects of a compressed shard whose index cannot be relied on: nothing after the first damage is found then."""
+        records = 0
+        try:
+            for offset, data in read_records(path, self._manifest.compression):
+                records += 1
+                yield from (Defect(path, offset, problem + UNPACKED) for problem in self.problems(path, offset, data))
+        except CorruptionError as error:
+            yield Defect(path, error.offset, f"{error.reason}; what follows is not checked")
+            return
+        if records != shard.records:
+            yield Defect(path, None, f"{counted(records, 'record')}, the manifest says {count_text(shard.records)}")
+        crc = 0
+        with storage_for(path).open(path) as file:
+            while part := file.read(_PROGRESS_BYTES):
+                crc = google_crc32c.extend(crc, part)
+        if crc != shard.crc32c:
+            yield Defect(path, 0, f"the checksum of the file is {crc:08x}, the manifest says {shard.crc32c:08x}")
+
+    def problems(self, path: str, offset: int, data: bytes) -> list[str]:
+        """Return what is wrong with the content of a record."""
+        if len(data) > MAX_EXAMPLE_BYTES:
+            return [f"the record has {len(data)} bytes; a tf.train.Example has {MAX_EXAMPLE_BYTES} at most"]
+        try:
+            example = decode_example(data, path=path, offset=offset)
+        except CorruptionError as error:
+            return [error.reason]
+        problems = list(self._record_check.problems(example))
+        if self._example_check is not None:
+            problems += self._example_check(self._manifest, example)
+        return problems
+
+    def _index(self, shard: Shard) -> Generator[Defect, None, ShardIndex | None]:
+        """Yield what is wrong with a shard's index; return it if it can be relied on, else None."""
+        storage = storage_for(self._folder)
+        path = storage.join(self._folder, index_name(shard.name))
+        try:
+            if storage.stat(path) is None:
+                yield Defect(path, None, "is missing")
+                return None
+            data = storage.read(path)
+            index = ShardIndex.from_bytes(data, path)
+        except CorruptionError as error:
+            yield Defect(path, error.offset, error.reason)
+            return None
+        except StorageUnavailableError:
+            raise
+        except (StorageError, ValueError, ArithmeticError) as error:
+            yield Defect(path, 0, f"cannot be read: {error}")
+            return None
+        due = shard.records, shard.bytes, shard.crc32c, self._manifest.compression
+        said = index.records, index.shard_bytes, index.shard_crc32c, index.compression
+        if said != due:
+            yield Defect(path, 0, f"describes another shard: {_described(*said)}; the manifest says {_described(*due)}")
+            return None
+        if not _is_in_order(index) or index.to_bytes() != data:
+            yield Defect(path, 0, "no index of records one after the other, though its checksum fits")
+            return None
+        return index
+
+
+def _is_in_order(index: ShardIndex) -> bool:
+    """Return whether records, and the blocks of a compressed file, are contiguous and fill it."""
+    steps = np.diff(index.offsets.astype(np.int64))
+    if index.offsets[0] != 0 or (steps < FRAME_BYTES).any():
+        return False
+    if index.block_offsets is None:
+        return bool(index.offsets[-1] == index.shard_bytes)
+    blocks = index.block_offsets.astype(np.int64)
+    ends = (int(blocks[0]), int(blocks[-1]))
+    return ends == (0, index.shard_bytes) and bool((np.diff(blocks) > 0).all())
+
+
+def _described(records: int, size: int, crc32c: int, compression: str | None) -> str:
+    how = "" if compression is None else f", {compression}"
+    return f"{counted(records, 'record')}, {size} bytes, checksum {crc32c:08x}{how}"

@@ -1,0 +1,224 @@
+"""Going through the records of one shard, and finding what is damaged by the place where it stands.
+
+How each byte is covered, with two passes of CRC-32C over it and not three. One is the record's own checksum. The other runs
+through the records, and its value at the end is the checksum of a file that is not compressed. That of a block follows from the
+values where the block begins and ends (see `tpudata.format.tfrecord.crc32c`), at a cost per block. One more
+runs through the packed bytes of a compressed file.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Callable, Generator, Iterator
+from typing import BinaryIO, NamedTuple
+
+import google_crc32c
+
+from tpudata.console.tables import count_text, counted
+from tpudata.format.manifest.manifest import Shard
+from tpudata.format.shards.index import ShardIndex
+from tpudata.format.tfrecord.crc32c import crc32c_of_rest
+from tpudata.format.tfrecord.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, UNPACKED, masked_crc32c
+from tpudata.format.tfrecord.gzip_blocks import unpack_blocks
+from tpudata.format.verification.defect import Defect
+
+# From path, offset and data of a record to what is wrong with its content, in words.
+Problems = Callable[[str, int, bytes], list[str]]
+
+_HEADER = struct.Struct("<QI")
+_FOOTER = struct.Struct("<I")
+
+
+class _BadBlocks(NamedTuple):
+    """Blocks, one behind the other, that are not those that the index was written for.
+
+    Attributes:
+        start, end: bytes of their records.
+        packed: bytes of the file, where these cannot be unpacked; else None.
+    """
+
+    start: int
+    end: int
+    packed: tuple[int, int] | None
+
+
+class Walk:
+    """Goes through the records of a shard, and keeps what is known at the place reached.
+
+    Args:
+        path: the shard's file, for messages.
+        shard: what the manifest says of it.
+        index: of the shard, if there is a reliable one.
+
+    Attributes:
+        offset: byte of the records reached.
+        read: byte of the file reached.
+    """
+
+    def __init__(self, path: str, shard: Shard, index: ShardIndex | None) -> None:
+        self.offset = self.read = 0
+        self._path = path
+        self._shard = shard
+        self._index = index
+        self._where = UNPACKED if index is not None and index.compression is not None else ""
+        self._number = 0
+        self._crc = 0
+        self._file_crc: int | None = None
+        # What is damaged is named once: where a record is, neither its block nor the file is named for the same bytes.
+        self._damaged = self._damaged_block = self._broken_off = False
+        self._block_start = self._block_crc = 0
+        self._bad_blocks: _BadBlocks | None = None
+
+    def records(self, file: BinaryIO, size: int, problems: Problems) -> Iterator[list[Defect]]:
+        """Read record after record up to byte `size`, and yield the defects of each."""
+        while self.offset < size and not self._broken_off:
+            defects = list(self._record(file, size, problems))
+            if self._file_crc is None:
+                self.read = self.offset
+            yield defects
+
+    def blocks(self, file: BinaryIO, index: ShardIndex, problems: Problems) -> Iterator[list[Defect]]:
+        """Do the same for a compressed file, block by block: the index says where each begins, whatever is damaged before it."""
+        self._file_crc = google_crc32c.value(file.read(index.file_range(0)[0]))
+        for block in range(index.blocks):
+            start, end = index.block_range(block)
+            first, last = index.file_range(block)
+            self._enter(index, block, start)
+            packed = file.read(last - first)
+            self.read = first + len(packed)
+            self._file_crc = google_crc32c.extend(self._file_crc, packed)
+            if len(packed) < last - first:
+                yield [self._break_off(f"the file ends inside the block that begins at its byte {first}")]
+                return
+            try:
+                data = unpack_blocks(packed, end - start)
+            except ValueError:
+                yield list(self._bad_block(start, end, (first, last)))
+                self._damaged = True
+                self._enter(index, block + 1, end)
+            else:
+                yield from self.records(io.BytesIO(data), end, problems)
+        self._file_crc = google_crc32c.extend(self._file_crc, file.read())
+
+    def _enter(self, index: ShardIndex, block: int, offset: int) -> None:
+        """Continue at the beginning of a block, regardless of errors in earlier blocks."""
+        self._index, self._broken_off, self._damaged_block = index, False, False
+        self._number = min(block * index.block_records, index.records)
+        self.offset = self._block_start = offset
+        self._block_crc = self._crc
+
+    def ending(self) -> Iterator[Defect]:
+        """Yield what the end of the file shows."""
+        yield from self._close_block(last=True)
+        if self._broken_off:
+            return
+        if self._number != self._shard.records:
+            yield self._damage(
+                self.offset, f"{counted(self._number, 'record')}, the manifest says {count_text(self._shard.records)}"
+            )
+        crc = self._crc if self._file_crc is None else self._file_crc
+        if crc != self._shard.crc32c and not self._damaged:
+            reason = f"the checksum of the file is {crc:08x}, the manifest says {self._shard.crc32c:08x}"
+            yield Defect(self._path, 0, reason)
+
+    def _record(self, file: BinaryIO, size: int, problems: Problems) -> Iterator[Defect]:
+        start = self.offset
+        end = yield from self._expected_end()
+        header = file.read(HEADER_BYTES)
+        if len(header) < HEADER_BYTES:
+            yield self._break_off(f"the file ends inside a record's header ({len(header)} of {HEADER_BYTES} bytes)")
+            return
+        length, header_crc = _HEADER.unpack(header)
+        whole = masked_crc32c(header[:8]) == header_crc
+        if not whole:
+            reason = "the checksum of a record's length does not fit"
+            if end is None or end > size:
+                yield self._break_off(
+                    f"{reason}; what follows is not checked, because nothing says where the next record is"
+                )
+                return
+            # The index knows where the next record begins.
+            yield self._damage(start, reason)
+            length = end - start - FRAME_BYTES
+        elif length > size - start - FRAME_BYTES:
+            yield self._break_off(f"the file ends inside a record of {length} bytes")
+            return
+        data, footer = file.read(length), file.read(FOOTER_BYTES)
+        if len(data) + len(footer) < length + FOOTER_BYTES:
+            yield self._break_off(f"the file ends inside a record of {length} bytes")
+            return
+        self._crc = google_crc32c.extend(google_crc32c.extend(google_crc32c.extend(self._crc, header), data), footer)
+        if masked_crc32c(data) != _FOOTER.unpack(footer)[0]:
+            yield self._damage(start, f"the checksum of a record of {length} bytes does not fit")
+        else:
+            for problem in problems(self._path, start, data):
+                yield self._defect(start, problem)
+        self.offset += length + FRAME_BYTES
+        self._number += 1
+        if self._index is not None and self._number % self._index.block_records == 0:
+            yield from self._close_block()
+
+    def _expected_end(self) -> Generator[Defect, None, int | None]:
+        """Return where the next record ends by the index, or None; yield if the index is at odds with the shard."""
+        index = self._index
+        if index is None or self._number >= index.records:
+            return None
+        expected = int(index.offsets[self._number])
+        if expected == self.offset:
+            return int(index.offsets[self._number + 1])
+        yield from self._flush_blocks()
+        yield self._damage(self.offset, f"record {self._number} begins here, by the index it begins at byte {expected}")
+        self._index = None
+        return None
+
+    def _close_block(self, last: bool = False) -> Iterator[Defect]:
+        """Compare the block that ends at the place reached with its checksum in the index."""
+        index, size = self._index, self.offset - self._block_start
+        if index is not None and size and not self._broken_off:
+            block = (self._number - 1) // index.block_records
+            crc = crc32c_of_rest(self._crc, self._block_crc, size)
+            # A block that a cut file ends in, and records beyond the last one, show in the count.
+            whole = self._number in ((block + 1) * index.block_records, index.records)
+            fits = not whole or crc == index.block_crc32c[block]
+            if fits or self._damaged_block:
+                yield from self._flush_blocks()
+            else:
+                yield from self._bad_block(self._block_start, self.offset, None)
+        self._block_start, self._block_crc, self._damaged_block = self.offset, self._crc, False
+        if last:
+            yield from self._flush_blocks()
+
+    def _bad_block(self, start: int, end: int, packed: tuple[int, int] | None) -> Iterator[Defect]:
+        """Note a block that is not the one that the index was written for; yield those before, if they are of another kind."""
+        before = self._bad_blocks
+        if before is not None and (before.packed is None) == (packed is None):
+            start = before.start
+            packed = packed and before.packed and (before.packed[0], packed[1])
+        else:
+            yield from self._flush_blocks()
+        self._bad_blocks = _BadBlocks(start, end, packed)
+
+    def _flush_blocks(self) -> Iterator[Defect]:
+        """Yield the bad blocks noted last."""
+        if self._bad_blocks is None:
+            return
+        start, end, packed = self._bad_blocks
+        self._bad_blocks = None
+        if packed is None:
+            reason = f"{end - start} bytes of whole records are not those that were written, by the index's checksums"
+        else:
+            size = end - start
+            reason = f"{size} bytes of records cannot be unpacked from bytes {packed[0]} to {packed[1]} of the file"
+        yield self._damage(start, reason)
+
+    def _break_off(self, reason: str) -> Defect:
+        self._broken_off = True
+        return self._damage(self.offset, reason)
+
+    def _damage(self, offset: int, reason: str) -> Defect:
+        self._damaged = self._damaged_block = True
+        return self._defect(offset, reason)
+
+    def _defect(self, offset: int, reason: str) -> Defect:
+        return Defect(self._path, offset, reason + self._where)

@@ -1,0 +1,252 @@
+"""Verification of a whole dataset: every byte, checksum, count and record, and missing or surplus files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Generator, Iterator
+
+import google_crc32c
+
+from tpudata.console.tables import counted
+from tpudata.errors import CorruptionError, DatasetError
+from tpudata.format import tfds
+from tpudata.format.dataset import open_dataset
+from tpudata.format.layout import (
+    INDEX_FOLDER,
+    LABELS_NAME,
+    REJECTS_FOLDER,
+    SHARD_SUFFIXES,
+    dali_index_name,
+    index_name,
+    keys_name,
+)
+from tpudata.format.manifest.manifest import MANIFEST_NAME, Manifest, Shard, checksum_fits
+from tpudata.format.metadata import metadata_names_of
+from tpudata.format.quarantine import QUARANTINE_NAME, Quarantine
+from tpudata.format.shards.keys import ShardKeys
+from tpudata.format.tokenizer_file import tokenizer_file
+from tpudata.format.verification.defect import Defect
+from tpudata.format.verification.shard_check import ExampleCheck, ShardCheck
+from tpudata.format.verification.verify_shards import shard_defects
+from tpudata.storage import Entry, storage_for
+
+__all__ = ["Defect", "ExampleCheck", "verify"]
+
+# Names of files that are not there yet begin so, and no glob such as `train-*` finds them.
+_HIDDEN = "."
+
+
+def verify(
+    folder: str,
+    *,
+    example_check: ExampleCheck | None = None,
+    workers: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+) -> Iterator[Defect]:
+    """Read a dataset again and yield every defect in it: first in the files next to the shards, then in each shard.
+
+    What is found: any changed bit in a shard, an index, the manifest, labels.txt or the TFDS metadata; a shard or index that is
+    cut, missing, too much, or another one's; counts and checksums that differ from the manifest; records that are no Example, or
+    not of the manifest's features, kinds, shapes and labels; files of rejected inputs that list more or fewer than it counts.
+    Where the manifest itself is damaged nothing else is looked at, since all the rest is compared with it.
+
+    Memory holds one record (of a compressed shard, one block of records) and one index per worker; with several workers, also
+    the defects of the shards that wait their turn.
+
+    Args:
+        folder: the dataset's, local or gs://.
+        example_check: called with the manifest and each decoded record whose checksum fits; yields its defects as text. With
+            several workers it must be picklable, which a function of a module is.
+        workers: number of processes among which the shards are divided; 1 does without another process.
+        progress: called with the number of bytes read since the last call, and in all shards together.
+
+    Raises:
+        DatasetError: the folder has no manifest.
+        StorageError: the folder cannot be listed.
+    """
+    storage = storage_for(folder)
+    manifest_path = storage.join(folder, MANIFEST_NAME)
+    if storage.stat(manifest_path) is None:
+        open_dataset(folder)  # says that there is none, and what to do
+    manifest = yield from _manifest(manifest_path)
+    if manifest is None:
+        return
+    shards = [shard for split in manifest.splits.values() for shard in split.shards]
+    yield from _beside(folder, manifest)
+    yield from _too_much(folder, manifest, shards)
+    yield from _rejects(folder, manifest)
+    yield from _quarantine(folder, shards)
+    if manifest.keys:
+        yield from _keys(folder, manifest, shards)
+    yield from shard_defects(ShardCheck(folder, manifest, example_check), shards, workers, progress)
+
+
+def _manifest(path: str) -> Generator[Defect, None, Manifest | None]:
+    """Yield what is wrong with the manifest; return it if the rest can be compared with it."""
+    data = storage_for(path).read(path)
+    fits = checksum_fits(data)
+    if fits is False:
+        yield Defect(
+            path, 0, "the checksum of the manifest does not fit; restore it, for nothing else can be checked without it"
+        )
+        return None
+    if fits is None:
+        yield Defect(path, 0, "the manifest has no checksum, so nothing says whether it is as it was written")
+    try:
+        return Manifest.from_bytes(data, path)
+    except DatasetError as error:
+        # Catches a damaged manifest that has no checksum.
+        yield Defect(path, 0, str(error).removeprefix(f"{path} ").removeprefix(f"{path}: "))
+        return None
+
+
+def _beside(folder: str, manifest: Manifest) -> Iterator[Defect]:
+    """Yield what is wrong with the tokenizer's file, labels.txt and the TFDS metadata."""
+    storage = storage_for(folder)
+    tokenizer = tokenizer_file(manifest)
+    if tokenizer is not None:
+        path = storage.join(folder, tokenizer.name)
+        if storage.stat(path) is None:
+            yield Defect(path, None, "is missing; the manifest names it as the tokenizer's file")
+        elif hashlib.sha256(storage.read(path)).hexdigest() != tokenizer.sha256:
+            yield Defect(path, 0, "the SHA-256 of the tokenizer's file is not the manifest's")
+    labels = _class_names(folder, manifest)
+    metadata = tfds.metadata(manifest, labels)
+    # Damaged labels.txt is a defect by itself, and does not say what TFDS's copy should be.
+    expected = {*tfds.NAMES, *(metadata_names_of(manifest) if labels is not None else ())} - {LABELS_NAME}
+    for name in sorted(expected):
+        path, due = storage.join(folder, name), metadata.get(name)
+        if storage.stat(path) is None:
+            if due is not None:
+                yield Defect(path, None, "is missing")
+        elif due is None:
+            yield Defect(
+                path, None, "should not be there: TFDS does not read compressed shards, or not these class names"
+            )
+        elif (found := storage.read(path)) != due:
+            yield Defect(path, _first_difference(found, due), "differs from what the manifest says")
+    path = storage.join(folder, LABELS_NAME)
+    present = storage.stat(path) is not None
+    if manifest.labels is None:
+        if present:
+            yield Defect(path, None, "should not be there: the manifest has no classes")
+        return
+    if not present:
+        yield Defect(path, None, f"is missing; the manifest counts {counted(manifest.labels, 'class', 'classes')}")
+        return
+    data = storage.read(path)
+    names = len(data.decode(errors="replace").splitlines())
+    if names != manifest.labels:
+        yield Defect(
+            path,
+            len(data),
+            f"{counted(names, 'name')}, the manifest counts {counted(manifest.labels, 'class', 'classes')}",
+        )
+    elif manifest.labels_crc32c is not None and google_crc32c.value(data) != manifest.labels_crc32c:
+        yield Defect(path, 0, "the checksum of the class names is not the manifest's")
+
+
+def _class_names(folder: str, manifest: Manifest) -> list[str] | None:
+    """Return the class names in labels.txt; None if there are none, or not those of the manifest."""
+    storage = storage_for(folder)
+    path = storage.join(folder, LABELS_NAME)
+    if manifest.labels is None or storage.stat(path) is None:
+        return None
+    data = storage.read(path)
+    fits = manifest.labels_crc32c in (None, google_crc32c.value(data))
+    names = data.decode(errors="replace").splitlines()
+    return names if fits and len(names) == manifest.labels else None
+
+
+def _first_difference(one: bytes, other: bytes) -> int:
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+def _too_much(folder: str, manifest: Manifest, shards: list[Shard]) -> Iterator[Defect]:
+    """Yield files that readers would take for a part of the dataset although the manifest does not list them."""
+    storage = storage_for(folder)
+    known = {shard.name for shard in shards}
+    prefixes = tuple(f"{split}-" for split in manifest.splits)
+    for entry in storage.list(folder):
+        like_a_shard = entry.name.endswith(SHARD_SUFFIXES) or entry.name.startswith(prefixes)
+        if like_a_shard and entry.name not in known and not entry.name.startswith(_HIDDEN):
+            yield Defect(entry.path, None, "should not be there: the manifest lists no such shard")
+    names = [index_name]
+    if manifest.keys:
+        names.append(keys_name)
+    if manifest.dali_index:
+        names.append(dali_index_name)
+    indexes = {storage.join(folder, name(shard.name)) for shard in shards for name in names}
+    indexes.add(storage.join(folder, QUARANTINE_NAME))
+    for entry in _listed(folder, INDEX_FOLDER):
+        if entry.path not in indexes:
+            yield Defect(entry.path, None, "should not be there: the manifest lists no shard of this name")
+
+
+def _quarantine(folder: str, shards: list[Shard]) -> Iterator[Defect]:
+    """Yield what is wrong with the list of records that are omitted."""
+    storage = storage_for(folder)
+    path = storage.join(folder, QUARANTINE_NAME)
+    if storage.stat(path) is None:
+        return
+    try:
+        found = Quarantine.from_bytes(storage.read(path), path)
+    except CorruptionError as error:
+        yield Defect(path, error.offset, error.reason)
+        return
+    written = {(shard.name, shard.crc32c) for shard in shards}
+    for name, shard in found.shards.items():
+        if (name, shard.crc32c) not in written:
+            yield Defect(
+                path, 0, f"{name} is not the shard in which damage was found. Run tpudata verify --quarantine again"
+            )
+
+
+def _keys(folder: str, manifest: Manifest, shards: list[Shard]) -> Iterator[Defect]:
+    """Yield what is wrong with the keys of the shards."""
+    storage = storage_for(folder)
+    for shard in shards:
+        path = storage.join(folder, keys_name(shard.name))
+        if storage.stat(path) is None:
+            yield Defect(path, None, "is missing")
+            continue
+        try:
+            ShardKeys.from_bytes(storage.read(path), path).check(shard, path, one_to_one=manifest.is_one_to_one)
+        except CorruptionError as error:
+            yield Defect(path, error.offset, error.reason)
+
+
+def _listed(folder: str, name: str) -> list[Entry]:
+    """List a folder of the dataset, which may be missing."""
+    storage = storage_for(folder)
+    path = storage.join(folder, name)
+    if storage.stat(path) is None:
+        return []
+    return [entry for entry in storage.list(path) if not entry.name.startswith(_HIDDEN)]
+
+
+def _rejects(folder: str, manifest: Manifest) -> Iterator[Defect]:
+    """Yield what is wrong with the files that list rejected inputs."""
+    storage = storage_for(folder)
+    listed = 0
+    for entry in _listed(folder, REJECTS_FOLDER):
+        offset = 0
+        with storage.open(entry.path) as file:
+            for line in file:
+                listed += 1
+                if not _is_reject(line):
+                    yield Defect(entry.path, offset, "the line is no JSON object with source, offset and reason")
+                offset += len(line)
+    due = sum(manifest.rejected.values())
+    if listed != due:
+        path = storage.join(folder, REJECTS_FOLDER)
+        yield Defect(path, None, f"lists {listed} rejected inputs, the manifest counts {due}")
+
+
+def _is_reject(line: bytes) -> bool:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(value, dict) and {"source", "offset", "reason"} <= value.keys() and line.endswith(b"\n")

@@ -1,0 +1,1 @@
+"""Pipelines from records to batches, one for each kind of input."""

@@ -1,0 +1,76 @@
+"""Pipeline for batches of several lengths: see `buckets`."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import operator
+
+import numpy as np
+import tensorflow as tf
+
+from tpudata.errors import UsageError
+from tpudata.input.dataset.fields import Fields
+from tpudata.input.graph.pipelines.pipeline import BATCHES_AHEAD, Pipeline, SplitPipeline
+from tpudata.input.maps import as_written
+from tpudata.input.options.hosts import Rows
+from tpudata.input.options.options import Options
+from tpudata.input.order.buckets import Bucket, BucketSteps, bucket_seed, find_buckets
+
+
+class BucketPipeline:
+    """Pipeline for length buckets.
+
+    Args:
+        pipeline: all records, padded to the longest length.
+        fields: what is read of each record.
+        options: how records are fed.
+        limits: the buckets' lengths, ascending.
+    """
+
+    def __init__(self, pipeline: SplitPipeline, fields: Fields, options: Options, limits: tuple[int, ...]) -> None:
+        self._pipeline = pipeline
+        self._fields = fields
+        self._options = options
+        self._limits = [operator.index(limit) for limit in limits]
+
+    def batches(self, rows: Rows, start_step: int) -> tf.data.Dataset:
+        """Return what `input_fn` returns; `rows` are the longest bucket's, and shorter ones have proportionally more."""
+        # Also for a dataset of a graph of TensorFlow 1.
+        with tf.init_scope():
+            parts = self._parts
+        factors = [self._limits[-1] // bucket.length for bucket, _ in parts]
+        records = [len(bucket.ids) for bucket, _ in parts]
+        seed = operator.index(self._options.seed) if self._options.training else None
+        steps = BucketSteps(records, [rows.total * factor for factor in factors], seed, self._options.num_epochs)
+        if steps.steps == 0:
+            raise UsageError(
+                f"num_epochs={self._options.num_epochs}: no bucket has records for one global batch. Choose a smaller batch size."
+            )
+        datasets = [
+            pipeline.batches(Rows(*(number * factor for number in dataclasses.astuple(rows))), done)
+            for (_, pipeline), factor, done in zip(parts, factors, steps.done(start_step), strict=True)
+        ]
+        end = np.iinfo(np.int64).max if steps.steps is None else max(start_step, steps.steps)
+        per_step = rows.count // rows.batch_size
+
+        choice = steps.choices(start_step, end).flat_map(
+            as_written(lambda bucket: tf.data.Dataset.from_tensors(bucket).repeat(per_step))
+        )
+        dataset = tf.data.Dataset.choose_from_datasets(datasets, choice, stop_on_empty_dataset=True)
+        count = tf.data.INFINITE_CARDINALITY if steps.steps is None else (end - start_step) * per_step
+        return dataset.apply(tf.data.experimental.assert_cardinality(count)).prefetch(BATCHES_AHEAD)
+
+    @functools.cached_property
+    def _parts(self) -> list[tuple[Bucket, Pipeline]]:
+        """The buckets, each with its pipeline. All records are read for them, once."""
+        buckets = find_buckets(self._pipeline.lengths(), self._limits)
+        return [(bucket, self._part(bucket, number)) for number, bucket in enumerate(buckets)]
+
+    def _part(self, bucket: Bucket, number: int) -> Pipeline:
+        inputs = (
+            dataclasses.replace(field, shape=(bucket.length,)) if field.pads else field for field in self._fields.inputs
+        )
+        fields = dataclasses.replace(self._fields, inputs=tuple(inputs))
+        seed = bucket_seed(operator.index(self._options.seed), number)
+        return self._pipeline.part(bucket.ids, fields, dataclasses.replace(self._options, seed=seed, num_epochs=None))

@@ -1,0 +1,67 @@
+"""Pipeline for the records that a user's function selects."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.console.tables import counted
+from tpudata.errors import UsageError
+from tpudata.input.dataset.fields import Fields
+from tpudata.input.graph.pipelines.pipeline import Pipeline
+from tpudata.input.options.hosts import Rows
+from tpudata.input.options.options import Options
+from tpudata.input.order.chunks import Integers
+
+_log = logging.getLogger("tpudata")
+
+
+class FilteredPipeline:
+    """Pipeline for the records that a function selects.
+
+    The first call reads all records once, so that orders, hosts and epochs count only the selected ones.
+
+    Args:
+        pipeline: all records.
+        fields: what is read of each record.
+        options: how records are fed.
+        name: of the split, for messages.
+    """
+
+    def __init__(self, pipeline: Pipeline, fields: Fields, options: Options, name: str) -> None:
+        self._pipeline = pipeline
+        self._fields = fields
+        self._options = options
+        self._name = name
+
+    def batches(self, rows: Rows, start_step: int) -> tf.data.Dataset:
+        """Return what `input_fn` returns."""
+        return self._chosen.batches(rows, start_step)
+
+    def lengths(self) -> Integers:
+        """Return how many values the longest sequence of each chosen record has; reads them all."""
+        return self._chosen.lengths()
+
+    def part(self, ids: Integers, fields: Fields, options: Options, *, is_cached: bool = False) -> Pipeline:
+        """Return the pipeline for some of the selected records."""
+        return self._chosen.part(ids, fields, options, is_cached=is_cached)
+
+    @functools.cached_property
+    def _chosen(self) -> Pipeline:
+        choose: Callable[..., Any] | None = self._options.filter
+        assert choose is not None
+        # A graph of TensorFlow 1, in which == compares objects, is the default of its thread alone.
+        with ThreadPoolExecutor(1, thread_name_prefix="tpudata-filter") as pool:
+            ids = pool.submit(self._pipeline.chosen, choose).result()
+        total = counted(self._pipeline.records, "record")
+        if not len(ids):
+            raise UsageError(
+                f"filter: {self._name} has {total}, and it chose none of them (expected 1 or more). Change it."
+            )
+        _log.info("%s: filter chose %s of %s.", self._name, f"{len(ids):,}", total)
+        return self._pipeline.part(ids, self._fields, self._options, is_cached=True)

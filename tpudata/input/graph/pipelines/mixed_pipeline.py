@@ -1,0 +1,84 @@
+"""Pipeline for a mixture of several inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tpudata.errors import UsageError
+from tpudata.input.graph.batch import named_leaves
+from tpudata.input.graph.pipelines.pipeline import BATCHES_AHEAD
+from tpudata.input.maps import PARALLEL, as_written
+from tpudata.input.options.hosts import Rows
+from tpudata.input.order.mixture import MixtureOrder
+
+
+class MixedPipeline:
+    """A mixture of inputs, each of which keeps its order.
+
+    Args:
+        inputs: for each a function from rows and a step to its dataset.
+        weights: of each, above 0.
+    """
+
+    def __init__(self, inputs: Sequence[Callable[[Rows, int], tf.data.Dataset]], weights: Sequence[float]) -> None:
+        self._inputs = inputs
+        self._weights = weights
+
+    def batches(self, rows: Rows, start_step: int) -> tf.data.Dataset:
+        """Return what `input_fn` returns."""
+        order = MixtureOrder.of(self._weights, rows.total)
+        pieces = order.pieces
+        # Whole rows of pieces, which may be more than the host's rows.
+        first, last = rows.first // pieces, -(-rows.last // pieces)
+        part = Rows(last - first, rows.total // pieces, first, last)
+        parts = [make(part, done) for make, done in zip(self._inputs, order.given(start_step), strict=True)]
+        _check_alike([dataset.element_spec for dataset in parts], last - first)
+        begin, end = rows.first - first * pieces, rows.last - first * pieces
+
+        def joined(*parts: Any) -> Any:
+            return tf.nest.map_structure(lambda piece: _rows(piece, begin, end), parts if len(parts) > 1 else parts[0])
+
+        mixed = tf.data.Dataset.choose_from_datasets(parts, order.choices(start_step), stop_on_empty_dataset=True)
+        mixed = mixed.batch(pieces, drop_remainder=True).map(as_written(joined), **PARALLEL)
+        if rows.count != rows.batch_size:
+            mixed = mixed.rebatch(rows.batch_size, drop_remainder=True)
+        options = tf.data.Options()
+        options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+        options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
+        endless = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
+        return mixed.apply(endless).prefetch(BATCHES_AHEAD).with_options(options)
+
+
+def _rows(pieces: tf.Tensor, begin: int, end: int) -> tf.Tensor:
+    """Return the rows [begin, end) of [pieces, rows, ...], taken from one piece after the other."""
+    order = [1, 0, *range(2, pieces.shape.rank)]
+    return tf.reshape(tf.transpose(pieces, order), [-1, *pieces.shape[2:]])[begin:end]
+
+
+def _check_alike(specs: Sequence[Any], rows: int) -> None:
+    """Check that all inputs give the same tensors, one row per record.
+
+    Raises:
+        UsageError: they differ; names the first difference.
+    """
+    leaves = [dict(named_leaves(spec if isinstance(spec, tuple) else (spec,), "element")) for spec in specs]
+    for number, found in enumerate(leaves):
+        for name in sorted(leaves[0].keys() | found.keys()):
+            if found.get(name) != leaves[0].get(name):
+                raise UsageError(
+                    f"Mixture: input {number} gives {_said(found.get(name))} as {name}, and input 0 {_said(leaves[0].get(name))}"
+                    " (expected the same). Let transform or the options make them alike."
+                )
+    for name, spec in leaves[0].items():
+        if spec.shape.rank in (None, 0) or spec.shape[0] != rows:
+            raise UsageError(
+                f"Mixture: {name} is {_said(spec)} (expected a first dimension of {rows}). Omit buckets and transpose"
+                " in its inputs."
+            )
+
+
+def _said(spec: tf.TensorSpec | None) -> str:
+    return "nothing" if spec is None else f"{spec.dtype.name} {spec.shape}"

@@ -1,0 +1,89 @@
+"""Passes over all records: their lengths, and which of them a user's function chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tpudata.errors import FeatureError, UsageError
+from tpudata.input.decode.parse import sequence_lengths
+from tpudata.input.decode.user_parse import parse_rows
+from tpudata.input.graph.reading.records import Records
+from tpudata.input.maps import PARALLEL, as_written, numpy_elements
+from tpudata.input.options.options import check_arguments
+from tpudata.input.order.chunks import Integers
+
+# Records.
+_BATCH = 1024
+
+
+def record_lengths(records: Records) -> Integers:
+    """Return how many values the longest sequence of each record has, int64 [records].
+
+    Raises:
+        FeatureError: a record is longer than it may be; names it.
+        tf.errors.OpError: a record is damaged.
+    """
+    padded = [field for field in records.fields.inputs if field.pads]
+    found = _of_each(
+        records, lambda stored: stored.map(as_written(lambda batch: sequence_lengths(batch, padded)), **PARALLEL)
+    )
+    for field in padded:
+        longest = int(found.argmax())
+        if not field.cuts and found[longest] > field.shape[0]:
+            raise FeatureError(
+                f"{records.stored.place(longest)}: feature {field.feature.name!r} has {found[longest]} values, and the longest"
+                f" bucket has room for {field.shape[0]}. Pass a longer one, or truncate=True."
+            )
+    return found
+
+
+def chosen_records(records: Records, choose: Callable[..., Any], parse: Callable[..., Any] | None) -> Integers:
+    """Return the numbers of the records that a user's function chooses, int64 [records], ascending.
+
+    Args:
+        records: all of them.
+        choose: takes a record's features, or what `parse` makes of it, and returns a bool.
+        parse: takes records apart; None for the dataset's features.
+
+    Raises:
+        UsageError: choose takes or returns something else.
+        tf.errors.OpError: a record is damaged.
+    """
+
+    def chosen(record: Any) -> Any:
+        arguments = record if isinstance(record, tuple) else (record,)
+        as_written(check_arguments)("filter", choose, ("features", "labels")[: len(arguments)])
+        return as_written(_checked_choice)(choose(*arguments))
+
+    def of_records(stored: tf.data.Dataset) -> tf.data.Dataset:
+        if parse is None:
+            taken = stored.map(as_written(records.stored.features), **PARALLEL)
+        else:
+            taken = stored.map(lambda batch: parse_rows(parse, batch), **PARALLEL)
+        single = taken.unbatch().map(lambda *record: chosen(record if len(record) > 1 else record[0]), **PARALLEL)
+        return single.batch(_BATCH)
+
+    return np.flatnonzero(_of_each(records, of_records))
+
+
+def _of_each(records: Records, of_batches: Callable[[tf.data.Dataset], tf.data.Dataset]) -> Integers:
+    """Return a number of each record, int64 [records], as a function finds them in batches of stored records."""
+    found = np.concatenate(list(numpy_elements(lambda: of_batches(records.one_pass(_BATCH)))))
+    numbers: Integers = found[: records.count].astype(np.int64)
+    return numbers
+
+
+def _checked_choice(chosen: Any) -> tf.Tensor:
+    if chosen is None:
+        raise UsageError("filter returned None (expected one bool). End it with `return` and a comparison.")
+    tensor = tf.convert_to_tensor(chosen)
+    if tensor.dtype != tf.bool or tensor.shape.rank != 0:
+        raise UsageError(
+            f"filter returned {tensor.dtype.name} of shape {tensor.shape} (expected one bool). Return a comparison of the"
+            " record's values."
+        )
+    return tensor

@@ -1,0 +1,219 @@
+"""The records of a split in batches, in their order: read from files, or taken from a cache."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import operator
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+import tensorflow as tf
+
+from tpudata.errors import UsageError
+from tpudata.format import Dataset
+from tpudata.input.dataset.fields import Fields
+from tpudata.input.graph.reading.cache import CACHE_SPLIT, MEMORY_SHARE, CachePlan, free_memory
+from tpudata.input.graph.reading.ordered_records import OrderedRecords
+from tpudata.input.graph.reading.read_plan import ReadPlan
+from tpudata.input.graph.reading.stored_records import StoredRecords
+from tpudata.input.maps import PARALLEL, as_written, numpy_elements
+from tpudata.input.options.hosts import Rows
+from tpudata.input.options.options import Options
+from tpudata.input.order.chunks import Chunks, Integers
+from tpudata.input.order.evaluation import EvaluationOrder
+from tpudata.input.order.sequential import SequentialOrder
+from tpudata.input.order.training import TrainingOrder
+
+# Records are decoded as they are read if that takes at most this many times their stored bytes in the shuffle's window.
+_MOST_GROWTH = 1.25
+
+Order: TypeAlias = TrainingOrder | SequentialOrder | EvaluationOrder
+
+
+class Records:
+    """The records of a split, from its files or from a cache.
+
+    Args:
+        dataset: the dataset.
+        split: name of the split.
+        fields: what is read of each record.
+        options: how records are fed.
+        cache: where decoded records are kept, or None.
+
+    Raises:
+        UsageError: a shuffle of all records, which do not fit the memory.
+    """
+
+    def __init__(self, dataset: Dataset, split: str, fields: Fields, options: Options, cache: CachePlan | None) -> None:
+        # The dataset, or the cache's files, which have the same records in the same shards.
+        self._stored = StoredRecords(dataset, split, fields)
+        self._plan = ReadPlan.of(dataset, split)
+        self._fields = fields
+        self._options = options
+        self._cache = cache
+        # All records, if these are some of them; otherwise None.
+        self._all: Records | None = None
+        # By device, which is another host's under some strategies. Kept between calls, so that a trainer that asks for its dataset
+        # anew every round decodes once.
+        self._kept: dict[str, tf.data.Dataset] = {}
+        self._filled: Records | None = None
+        self._check_window()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Omit what is kept in memory: another process reads it again."""
+        return {**self.__dict__, "_kept": {}}
+
+    def part(self, ids: Integers, fields: Fields, options: Options, cache: CachePlan | None) -> Records:
+        """Return some of these records, by their numbers among them, with fields that differ in length at most."""
+        other = copy.copy(self)
+        other._fields, other._options, other._cache = fields, options, cache
+        other._stored, other._plan = self._stored.part(ids, fields), self._plan.part(ids)
+        other._all = self._all or self
+        other._kept, other._filled = {}, None
+        return other
+
+    @property
+    def count(self) -> int:
+        """Number of records."""
+        return self._plan.count
+
+    def order(self, total: int) -> Order:
+        """Return their order in global batches of `total` rows."""
+        if not self._options.training:
+            return EvaluationOrder(self._plan.chunks, total)
+        if not self._options.shuffles:
+            return SequentialOrder(self._plan.chunks, total)
+        window = min(self._window, self.count)
+        chunks = Chunks.of([self.count], 1) if window == self.count else self._plan.mixed_chunks
+        return TrainingOrder.of(chunks, total, window, operator.index(self._options.seed))
+
+    @property
+    def fields(self) -> Fields:
+        """Fields that are read of each record."""
+        return self._fields
+
+    @property
+    def stored(self) -> StoredRecords:
+        """The records as files have them."""
+        return self._stored
+
+    def one_pass(self, batch_size: int) -> tf.data.Dataset:
+        """Return all records as they are stored, string [batch_size], in order; the last batch is padded with the last record."""
+        rows = Rows(batch_size, batch_size, 0, batch_size)
+        order = EvaluationOrder(self._plan.chunks, batch_size)
+        return OrderedRecords(self._stored, rows, 0, is_decoded=False).evaluated(order)
+
+    def batches(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
+        """Return the host's rows from a step on: a dataset of (columns, extras), with `rows.batch_size` rows each.
+
+        Columns are tensors [n, *field.shape] by the full names of features; extras are `seed`, int32 [n, 2], if anything is drawn,
+        and in evaluation `weights`, float32 [n], 0 for padding.
+        """
+        if self._cache is not None and self._cache.folder is not None:
+            return self._cached_in_files().batches(order, rows, start_step)
+        is_decoded = self._decodes_early or self._cache is not None
+        seed = operator.index(self._options.seed) if self._options.draws else None
+        ordered = OrderedRecords(self._stored, rows, start_step, is_decoded, self._whole(), seed)
+        if isinstance(order, TrainingOrder):
+            seeks = order.chunks.starts if self._stored.has_gaps else self._plan.seeks(order.chunks)
+            dataset = ordered.shuffled(order, seeks)
+        elif isinstance(order, SequentialOrder):
+            # A host of several begins at another record every epoch.
+            pieces = order.chunks if rows.count == rows.total else self._plan.pieces(rows.count)
+            dataset = ordered.repeated(SequentialOrder(pieces, order.batch_size))
+        else:
+            dataset = tf.data.Dataset.zip((ordered.evaluated(order), ordered.weights(order)))
+        if is_decoded:
+            return dataset
+        decoded = as_written(lambda stored, extras: (self._stored.decode(stored), extras))
+        return dataset.map(decoded, **PARALLEL, name=self._stored.name)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether training holds all records in memory, as they fit the window of the shuffle."""
+        return self._options.training and self._window >= self.count
+
+    def read_counts(self) -> tf.data.Dataset:
+        """Return a dataset that reads all records, in order, and has how many were read each time."""
+        chunks = self._plan.chunks
+        read = self._stored.load(chunks.starts, is_decoded=False)
+        ranges = tf.data.Dataset.from_tensor_slices((chunks.starts, chunks.stops))
+        return self._stored.read(ranges, lambda first, last: tf.size(read(first, last)))
+
+    def _whole(self) -> tf.data.Dataset | None:
+        """Return an endless dataset of one element, all records, if they are kept in memory."""
+        if self._cache is None and not self.is_held:
+            return None
+        # What was made eagerly is of no use in a graph.
+        device = tf.zeros([]).device if tf.executing_eagerly() else None
+        if device in self._kept:
+            return self._kept[device]
+        rows = Rows(self.count, self.count, 0, self.count)
+        is_decoded = self._decodes_early or self._cache is not None
+        order = EvaluationOrder(self._plan.chunks, self.count)
+        whole = OrderedRecords(self._stored, rows, 0, is_decoded).evaluated(order).cache()
+        if device is not None:
+            self._kept[device] = whole
+        return whole
+
+    def _cached_in_files(self) -> Records:
+        """Return the records as the cache's files have them, which the first call writes."""
+        if self._filled is None:
+            assert self._cache is not None
+            if self._all is not None and self._plan.ids is not None:
+                self._filled = copy.copy(self._all._cached_in_files())
+                self._filled._stored = self._filled._stored.part(self._plan.ids)
+                self._filled._plan = self._plan
+                return self._filled
+            # Also for a dataset of a graph of TensorFlow 1.
+            with tf.init_scope():
+                files = self._cache.load() or self._cache.fill(self._all_decoded(), self._plan.split, self._fields)
+            self._filled = copy.copy(self)
+            self._filled._stored = StoredRecords(files, CACHE_SPLIT, self._cache.stored(self._fields))
+            self._filled._cache, self._filled._kept = None, {}
+        return self._filled
+
+    def _all_decoded(self) -> Iterator[dict[str, Any]]:
+        """Yield all records, decoded, in their order, in parts."""
+        chunks = self._plan.chunks
+
+        def make() -> tf.data.Dataset:
+            dataset = tf.data.Dataset.from_tensor_slices((chunks.starts, chunks.stops))
+            return self._stored.read(dataset, self._stored.load(chunks.starts, is_decoded=True))
+
+        return numpy_elements(make)
+
+    @functools.cached_property
+    def _decodes_early(self) -> bool:
+        """Whether records are decoded as they are read: many at a time, and not a batch at a time."""
+        fields = self._fields.all
+        if any(field.bytes is None or field.feature.encoding == "image" or field.pads for field in fields):
+            return False
+        return self._fields.record_bytes(self._plan.split) <= _MOST_GROWTH * self._plan.record_bytes
+
+    @property
+    def _window(self) -> int:
+        """Number of records that are shuffled together."""
+        return self._plan.window(self._options.shuffle_buffer, self._kept_bytes)
+
+    @property
+    def _kept_bytes(self) -> int:
+        """Bytes that a record takes in the window, about."""
+        decoded = self._fields.record_bytes(self._plan.split) if self._decodes_early else 0
+        return max(self._plan.record_bytes, decoded)
+
+    @property
+    def window_bytes(self) -> int:
+        """Bytes that the records in the shuffle window take, about."""
+        return min(self._window, self.count) * self._kept_bytes
+
+    def _check_window(self) -> None:
+        if self._options.shuffle_buffer is None or self._cache is not None or self._window < self.count:
+            return
+        free, size = free_memory(), self._kept_bytes * self.count
+        if free is not None and size > MEMORY_SHARE * free:
+            raise UsageError(
+                f"shuffle={self._options.shuffle}: the records take {size / 1e9:.3g} GB, more than"
+                f" {MEMORY_SHARE:.0%} of the free memory of {free / 1e9:.3g} GB. Pass a smaller number, or omit it."
+            )

@@ -1,0 +1,161 @@
+"""Taking, holding and removing the claim of a run.
+
+A run checks its claim before each shard and before the manifest is written. If another run has taken the claim over, because it
+stood still for too long, the run ends with an error and completes nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from tpudata.errors import OutputError, StorageError
+from tpudata.storage import is_remote, storage_for
+from tpudata.storage.claims.claim import PIPELINE, PROCESS, Claim, claim_path, parse_claim, read_claim
+from tpudata.storage.claims.liveness import CONVERSION_FIX, HasEnded, check_dead
+from tpudata.storage.local.file_urls import local_path
+
+BEAT_SECONDS = 10.0
+_TRIES = 100
+
+
+def take_claim(output: str, claim: Claim, has_ended: HasEnded | None = None, *, fix: str = CONVERSION_FIX) -> None:
+    """Claim an output folder for a run; it may have done so before.
+
+    Args:
+        output: the folder.
+        claim: of the run.
+        has_ended: as for `check_unclaimed`.
+        fix: what a person does if another run is at work there.
+
+    Raises:
+        OutputError: another run is at work there, or may be.
+        StorageError: the claim cannot be written.
+    """
+    path, storage = claim_path(output), storage_for(output)
+    for _ in range(_TRIES):
+        standing = read_claim(path)
+        found = parse_claim(standing)
+        if found is not None and found.run == claim.run:
+            return
+        check_dead(output, path, standing, has_ended, fix)
+        if storage.swap(path, standing, claim.to_bytes()):
+            return
+        # Another run was faster, or has just ended.
+        time.sleep(random.uniform(0, 0.1))
+    raise OutputError(f"{output}: other runs keep claiming it. Run one at a time, or name another folder.")
+
+
+def name_job(output: str, claim: Claim, job: Mapping[str, str]) -> None:
+    """Write the identity of its job into a run's claim, if it still is the run's; a job that ended at once has removed it."""
+    path = claim_path(output)
+    for _ in range(_TRIES):
+        standing = read_claim(path)
+        found = parse_claim(standing)
+        if found is None or found.run != claim.run:
+            return
+        if storage_for(output).swap(path, standing, dataclasses.replace(found, job=dict(job)).to_bytes()):
+            return
+
+
+def drop_claim(output: str, claim: Claim) -> None:
+    """Remove a run's claim, if it still is the run's."""
+    path = claim_path(output)
+    for _ in range(_TRIES):
+        standing = read_claim(path)
+        found = parse_claim(standing)
+        if found is None or found.run != claim.run or storage_for(output).swap(path, standing, None):
+            return
+
+
+def drop_pipeline_claim(output: str, claim: Claim | None) -> None:
+    """Remove the claim of a pipeline whose step fails for good: no later step would."""
+    if claim is not None and claim.ends_with == PIPELINE:
+        drop_claim(output, claim)
+
+
+def check_own(output: str) -> None:
+    """Raise OutputError if another process has taken a folder over; one without a claim is nobody's."""
+    found = parse_claim(read_claim(claim_path(output)))
+    if found is not None and not (found.is_of_this_machine and found.pid == os.getpid()):
+        raise OutputError(
+            f"{output}: another run ({found}) has taken it over, as this one had shown no sign of life for a minute. This one"
+            " writes nothing more."
+        )
+
+
+def check_claim(output: str, claim: Claim | None) -> None:
+    """Raise OutputError if a run has lost its claim on an output folder; None stands for a run without one."""
+    if claim is None:
+        return
+    found = parse_claim(read_claim(claim_path(output)))
+    if found is not None and found.run == claim.run:
+        return
+    loss = "was removed" if found is None else f"was taken over by another run ({found})"
+    raise OutputError(
+        f"{output}: the claim of this run {loss}, so it completes nothing. Run again with --resume when no other run is at work"
+        " there."
+    )
+
+
+@contextlib.contextmanager
+def claimed(
+    output: str,
+    claim: Claim,
+    has_ended: HasEnded | None = None,
+    goes_on: Callable[[], bool] = lambda: False,
+    *,
+    fix: str = CONVERSION_FIX,
+) -> Iterator[None]:
+    """Hold a claim on an output folder while the context lasts.
+
+    Args:
+        output: the folder.
+        claim: of the run.
+        has_ended: as for `check_unclaimed`.
+        goes_on: returns in the end whether the run has a job that may go on; its claim then stays.
+        fix: as for `take_claim`.
+    """
+    made = _missing_folders(output)
+    stop = threading.Event()
+    try:
+        take_claim(output, claim, has_ended, fix=fix)
+        if claim.ends_with == PROCESS:
+            threading.Thread(target=_beat, args=(output, claim, stop), name="tpudata-claim", daemon=True).start()
+        yield
+    finally:
+        stop.set()
+        if not goes_on():
+            with contextlib.suppress(StorageError):
+                drop_claim(output, claim)
+            for folder in made:
+                # Those in which nothing was written.
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
+
+
+def _beat(output: str, claim: Claim, stop: threading.Event) -> None:
+    """Rewrite a claim every few seconds, until it is to stop or is no longer the run's."""
+    path, storage = claim_path(output), storage_for(output)
+    while not stop.wait(BEAT_SECONDS):
+        # What cannot be written now may be so the next time.
+        with contextlib.suppress(StorageError):
+            standing = read_claim(path)
+            found = parse_claim(standing)
+            if found is None or found.run != claim.run:
+                return
+            storage.swap(path, standing, dataclasses.replace(found, beat=found.beat + 1).to_bytes())
+
+
+def _missing_folders(output: str) -> list[Path]:
+    """Return the folders that a local output needs and that are not there, the innermost first."""
+    if is_remote(output):
+        return []
+    path = Path(local_path(output))
+    return [folder for folder in (path, *path.parents) if not folder.exists()]

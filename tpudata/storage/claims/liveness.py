@@ -1,0 +1,94 @@
+"""Liveness of the run that holds a claim. A run is dead
+
+- on the same machine if its process is: a process is its id and its start time, since ids are reused;
+- elsewhere if its claim stands still for a minute: a run of the local runner rewrites its claim every few seconds;
+- as a job on another runner, which may outlive the process that started it, if its engine says so and the claim names the job. Its
+  last step removes the claim;
+- as `WriteTFRecordShards` on another machine: unknown. Its claim is removed when the job ends; until then a person decides.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+
+from tpudata.errors import OutputError
+from tpudata.storage import storage_for
+from tpudata.storage.claims.claim import JOB, PIPELINE, PROCESS, Claim, claim_path, read_claim
+from tpudata.storage.claims.process_identity import birth_of
+
+# How long a process on another machine, or the store between, may take before its run counts as dead.
+DEAD_AFTER_SECONDS = 60.0
+_log = logging.getLogger("tpudata")
+_LOOK_EVERY_SECONDS = 1.0
+CONVERSION_FIX = "Wait until it has ended, or end it and run again with --resume; or name another folder."
+
+
+# Whether the job that a claim names has ended; None if its engine does not say.
+HasEnded = Callable[[Mapping[str, str]], bool | None]
+
+
+def check_unclaimed(output: str, has_ended: HasEnded | None = None) -> None:
+    """Raise OutputError if another run is at work in an output folder, or may be. May wait for a minute to see.
+
+    Args:
+        output: the folder.
+        has_ended: asks the engine of a claim's job; None asks nobody.
+    """
+    path = claim_path(output)
+    check_dead(output, path, read_claim(path), has_ended)
+
+
+def remove_dead_claim(output: str, has_ended: HasEnded | None = None) -> None:
+    """Remove the claim of a run that was killed after it had completed its dataset; arguments and errors as `check_unclaimed`."""
+    path = claim_path(output)
+    standing = read_claim(path)
+    check_dead(output, path, standing, has_ended)
+    if standing is not None:
+        storage_for(output).swap(path, standing, None)
+
+
+def check_dead(
+    output: str, path: str, standing: bytes | None, has_ended: HasEnded | None, fix: str = CONVERSION_FIX
+) -> None:
+    """Raise OutputError unless the run of a claim is known to be dead."""
+    if standing is None:
+        return
+    claim = Claim.from_bytes(standing)
+    if claim is None:
+        raise OutputError(
+            f"{path} is no claim that this version understands. If no run is at work in {output}, remove it and run again."
+        )
+    if claim.ends_with != JOB and claim.is_of_this_machine:
+        is_own = claim.pid == os.getpid()
+        # A pipeline of this process that failed has nobody to remove its claim.
+        is_dead = birth_of(claim.pid) != claim.birth or (is_own and claim.ends_with == PIPELINE)
+    elif claim.ends_with == PROCESS:
+        _log.warning(
+            "%s: another run (%s) may be at work there; looking for up to %g s.", output, claim, DEAD_AFTER_SECONDS
+        )
+        is_dead = _stands_still(path, standing)
+    elif claim.job is not None and has_ended is not None and (ended := has_ended(claim.job)) is not None:
+        is_dead = ended
+    else:
+        kind = "a job" if claim.ends_with == JOB else "a pipeline"
+        raise OutputError(
+            f"{output}: {kind} of another run ({claim}) has claimed it, and nothing here says whether it has ended. If it has,"
+            f" remove {path} and run again with --resume."
+        )
+    if not is_dead:
+        raise OutputError(f"{output}: another run is at work there ({claim}). {fix}")
+
+
+def _stands_still(path: str, standing: bytes) -> bool:
+    """Watch a claim, and return whether nobody has rewritten it for so long that its run must be dead."""
+    deadline = time.monotonic() + DEAD_AFTER_SECONDS
+    while time.monotonic() < deadline:
+        time.sleep(min(_LOOK_EVERY_SECONDS, DEAD_AFTER_SECONDS))
+        found = read_claim(path)
+        if found != standing:
+            # Gone, or taken over by a run that is dead, too: whoever asked looks again.
+            return found is None
+    return True

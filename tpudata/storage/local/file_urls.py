@@ -1,0 +1,87 @@
+"""Local files by URL: `file:///PATH`, as tools and lists write them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import _GeneratorContextManager
+from typing import BinaryIO
+from urllib.parse import unquote, urlsplit
+
+from tpudata.errors import StorageError
+from tpudata.storage.interface import Entry
+from tpudata.storage.local.local_storage import LocalStorage
+
+_THIS_MACHINE = ("", "localhost")
+
+
+class FileUrls(LocalStorage):
+    """Local files by URL; see `Storage` for what each method promises. What is derived from a URL is a plain path."""
+
+    def join(self, base: str, *parts: str) -> str:
+        """Return the plain path of something below a URL."""
+        return super().join(local_path(base), *parts)
+
+    def list(self, folder: str) -> list[Entry]:
+        """Return what is directly inside a folder, sorted by name."""
+        return super().list(local_path(folder))
+
+    def scan(
+        self, folder: str, *, start: str = "", stop: str | None = None, limit: int | None = None, deep: bool = False
+    ) -> Iterator[Entry]:
+        """Yield what is directly inside a folder, in order."""
+        return super().scan(local_path(folder), start=start, stop=stop, limit=limit, deep=deep)
+
+    def cuts(self, folder: str, *, deep: bool = False) -> Sequence[str]:
+        """Return names at which a large folder is cut."""
+        return super().cuts(local_path(folder), deep=deep)
+
+    def stat(self, path: str) -> Entry | None:
+        """Return the file or folder at a URL, or None."""
+        return super().stat(local_path(path))
+
+    def read(self, path: str, size: int | None = None) -> bytes:
+        """Return a whole file."""
+        return super().read(local_path(path), size)
+
+    def read_range(self, path: str, offset: int, length: int, *, is_checked: bool = False) -> bytes:
+        """Return `length` bytes from `offset`; fewer only at the end of the file."""
+        return super().read_range(local_path(path), offset, length, is_checked=is_checked)
+
+    def expect(self, path: str, offset: int, length: int) -> None:
+        """Let the system read a range into its memory, without waiting for it."""
+        super().expect(local_path(path), offset, length)
+
+    def open(self, path: str) -> BinaryIO:
+        """Open a file for reading."""
+        return super().open(local_path(path))
+
+    def create(self, path: str, *, replace: bool = True) -> _GeneratorContextManager[BinaryIO]:
+        """Write a file that appears under its name whole or not at all."""
+        return super().create(local_path(path), replace=replace)
+
+    def check_writable(self, path: str) -> None:
+        """Raise StorageError if a path could not be written."""
+        super().check_writable(local_path(path))
+
+    def delete(self, path: str) -> None:
+        """Remove a file; no error if there is none."""
+        super().delete(local_path(path))
+
+    def swap(self, path: str, old: bytes | None, new: bytes | None) -> bool:
+        """Replace the content of a small file, if it is `old`, by `new`; return whether that was done."""
+        return super().swap(local_path(path), old, new)
+
+
+def local_path(path: str) -> str:
+    """Return the plain path that a file URL (RFC 8089) stands for; any other path as it is.
+
+    Raises:
+        StorageError: the URL names another machine.
+    """
+    if not path.startswith("file://"):
+        return path
+    url = urlsplit(path)
+    if url.netloc not in _THIS_MACHINE or not url.path:
+        raise StorageError(f"{path}: a file on another machine (expected file:///PATH). Mount it, and pass its path.")
+    # `?` and `#` are characters of file names like any others.
+    return unquote(path.removeprefix(f"file://{url.netloc}"))

@@ -1,0 +1,274 @@
+"""Files on a local or mounted disk."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import mmap
+import operator
+import os
+import stat as stat_bits
+import sys
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from tpudata.errors import StorageError
+from tpudata.storage.interface import Entry
+from tpudata.storage.local.errors import WRITTEN, named, storage_error
+from tpudata.storage.local.listing import cut_names, names_in
+from tpudata.storage.local.uncached_file import UncachedFile, new_buffer
+
+# Temporary files begin with a dot, so that no glob such as `train-*` sees them.
+TEMPORARY_PREFIX = ".tpudata-"
+_BUFFER_BYTES = 1 << 20
+
+
+class LocalStorage:
+    """Local files; see `Storage` for what each method promises."""
+
+    def __init__(self) -> None:
+        # Of files that have been written, for the next: the memory of a new one costs as much as some ten images.
+        self._buffers: list[mmap.mmap] = []
+
+    def join(self, base: str, *parts: str) -> str:
+        """Return the path of something below `base`."""
+        return str(Path(base, *parts))
+
+    def list(self, folder: str) -> list[Entry]:
+        """Return what is directly inside a folder, sorted by name."""
+        with named("listed", folder), os.scandir(folder) as entries:
+            return sorted(map(_entry, entries), key=operator.attrgetter("name"))
+
+    @property
+    def lists_deep(self) -> bool:
+        """Return False: a disk lists folder by folder."""
+        return False
+
+    def scan(
+        self, folder: str, *, start: str = "", stop: str | None = None, limit: int | None = None, deep: bool = False
+    ) -> Iterator[Entry]:
+        """Yield what is directly inside a folder, in order; memory holds only the names of the range."""
+        assert not deep, "a disk lists folder by folder"
+        for name in names_in(folder, start, stop, limit):
+            plain = name.rstrip("/")
+            # Path would take three times as long.
+            yield _entry_at(os.path.join(folder, plain), plain)  # noqa: PTH118
+
+    def cuts(self, folder: str, *, deep: bool = False) -> Sequence[str]:
+        """Return names at which a folder of more than 65,536 names is cut; memory holds some thousand of them."""
+        assert not deep, "a disk lists folder by folder"
+        return cut_names(folder)
+
+    def stat(self, path: str) -> Entry | None:
+        """Return the file or folder at a path, or None."""
+        with named("looked up", path):
+            try:
+                found = Path(path).stat()
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+        return _entry_of(path, Path(path).name, found)
+
+    def read(self, path: str, size: int | None = None) -> bytes:
+        """Return a whole file."""
+        # Plain calls, as few as can be: for a file of 100 kB, Python's file objects cost a fifth more.
+        try:
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                if size is None:
+                    size = os.fstat(descriptor).st_size
+                # A byte more than there should be: without it, this call has seen the end.
+                data = os.read(descriptor, size + 1)
+                # Special files, files that changed, and reads longer than one call returns.
+                return data if 0 < size == len(data) else data + _rest(descriptor, sys.maxsize)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise storage_error("read", path, error) from error
+
+    def read_range(self, path: str, offset: int, length: int, *, is_checked: bool = False) -> bytes:
+        """Return `length` bytes from `offset`; fewer only at the end of the file."""
+        del is_checked  # A disk has checksums.
+        try:
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                data = os.pread(descriptor, length, offset)
+                if len(data) < length:
+                    os.lseek(descriptor, offset + len(data), os.SEEK_SET)
+                    data += _rest(descriptor, length - len(data))
+                return data
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise storage_error("read", path, error) from error
+
+    def expect(self, path: str, offset: int, length: int) -> None:
+        """Ask the system to read a range into its page cache; return at once."""
+        # Not on every system.
+        if not hasattr(os, "posix_fadvise"):
+            return
+        with contextlib.suppress(OSError):
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                if not _is_in_memory(descriptor, offset + length // 2):
+                    os.posix_fadvise(descriptor, offset, length, os.POSIX_FADV_WILLNEED)
+            finally:
+                os.close(descriptor)
+
+    def open(self, path: str) -> BinaryIO:
+        """Return a file opened for reading, with a 1 MiB buffer."""
+        with named("opened", path):
+            return open(path, "rb", buffering=_BUFFER_BYTES)
+
+    @contextlib.contextmanager
+    def create(self, path: str, *, replace: bool = True) -> Iterator[BinaryIO]:
+        """Write to a temporary file next to `path`, and rename it when the context ends without an error."""
+        del replace
+        target = Path(path)
+        temporary = target.parent / f"{TEMPORARY_PREFIX}{target.name}.{uuid.uuid4().hex}"
+        with named(WRITTEN, path):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                buffer = self._buffers.pop()
+            except IndexError:
+                buffer = new_buffer()
+            file = UncachedFile(temporary, buffer)
+        try:
+            with named(WRITTEN, path):
+                yield cast(BinaryIO, file)
+                file.flush()
+                os.fsync(file.fileno())
+                file.close()
+                temporary.replace(target)
+        except BaseException:
+            # Raise the reason of the failed write, not of the failed cleanup.
+            with contextlib.suppress(OSError):
+                file.discard()
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+        finally:
+            self._buffers.append(buffer)
+
+    def check_writable(self, path: str) -> None:
+        """Raise StorageError if a path could not be written; makes a file without a name in the nearest folder that exists."""
+        place = Path(path).absolute()
+        with named(WRITTEN, path):
+            if place.is_file():
+                place = place.parent
+            while not place.exists() and place != place.parent:
+                place = place.parent
+            with tempfile.TemporaryFile(dir=place, prefix=TEMPORARY_PREFIX):
+                pass
+
+    def delete(self, path: str) -> None:
+        """Remove a file; no error if there is none."""
+        with named("deleted", path):
+            Path(path).unlink(missing_ok=True)
+
+    def swap(self, path: str, old: bytes | None, new: bytes | None) -> bool:
+        """Replace the content of a small file, if it is `old`, by `new`; return whether that was done."""
+        target = Path(path)
+        with named(WRITTEN, path):
+            if new is not None:
+                target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                with _locked(target.parent):
+                    return _swapped(target, old, new)
+            except FileNotFoundError:
+                # The folder was removed, or the temporary file was.
+                return old is None is new
+
+
+def _swapped(target: Path, old: bytes | None, new: bytes | None) -> bool:
+    try:
+        found = target.read_bytes()
+    except FileNotFoundError:
+        found = None
+    if found != old:
+        return False
+    if new is None:
+        target.unlink(missing_ok=True)
+        return True
+    temporary = target.with_name(f"{target.name}.{uuid.uuid4().hex}")
+    try:
+        with open(temporary, "xb") as file:
+            file.write(new)
+            file.flush()
+            os.fsync(file.fileno())
+        if old is None:
+            return _linked(temporary, target)
+        temporary.replace(target)
+        return True
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _linked(temporary: Path, target: Path) -> bool:
+    """Give a file a name that nobody has, and return whether that was so; two machines may try at the same time."""
+    try:
+        os.link(temporary, target)
+    except FileExistsError:
+        return False
+    except OSError:
+        # Some file systems have no links.
+        temporary.replace(target)
+    return True
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold an exclusive lock on a folder against other processes of this machine. The system releases it if this one dies."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        # Some mounted disks lock no folders.
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _is_in_memory(descriptor: int, offset: int) -> bool:
+    """Return whether the page cache holds a byte of an open file; False if unknown, or if the read has to start now."""
+    if not hasattr(os, "RWF_NOWAIT"):
+        return False
+    try:
+        return os.preadv(descriptor, [bytearray(1)], offset, os.RWF_NOWAIT) == 1
+    except OSError:
+        return False
+
+
+def _rest(descriptor: int, length: int) -> bytes:
+    """Return what follows in an open file, `length` bytes at most."""
+    parts = []
+    while length > 0 and (part := os.read(descriptor, min(length, _BUFFER_BYTES))):
+        parts.append(part)
+        length -= len(part)
+    return b"".join(parts)
+
+
+def _entry(entry: os.DirEntry[str]) -> Entry:
+    return _entry_at(entry.path, entry.name, entry.stat)
+
+
+def _entry_at(path: str, name: str, stat: Callable[[], os.stat_result] | None = None) -> Entry:
+    try:
+        found = os.stat(path) if stat is None else stat()  # noqa: PTH116
+    except FileNotFoundError:
+        # A link that points nowhere: reading it is what fails, and names it.
+        return Entry(path, name, 0, False)
+    except OSError as error:
+        raise storage_error("looked up", path, error) from error
+    return _entry_of(path, name, found)
+
+
+def _entry_of(path: str, name: str, found: os.stat_result) -> Entry:
+    if stat_bits.S_ISREG(found.st_mode):
+        return Entry(path, name, found.st_size, False)
+    if not stat_bits.S_ISDIR(found.st_mode):
+        # A pipe or a device would be waited for, or read without end.
+        raise StorageError(f"{path} is neither a file nor a folder. Move it away, or name another.")
+    return Entry(path, name, 0, True)
