@@ -30,11 +30,14 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if kinds_of(collection_path) else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by their kinds."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark tests by their kinds, and let several processes begin with the files that take longest."""
     for item in items:
         for kind in kinds_of(item.path):
             item.add_marker(kind)
+    if hasattr(config, "workerinput"):
+        # Files of more kinds take longer, and the others fill the time in which one process would wait for another.
+        items.sort(key=lambda item: -len(kinds_of(item.path)))
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import socket
 import subprocess
@@ -14,6 +13,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from tests.helpers.datasets import write_images
+from tests.helpers.forked import run
 from tpudata.cli import main
 
 EXAMPLES = Path(__file__).parents[1] / "scripts" / "examples"
@@ -21,9 +21,7 @@ EXAMPLES = Path(__file__).parents[1] / "scripts" / "examples"
 
 def _run(name: str, *flags: str) -> str:
     """What the program prints on stdout."""
-    environment = {name: value for name, value in os.environ.items() if name != "TF_USE_LEGACY_KERAS"}
-    command = [sys.executable, "-W", "ignore", str(EXAMPLES / name), *flags]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
+    done = run(str(EXAMPLES / name), *flags)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -78,8 +76,7 @@ def test_keras_text(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_no_dataset(tmp_path: Path) -> None:
-    command = [sys.executable, "-W", "ignore", str(EXAMPLES / "keras_text.py"), f"--data={tmp_path}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    done = run(str(EXAMPLES / "keras_text.py"), f"--data={tmp_path}")
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith(f"tpudata: error: {tmp_path} has no manifest.json")
     assert "Traceback" not in done.stderr

@@ -7,17 +7,17 @@
     │   └── BadRecordError        one input record was rejected
     ├── OutputError               the output cannot be written
     ├── StorageError              a file or object could not be read, listed or written
-    │   └── StorageUnavailableError   no valid answer of the store, or no permission
-    └── DatasetError              a dataset on disk is invalid
+    │   └── StorageUnavailableError   the store did not answer, or denied permission
+    └── DatasetError              a dataset on disk is not what it should be
         ├── CorruptionError       bytes differ from what was written; names file and offset
         └── FeatureError          a feature's dtype, shape or name does not fit; names the feature
 
-Six more are in `tpudata.estimator`, below TpudataError: TPUConnectionError, ClusterError and RehearsalError, and three that are
-also of other kinds, CheckpointError (a ValueError), ModelFnError (a TypeError or ValueError) and NonFiniteError (one of
-TensorFlow's).
+`tpudata.estimator` has six more below TpudataError: TPUConnectionError, ClusterError, RehearsalError, and three that are also of
+another class: CheckpointError (ValueError), ModelFnError (TypeError or ValueError) and NonFiniteError (TensorFlow's
+NanLossDuringTrainingError).
 
-Every message has the place, what was got and expected, and the fix. Wrong arguments to the estimator are ValueError and
-TypeError, as in the original TPUEstimator.
+A message has the form `WHERE: WHAT (got X, expected Y). FIX.` Wrong arguments to the estimator raise ValueError and TypeError, as
+in the original TPUEstimator.
 """
 
 import re
@@ -63,13 +63,13 @@ class BadRecordError(SourceError):
     """One input record was rejected.
 
     Attributes:
-        source: path of the file (and member) that contains the record.
-        reason: reason of the rejection; completes `rejected: `.
+        source: path of the file (and member) that holds the record.
+        reason: why it was rejected; completes `rejected: `.
         offset: byte offset of the record in `source`, or None if the whole file is the record.
-        key: stable key of the record if `source` and `offset` may change (a row of a list), or None.
+        key: the record's stable name if `source` and `offset` may move (a row of a list), or None.
 
     Args:
-        source: as the attribute. Without a reason, it is the whole message: Beam rebuilds errors from it.
+        source: as the attribute. Without a reason, it is the whole message, from which Beam rebuilds errors.
         reason: as the attribute.
         offset: as the attribute.
         key: as the attribute.
@@ -93,12 +93,12 @@ class BadRecordError(SourceError):
         self.key = key
 
     def __reduce__(self) -> tuple[type, tuple[str, str, int | None, str | None]]:
-        # Errors are sent between processes; the default rebuilds from the message alone.
+        # Errors are sent between processes, and the default rebuilds them from the message alone.
         return type(self), (self.source, self.reason, self.offset, self.key)
 
 
 class OutputError(TpudataError):
-    """The output cannot be written: not empty, no space, no permission."""
+    """The output cannot be written to the requested place: it is not empty, or there is no space or permission."""
 
 
 class StorageError(TpudataError):
@@ -106,23 +106,23 @@ class StorageError(TpudataError):
 
 
 class StorageUnavailableError(StorageError):
-    """The store gave no valid answer until the retries ended, or no permission.
+    """The store gave no valid answer until the retries ended, or denied permission.
 
     This is no fact about the file or object, so it ends a job and never counts as a bad record.
     """
 
 
 class DatasetError(TpudataError):
-    """A dataset on disk is invalid: no manifest, an unknown version, a missing shard."""
+    """A dataset on disk is incomplete or unknown: no manifest, an unknown version, a missing shard."""
 
 
 class CorruptionError(DatasetError):
     """Bytes on disk differ from what was written.
 
     Attributes:
-        path: path of the file.
-        offset: byte offset in the file at which the damage was found.
-        reason: the damage, in words.
+        path: the file.
+        offset: byte offset in the file at which the damage was noticed.
+        reason: what is wrong there.
     """
 
     def __init__(self, path: str, offset: int, reason: str) -> None:

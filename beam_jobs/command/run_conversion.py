@@ -50,7 +50,7 @@ def parse_flags(parser: FlagParser, argv: Sequence[str]) -> tuple[argparse.Names
         parser.set_defaults(**inherited_flags(flags))
         flags, rest = parser.parse_with_rest(argv, beam_flag_names())
     beam_options, unknown = pipeline_options(rest, flags.workers)
-    parser.refuse_unknown(unknown, beam_flag_names())
+    parser.reject_unknown(unknown, beam_flag_names())
     if flags.detach:
         check_detachable(beam_options)
     return flags, beam_options

@@ -1,4 +1,4 @@
-"""The steps of planning, each as a worker of an engine takes it: from files to files, with a count of what it passes on."""
+"""The steps of planning, each as on a worker of an engine: from files to files, with the size of its output."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ _LENGTH = struct.Struct("<Q")
 
 @dataclasses.dataclass(frozen=True)
 class MadeUpFolders:
-    """A Source whose records are nowhere.
+    """Source of records that do not exist.
 
     Attributes:
-        options: of the conversion.
-        records: how many there are.
+        options: options of the conversion.
+        records: number of records.
     """
 
     options: ConvertOptions
@@ -77,12 +77,12 @@ class MadeUpFolders:
 
 @dataclasses.dataclass
 class Passed:
-    """What a step passes on.
+    """Output of a step.
 
     Attributes:
-        elements: how many.
-        size: their bytes.
-        note: what else is known of it.
+        elements: number of elements.
+        size: their size in bytes.
+        note: further information.
     """
 
     elements: int = 0

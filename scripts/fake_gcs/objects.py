@@ -1,4 +1,4 @@
-"""What the store holds: buckets, objects with generations, uploads under way, and tokens that it gave out."""
+"""State of the store: buckets, objects with generations, unfinished uploads, and issued tokens."""
 
 from __future__ import annotations
 

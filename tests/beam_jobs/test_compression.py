@@ -18,7 +18,7 @@ import tpudata
 from beam_jobs.images import run
 from tests.beam_jobs.examples.test_write_examples import COUNT, flower, write
 from tests.beam_jobs.images import encode
-from tests.beam_jobs.test_images import digests
+from tests.helpers.pictures import digests
 from tpudata.cli import main
 from tpudata.errors import OutputError, UsageError
 from tpudata.format import Manifest, open_dataset

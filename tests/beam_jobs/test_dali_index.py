@@ -12,8 +12,8 @@ import pytest
 from beam_jobs.images import run
 from tests.beam_jobs.examples.test_write_examples import flower, write
 from tests.beam_jobs.images import encode
-from tests.beam_jobs.test_images import digests
 from tests.format.shards.test_dali_index import indexed, walked
+from tests.helpers.pictures import digests
 from tpudata.errors import OutputError, UsageError
 from tpudata.format import verify
 from tpudata.format.shards.dali_index import add_dali_index

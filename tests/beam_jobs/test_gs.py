@@ -28,7 +28,7 @@ from beam_jobs.run.runner import new_pipeline, pipeline_options
 from beam_jobs.text import run as run_text
 from scripts.fake_gcs import FakeGcs, Fault
 from tests.beam_jobs.pipelines import run_pipeline
-from tests.beam_jobs.test_images import digests, make_pictures
+from tests.helpers.pictures import digests, make_pictures
 from tpudata.cli import main
 from tpudata.errors import BadRecordError, OutputError, StorageError, StorageUnavailableError, TpudataError
 from tpudata.format import decode_example, open_dataset, read_records, write_metadata
@@ -300,7 +300,7 @@ def impatient(store: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
         ("images", "short"),
         ("text", "html"),
         *(
-            pytest.param(*both, marks=pytest.mark.whole)
+            pytest.param(*both, marks=pytest.mark.matrix)
             for both in (
                 *(("images", "403"), ("list", "503"), ("text", "403")),
                 *(
@@ -390,7 +390,7 @@ def test_two_conversions_to_one_folder_at_once_leave_one_whole_dataset(store: Fa
     assert (main(["verify", "gs://b/out"]) == 0) == any(whole)
 
 
-@pytest.mark.parametrize("by", ["SIGKILL", "SIGTERM", pytest.param("SIGINT", marks=pytest.mark.whole)])
+@pytest.mark.parametrize("by", ["SIGKILL", "SIGTERM", pytest.param("SIGINT", marks=pytest.mark.matrix)])
 def test_a_conversion_that_was_ended_in_an_upload_is_carried_on(store: FakeGcs, tmp_path: Path, by: str) -> None:
     argv = ["--input", "gs://b/in", "--output", "gs://b/out", "--shard-size", "20kB"]
     assert run(argv) == 0

@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 from beam_jobs.images import run
-from tests.beam_jobs.test_images import digests, make_pictures
+from tests.helpers.pictures import digests, make_pictures
 from tests.helpers.processes import assert_nobody_is_left
 
 ROOT = Path(__file__).parents[2]
 MOMENTS = 20
 # What is promised, in seconds; a hang takes minutes.
 SOON = 10
-# Shares of an undisturbed run: workers start, then work, in all of them.
-FEW = (0.3, 0.5, 0.7)
+# Signals, and shares of an undisturbed run: workers start, then work.
+FEW = ((signal.SIGTERM, 0.3), (signal.SIGTERM, 0.7), (signal.SIGINT, 0.5))
 WORDS = {signal.SIGTERM: "tpudata: ended by SIGTERM", signal.SIGINT: "tpudata: interrupted"}
 
 
@@ -79,8 +79,7 @@ def interrupt(
     assert digests(output) == whole
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
-@pytest.mark.parametrize("share", FEW)
+@pytest.mark.parametrize(("number", "share"), FEW)
 def test_ends_soon(
     source: Path,
     tmp_path: Path,
@@ -91,7 +90,7 @@ def test_ends_soon(
     interrupt(source, tmp_path / "out", undisturbed, number, share)
 
 
-@pytest.mark.whole
+@pytest.mark.matrix
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
 @pytest.mark.parametrize("moment", range(MOMENTS))
 def test_ends_soon_at_any_moment(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from beam_jobs.images import run
-from tests.beam_jobs.test_images import digests, make_pictures
+from tests.helpers.pictures import digests, make_pictures
 from tpudata.errors import SourceError, UsageError
 from tpudata.format import open_dataset
 

@@ -21,77 +21,19 @@ from beam_jobs.options import ConvertOptions
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.reading import read_reference
 from beam_jobs.references.reference import key_digest
-from beam_jobs.reshard import reshard_conversion, run
+from beam_jobs.reshard import reshard_conversion
 from beam_jobs.steps.list_units import numbered_units
 from beam_jobs.stored_records.converter import DatasetConverter
 from beam_jobs.stored_records.options import ReshardOptions
-from tests.beam_jobs.test_images import digests, make_pictures
+from tests.beam_jobs.resharding import assert_whole, manifest, numbered, records_of, reshard, write_files
 from tests.beam_jobs.test_kill import Jobs
 from tests.helpers.datasets import write_dataset
+from tests.helpers.pictures import digests, make_pictures
 from tests.helpers.processes import assert_nobody_is_left
 from tpudata import Images, RecordSource, make_input_fn
 from tpudata.cli import main
-from tpudata.errors import BadRecordError, DatasetError, FeatureError, OutputError, SourceError, UsageError
-from tpudata.format import Feature, decode_example, open_dataset, verify, write_metadata
-from tpudata.format.manifest.manifest import Manifest
-
-NUMBER = Feature("n", "int64", "int64")
-BLOB = Feature("blob", "bytes", "string", (None,))
-
-
-def records_of(folder: Path, split: str | None = None) -> list[bytes]:
-    """Return the records that readers have, in order, read by TensorFlow."""
-    dataset = open_dataset(str(folder))
-    names = [split] if split else list(dataset.manifest.splits)
-    paths = [str(folder / shard.name) for name in names for shard in dataset.manifest.splits[name].shards]
-    compression = "GZIP" if dataset.manifest.compression else None
-    return [record.numpy() for record in tf.data.TFRecordDataset(paths, compression)]
-
-
-def manifest(folder: Path) -> Manifest:
-    return open_dataset(str(folder)).manifest
-
-
-def numbered(
-    folder: Path, counts: dict[str, int], *, shards: int = 2, compression: str | None = None, first: int = 0
-) -> Path:
-    """Write a dataset of numbered records of many sizes."""
-    rng = np.random.default_rng(first)
-    numbers = iter(range(first, first + sum(counts.values())))
-
-    def record() -> dict[str, Any]:
-        return {"n": next(numbers), "blob": [rng.bytes(int(size)) for size in rng.integers(0, 200, rng.integers(0, 3))]}
-
-    splits = {name: [record() for _ in range(count)] for name, count in counts.items()}
-    write_dataset(str(folder), splits, [NUMBER, BLOB], layout="examples", shards=shards, compression=compression)
-    return folder
-
-
-def write_files(folder: Path, examples: dict[str, list[dict[str, Any]]], compression: str = "") -> Path:
-    """Write files of Examples with TensorFlow's writer and its protobufs."""
-    folder.mkdir(parents=True, exist_ok=True)
-
-    def feature(values: list[Any]) -> tf.train.Feature:
-        if values and isinstance(values[0], bytes):
-            return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
-        if values and isinstance(values[0], float):
-            return tf.train.Feature(float_list=tf.train.FloatList(value=values))
-        return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
-
-    for name, records in examples.items():
-        with tf.io.TFRecordWriter(str(folder / name), compression) as writer:
-            for record in records:
-                features = tf.train.Features(feature={key: feature(values) for key, values in record.items()})
-                writer.write(tf.train.Example(features=features).SerializeToString())
-    return folder
-
-
-def reshard(*argv: Any) -> int:
-    return run([str(word) for word in argv])
-
-
-def assert_whole(folder: Path) -> None:
-    assert list(verify(str(folder))) == []
+from tpudata.errors import BadRecordError, FeatureError, OutputError, SourceError, UsageError
+from tpudata.format import Feature, decode_example, open_dataset
 
 
 @pytest.fixture(scope="module")
@@ -341,101 +283,6 @@ def test_counts_of_tokens_are_not_carried_over_without_all_records(tmp_path: Pat
     assert sum(manifest(tmp_path / "out").rejected.values()) == 1
     assert manifest(tmp_path / "out").counts == {}
     assert_whole(tmp_path / "out")
-
-
-def labelled(folder: Path, names: list[str], labels: list[int], offset: int = 0) -> Path:
-    """Write a dataset of records with classes."""
-    label = Feature("label", "int64", "int64", num_classes=len(names), label_offset=offset)
-    records = [{"n": number, "label": label_ + offset} for number, label_ in enumerate(labels)]
-    write_dataset(str(folder), {"train": records}, [NUMBER, label], layout="examples", shards=1, classes=len(names))
-    dataset = open_dataset(str(folder))
-    write_metadata(str(folder), dataset.manifest, names)
-    return folder
-
-
-def classes(folder: Path) -> list[tuple[int, str]]:
-    """Return number and class name of each record."""
-    dataset = open_dataset(str(folder))
-    names = dataset.labels()
-    assert names is not None
-    offset = dataset.manifest.feature("label").label_offset
-    found = [(example["n"][0], example["label"][0]) for example in dataset.examples("train")]
-    return [(int(n), names[int(label) - offset]) for n, label in found]
-
-
-@pytest.mark.parametrize("offset", [0, 1])
-def test_labels_merge_by_name(tmp_path: Path, offset: int) -> None:
-    one = labelled(tmp_path / "one", ["ant", "bee"], [0, 1, 1], offset)
-    two = labelled(tmp_path / "two", ["bee", "cat", "ant"], [0, 1, 2, 1], offset)
-    with pytest.raises(UsageError, match=r"got 'bee' for class 0, expected 'ant'.*--merge-labels"):
-        reshard(one, two, "--output", tmp_path / "out")
-    assert reshard(one, two, "--output", tmp_path / "out", "--merge-labels") == 0
-    assert open_dataset(str(tmp_path / "out")).labels() == ("ant", "bee", "cat")
-    assert classes(tmp_path / "out") == classes(one) + classes(two)
-    assert manifest(tmp_path / "out").feature("label").num_classes == 3
-    assert records_of(tmp_path / "out")[:3] == records_of(one)
-    assert_whole(tmp_path / "out")
-
-
-def test_more_classes_behind_the_same_ones_change_no_record(tmp_path: Path) -> None:
-    one = labelled(tmp_path / "one", ["ant", "bee"], [0, 1])
-    two = labelled(tmp_path / "two", ["ant", "bee", "cat"], [2, 1])
-    assert reshard(one, two, "--output", tmp_path / "out") == 0
-    assert records_of(tmp_path / "out") == records_of(one) + records_of(two)
-    assert open_dataset(str(tmp_path / "out")).labels() == ("ant", "bee", "cat")
-    assert_whole(tmp_path / "out")
-
-
-def unnamed(folder: Path, labels: list[int], **classes: int | None) -> Path:
-    """Write a dataset whose features hold classes without names: each record has its label in all of them."""
-    features = [Feature(name, "int64", "int64", num_classes=number) for name, number in classes.items()]
-    records = [dict.fromkeys(classes, label) for label in labels]
-    write_dataset(str(folder), {"train": records}, features, layout="examples", shards=1)
-    return folder
-
-
-def test_labels_without_names_keep_their_range(tmp_path: Path) -> None:
-    one = unnamed(tmp_path / "one", [0, 9], label=10, colour=12)
-    two = unnamed(tmp_path / "two", [0, 10], label=11, colour=None)
-    with pytest.raises(AssertionError):  # The check sees labels out of range.
-        assert_whole(unnamed(tmp_path / "wrong", [0, 9], label=9))
-    assert reshard(one, "--output", tmp_path / "alone") == 0
-    assert manifest(tmp_path / "alone").features == manifest(one).features
-    assert manifest(tmp_path / "alone").labels is None
-    assert reshard(one, two, "--output", tmp_path / "both") == 0
-    assert [feature.num_classes for feature in manifest(tmp_path / "both").features] == [11, None]
-    for name in ("alone", "both"):
-        assert_whole(tmp_path / name)
-
-
-def test_a_second_feature_of_classes_keeps_its_range(tmp_path: Path) -> None:
-    features = [Feature("label", "int64", "int64", num_classes=2), Feature("colour", "int64", "int64", num_classes=7)]
-    records = [{"label": number % 2, "colour": number} for number in range(7)]
-    write_dataset(str(tmp_path / "in"), {"train": records}, features, layout="examples", shards=1, classes=2)
-    assert reshard(tmp_path / "in", "--output", tmp_path / "out") == 0
-    assert manifest(tmp_path / "out").features == manifest(tmp_path / "in").features
-    assert_whole(tmp_path / "out")
-
-
-def test_whole_numbers_do_not_merge_with_names(tmp_path: Path) -> None:
-    one, two = labelled(tmp_path / "one", ["0", "1"], [0, 1]), labelled(tmp_path / "two", ["ant", "bee"], [0, 1])
-    with pytest.raises(DatasetError, match="nothing says which are the same classes"):
-        reshard(one, two, "--output", tmp_path / "out", "--merge-labels")
-
-
-def test_what_does_not_merge_names_the_difference(tmp_path: Path) -> None:
-    one = labelled(tmp_path / "one", ["ant", "bee"], [0, 1])
-    with pytest.raises(FeatureError, match=r"Feature 'blob': .*/two has it, .*/one does not"):
-        reshard(one, numbered(tmp_path / "two", {"train": 4}), "--output", tmp_path / "out")
-    with pytest.raises(FeatureError, match=r"Feature 'label': int64 int64 shape \(\) labels from 1 in .*/three"):
-        reshard(one, labelled(tmp_path / "three", ["ant", "bee"], [0], 1), "--output", tmp_path / "out")
-    plain = write_dataset(
-        str(tmp_path / "four"), {"train": [{"n": 1, "label": 1}]}, [NUMBER, Feature("label", "int64", "int64")],
-        layout="examples", shards=1,
-    )  # fmt: skip
-    with pytest.raises(DatasetError, match="/four has no classes, and other inputs have"):
-        reshard(one, plain, "--output", tmp_path / "out")
-    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])

@@ -27,7 +27,7 @@ from beam_jobs.sources.text import source as text_source
 from beam_jobs.text import run
 from beam_jobs.tokenizers import SentencePieceTokenizer, dataset_tokenizer
 from scripts.fake_gcs import FakeGcs
-from tests.beam_jobs.test_images import digests
+from tests.helpers.pictures import digests
 from tpudata.cli import main
 from tpudata.errors import BadRecordError, DatasetError, OutputError, SourceError, UsageError
 from tpudata.format import open_dataset, verify

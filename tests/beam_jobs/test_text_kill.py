@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.beam_jobs.test_images import digests
 from tests.beam_jobs.test_kill import Jobs
+from tests.helpers.pictures import digests
 from tests.helpers.processes import assert_nobody_is_left
 
 SHARDS = 24

@@ -1,10 +1,10 @@
 import stat
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.helpers.forked import run
 from tpudata.cli import main
 
 OLD = """import tensorflow as tf
@@ -126,9 +126,7 @@ def test_a_migrated_program_runs(tmp_path: Path) -> None:
     path = tmp_path / "main.py"
     path.write_text(PROGRAM)
     assert main(["migrate", str(path)]) == 0
-    done = subprocess.run(
-        [sys.executable, str(path), str(tmp_path / "model")], capture_output=True, text=True, check=False, timeout=300
-    )
+    done = run(str(path), str(tmp_path / "model"))
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "10 ['w', 'w/Adam', 'w/Adam_1']"
     steps = sorted(int(item.name.split("-")[1].split(".")[0]) for item in (tmp_path / "model").glob("*.index"))

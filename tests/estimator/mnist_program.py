@@ -110,4 +110,6 @@ def main(filename: str, model_dir: str, num_shards: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    for model_dir in sys.argv[2:]:
+        # The folder's name says how many shards there are.
+        main(sys.argv[1], model_dir, model_dir.rpartition("-")[2])

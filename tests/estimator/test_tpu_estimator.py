@@ -2,8 +2,6 @@ import collections
 import copy
 import inspect
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ import tensorflow as tf
 
 import tpudata.estimator
 from tests.estimator.programs import X, Y, finite_input_fn, make_estimator, make_model_fn, train_input_fn, v1
+from tests.helpers.forked import run
 from tpudata.errors import TpudataError, UsageError
 from tpudata.estimator import (
     CrossShardOptimizer,
@@ -192,7 +191,7 @@ print(json.dumps([
 
 
 def test_a_session_config_with_graph_options() -> None:
-    done = subprocess.run([sys.executable, "-c", SESSION], capture_output=True, text=True, check=False)
+    done = run("-c", SESSION)
     assert done.returncode == 0, done.stderr
     options, jit, threads = json.loads(done.stdout)
     assert options["disable_meta_optimizer"] is True

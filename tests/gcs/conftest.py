@@ -1,4 +1,4 @@
-"""A store on loopback for each test, and what is dear, once for a file of tests."""
+"""A store on loopback that is emptied for each test, and a process that uses it, once for all tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scripts.fake_gcs import FakeGcs, proxied_environment
 from tests.gcs.child import Child
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def shared_store() -> Iterator[FakeGcs]:
     with FakeGcs() as store:
         yield store
@@ -34,7 +34,7 @@ def store(shared_store: FakeGcs) -> FakeGcs:
     return shared_store
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def proxied(shared_store: FakeGcs, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Environment variables that lead whoever asks Google to the store, with credentials."""
     return proxied_environment(shared_store, Path(tmp_path_factory.mktemp("account")))
@@ -50,7 +50,7 @@ def as_google(store: FakeGcs, proxied: dict[str, str], monkeypatch: pytest.Monke
     return store
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def child(proxied: dict[str, str]) -> Iterator[Child]:
     """A process for which the store is Google's."""
     child = Child(proxied)

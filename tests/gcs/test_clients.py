@@ -20,7 +20,7 @@ FAST = {"none", "503", "truncated", "cut"}
 
 def whole(*kinds: str, fast: Collection[str] = FAST) -> list[object]:
     """Parameters of which scripts/test takes the fast part, and scripts/test_gcs all."""
-    return [kind if kind in fast else pytest.param(kind, marks=pytest.mark.whole) for kind in kinds]
+    return [kind if kind in fast else pytest.param(kind, marks=pytest.mark.matrix) for kind in kinds]
 
 
 def break_all(store: FakeGcs, kind: str, *operations: str, count: int = 2) -> None:
@@ -60,14 +60,14 @@ def test_beam_does_not_store_what_was_damaged(store: FakeGcs, child: Child) -> N
     assert "beam/x" not in store.buckets["data"]
 
 
-@pytest.mark.parametrize("operation", ["part", pytest.param("read", marks=pytest.mark.whole)])
+@pytest.mark.parametrize("operation", ["part", pytest.param("read", marks=pytest.mark.matrix)])
 def test_a_damaged_checkpoint_is_noticed(store: FakeGcs, child: Child, operation: str) -> None:
     store.faults.add(Fault("corrupt", operation, "*.data-0*"))
     with pytest.raises(ChildError, match="Checksum does not match"):
         child("tf_checkpoint", "gs://data/model/c-1", SIZE, 8)
 
 
-@pytest.mark.whole
+@pytest.mark.matrix
 def test_doctor_looks_at_a_dataset(store: FakeGcs, child: Child, pictures: dict[str, bytes]) -> None:
     fill(store, pictures)
     convert(child, "images", "gs://data/out")
@@ -130,7 +130,7 @@ FEED = ("read", "stat", "list")
 
 
 CONVERTED = [
-    pytest.param(what, kind, marks=[] if (what, kind) in FAST_CONVERSIONS else pytest.mark.whole)
+    pytest.param(what, kind, marks=[] if (what, kind) in FAST_CONVERSIONS else pytest.mark.matrix)
     for what in CONVERSIONS
     for kind in OF_COMMANDS
 ]
@@ -165,7 +165,7 @@ def test_reading_loses_nothing(store: FakeGcs, child: Child, pictures: dict[str,
     assert store.faults.met >= 2
 
 
-@pytest.mark.whole
+@pytest.mark.matrix
 def test_a_token_that_is_refused_too_early_ends_feeding_with_an_error(
     store: FakeGcs, child: Child, pictures: dict[str, bytes]
 ) -> None:
@@ -195,7 +195,7 @@ OWN_ERRORS = ("TpudataError:", "CorruptionError:", "DatasetError:", "StorageErro
 
 
 # Of six shards, each is asked for once by TensorFlow's client, and the first one before that by ours.
-@pytest.mark.parametrize("passing", [0, *(pytest.param(passing, marks=pytest.mark.whole) for passing in range(1, 8))])
+@pytest.mark.parametrize("passing", [0, *(pytest.param(passing, marks=pytest.mark.matrix) for passing in range(1, 8))])
 @pytest.mark.parametrize("kind", whole(*KINDS, fast=("empty", "html", "short")))
 def test_a_fault_of_feeding_ends_in_the_same_bytes_or_an_error(
     store: FakeGcs, child: Child, pictures: dict[str, bytes], kind: str, passing: int

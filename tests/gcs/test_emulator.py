@@ -82,7 +82,7 @@ def test_a_terminal_ends_it_and_it_leaves_nothing(tmp_path: Path, name: str) -> 
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.whole
+@pytest.mark.matrix
 def test_the_quickstart_on_gs(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "scripts" / "_quickstart.py"), str(tmp_path), "--gcs"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)

@@ -19,7 +19,7 @@ import tpudata
 from beam_jobs.images import run as convert_images
 from beam_jobs.text import run as convert_text
 from scripts.fake_gcs import FakeGcs, Fault
-from tests.beam_jobs.test_images import make_pictures
+from tests.helpers.pictures import make_pictures
 from tpudata.errors import TpudataError
 from tpudata.storage.select import _storage
 
@@ -127,7 +127,7 @@ def failure(store: FakeGcs, program: Program, due: dict[str, str], run: Run) -> 
     return "", False
 
 
-@pytest.mark.parametrize("part", ["some", pytest.param("all", marks=pytest.mark.whole)])
+@pytest.mark.parametrize("part", ["some", pytest.param("all", marks=pytest.mark.matrix)])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_fault_at_any_request_ends_in_the_same_bytes_or_an_error(store: FakeGcs, name: str, part: str) -> None:
     if name == "feed":

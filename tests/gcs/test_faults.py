@@ -98,7 +98,7 @@ CELLS += [
     # What a proxy or a second delivery does to reads is the same for all of them.
     (kind, operation)
     if operation in WRITES or kind == "html"
-    else pytest.param(kind, operation, marks=pytest.mark.whole)
+    else pytest.param(kind, operation, marks=pytest.mark.matrix)
     for kind in UNPROVEN
     for operation in OPERATIONS
 ]

@@ -25,9 +25,9 @@ from tests.gcs.test_clients import CONVERSIONS, done, pictures
 from tpudata.storage.gcs import GcsStorage
 
 __all__ = ["pictures"]
-STORES = ["ours", pytest.param("fake-gcs-server", marks=pytest.mark.whole)]
+STORES = ["ours", pytest.param("fake-gcs-server", marks=pytest.mark.matrix)]
 # On ours the fast part of test_clients.py does the same.
-BOTH_WHOLE = [pytest.param(store, marks=pytest.mark.whole) for store in ("ours", "fake-gcs-server")]
+BOTH_WHOLE = [pytest.param(store, marks=pytest.mark.matrix) for store in ("ours", "fake-gcs-server")]
 SIZE = 700_000
 
 

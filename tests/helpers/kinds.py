@@ -23,15 +23,16 @@ _MODULES = {
         "tests.helpers.digits",
         "tests.helpers.sequences",
         "tests.helpers.markdown",
+        "tests.helpers.forked",
     ),
     "pipeline": (
         "apache_beam",
         "beam_jobs.images",
         "beam_jobs.text",
         "beam_jobs.reshard",
-        "tests.beam_jobs.test_images",
+        "tests.beam_jobs.resharding",
     ),
-    "subprocess": ("subprocess", "tests.helpers.processes", "scripts.fake_gcs", "moto"),
+    "subprocess": ("subprocess", "tests.helpers.processes", "tests.helpers.forked", "scripts.fake_gcs", "moto"),
 }
 # By names that a test calls without importing the module that loads TensorFlow.
 _TEXTS = {

@@ -31,7 +31,7 @@ def test_without_a_shuffle_records_come_in_order_again_and_again(
     )
     records = raw_digits.images["train"]
     steps = 2 * len(records) // batch_size + 3
-    for start in (0, 5):
+    for start in (5,) if cache else (0, 5):
         parts = [
             input_fn({"batch_size": batch_size}, start_step=start, host_index=host, host_count=hosts)
             .take(steps)
@@ -57,15 +57,15 @@ def test_hosts_read_their_runs_from_files(tmp_path: Path, monkeypatch: pytest.Mo
         high, low = tf.unstack(tf.cast(tf.io.decode_raw(found["x"], tf.uint8, fixed_length=2), tf.int32), 2)
         return high * 256 + low >= 100
 
-    for choose, numbers in ((None, np.arange(700)), (is_late, np.arange(100, 700))):
+    all_hosts, filtered_hosts = [(1, 0), (2, 0), (2, 1), (8, 7)], [(2, 0), (2, 1)]
+    for choose, numbers, parts in ((None, np.arange(700), all_hosts), (is_late, np.arange(100, 700), filtered_hosts)):
         input_fn = make_input_fn(path, "train", training=True, shuffle=False, filter=choose)
-        for hosts in (1, 2, 8):
-            for host in range(hosts):
-                dataset = input_fn({"batch_size": 64}, start_step=9, host_index=host, host_count=hosts).take(6)
-                found = np.concatenate([batch["x"] for batch in dataset.as_numpy_iterator()]).astype(int)
-                rows = 64 // hosts
-                places = (np.arange(9, 15)[:, None] * 64 + np.arange(host * rows, (host + 1) * rows)).reshape(-1)
-                assert (found @ [256, 1]).tolist() == numbers[places % len(numbers)].tolist()
+        for hosts, host in parts:
+            dataset = input_fn({"batch_size": 64}, start_step=9, host_index=host, host_count=hosts).take(6)
+            found = np.concatenate([batch["x"] for batch in dataset.as_numpy_iterator()]).astype(int)
+            rows = 64 // hosts
+            places = (np.arange(9, 15)[:, None] * 64 + np.arange(host * rows, (host + 1) * rows)).reshape(-1)
+            assert (found @ [256, 1]).tolist() == numbers[places % len(numbers)].tolist()
 
 
 def test_draws_do_not_depend_on_hosts_and_starts_without_a_shuffle(digits: Written) -> None:

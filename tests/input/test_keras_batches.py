@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ import tensorflow as tf
 
 import tpudata
 from tests.helpers.datasets import Written, encode_image, write_dataset, write_images
+from tests.helpers.forked import run
 from tests.helpers.sequences import write_sequences
 from tpudata import UsageError, as_keras, make_input_fn
 from tpudata.format import Feature
@@ -105,8 +104,7 @@ def test_several_hosts_take_every_record_once(hosts: int, digits: Written) -> No
 
 
 def test_two_mirrored_replicas(digits: Written) -> None:
-    command = [sys.executable, "-W", "ignore", "-m", "tests.input.mirrored_keras_program", digits.path]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = run("-m", "tests.input.mirrored_keras_program", digits.path)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["replicas"] == 2

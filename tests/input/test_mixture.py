@@ -26,7 +26,7 @@ def digits_of(written: Written, split: str, **options: Any) -> InputFn:
     return made
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def mixture(raw_digits: Written) -> Mixture:
     return Mixture([(digits_of(raw_digits, "train"), 3), (digits_of(raw_digits, "test"), 1)])
 
@@ -61,7 +61,7 @@ def test_every_input_goes_through_its_own_epochs(raw_digits: Written, mixture: M
 
 def test_hosts_share_the_same_batches_from_any_step(mixture: Mixture) -> None:
     whole = taken(mixture, 64, 5)[2:]
-    for hosts, host in ((2, 0), (2, 1), (4, 2), (8, 7), (32, 0), (32, 13)):
+    for hosts, host in ((2, 0), (2, 1), (8, 7), (32, 13)):
         part = taken(mixture, 64, 3, start_step=2, host_index=host, host_count=hosts)
         rows = slice(64 // hosts * host, 64 // hosts * (host + 1))
         for (features, labels), (all_features, all_labels) in zip(part, whole, strict=True):

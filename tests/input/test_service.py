@@ -47,8 +47,13 @@ def check_same(found: list[Any], wanted: list[Any]) -> None:
         tf.nest.map_structure(np.testing.assert_array_equal, one, other)
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3])
-@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize(
+    ("training", "workers"),
+    [
+        *((True, 1), (True, 3), (False, 2)),
+        *(pytest.param(*case, marks=pytest.mark.matrix) for case in ((True, 2), (False, 1), (False, 3))),
+    ],
+)
 def test_batches_equal_those_of_one_process(raw_digits: Written, address: str, workers: int, training: bool) -> None:
     options: Any = {"training": training, "seed": 5 if training else None}
     service = DataService(address, workers=workers)
@@ -80,7 +85,7 @@ def test_the_workers_open_the_files(
     assert read_bytes(servers[1].pid) > 0
 
 
-@pytest.mark.parametrize("workers", [1, 2, 4])
+@pytest.mark.parametrize("workers", [1, 4, pytest.param(2, marks=pytest.mark.matrix)])
 def test_a_host_with_two_replicas_on_a_service(raw_digits: Written, address: str, workers: int) -> None:
     context = tf.distribute.InputContext(2, 1, 4)
     found, wanted = (

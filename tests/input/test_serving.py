@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +12,12 @@ import pytest
 import tensorflow as tf
 
 from tests.helpers.datasets import Written
+from tests.helpers.forked import run
 from tpudata import Images, TextLineFiles, make_input_fn
-
-ROOT = Path(__file__).parents[2]
 
 
 def test_mirrored_replicas_take_the_global_batch(raw_digits: Written) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.input.mirrored_program", raw_digits.path],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
+    done = run("-m", "tests.input.mirrored_program", raw_digits.path)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     images, labels = raw_digits.images["test"], raw_digits.labels["test"]

@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 from tests.helpers.datasets import Written
+from tests.helpers.forked import Forked
 from tests.input.clusters import cluster
 from tests.input.workers_program import STEPS, TOTAL
 from tpudata import make_input_fn
 
-ROOT = Path(__file__).parents[2]
+
+def started(*arguments: str, **environment: str) -> Forked:
+    variables = {"CUDA_VISIBLE_DEVICES": "-1", **environment}
+    return Forked("-m", "tests.input.workers_program", *arguments, environment=variables)
 
 
-def started(arguments: list[str], **environment: str) -> subprocess.Popen[str]:
-    program = [sys.executable, "-m", "tests.input.workers_program", *arguments]
-    variables = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3", **environment}
-    return subprocess.Popen(program, cwd=ROOT, env=variables, stdout=subprocess.PIPE, text=True)
-
-
-def finished(process: subprocess.Popen[str]) -> dict[str, Any]:
-    output, _ = process.communicate(timeout=300)
-    assert process.returncode == 0
-    found: dict[str, Any] = json.loads(output.splitlines()[-1])
+def finished(process: Forked) -> dict[str, Any]:
+    assert process.wait(300) == 0, process.stderr
+    found: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
     return found
 
 
@@ -41,7 +35,8 @@ def test_hosts_of_one_client_read_the_files_themselves(raw_digits: Written, tmp_
     with cluster(tmp_path, ["worker", "worker"]) as servers:
         assert [server.ours for server in servers] == [[], []]
         before = [server.read_bytes() for server in servers]
-        found = finished(started(["remote", raw_digits.path, *(server.address for server in servers)]))
+        with started("remote", raw_digits.path, *(server.address for server in servers)) as process:
+            found = finished(process)
         read = [server.read_bytes() - count for server, count in zip(servers, before, strict=True)]
     for name in ("training", "evaluation"):
         assert found[name] == expected(raw_digits.path, training=name == "training")
@@ -52,11 +47,12 @@ def test_hosts_of_one_client_read_the_files_themselves(raw_digits: Written, tmp_
 
 
 def test_two_workers_of_multi_worker_mirrored_strategy(raw_digits: Written) -> None:
-    with socket.create_server(("localhost", 0)) as one, socket.create_server(("localhost", 0)) as other:
-        places = [f"localhost:{found.getsockname()[1]}" for found in (one, other)]
+    with socket.create_server(("localhost", 0)) as first, socket.create_server(("localhost", 0)) as second:
+        places = [f"localhost:{found.getsockname()[1]}" for found in (first, second)]
     tasks = [{"cluster": {"worker": places}, "task": {"type": "worker", "index": index}} for index in range(2)]
-    processes = [started(["multi", raw_digits.path], TF_CONFIG=json.dumps(task)) for task in tasks]
-    workers = [finished(process) for process in processes]
+    one, other = (started("multi", raw_digits.path, TF_CONFIG=json.dumps(task)) for task in tasks)
+    with one, other:
+        workers = [finished(process) for process in (one, other)]
     for name in ("from function", "dataset", "evaluation"):
-        batches = [one + other for one, other in zip(workers[0][name], workers[1][name], strict=True)]
+        batches = [upper + lower for upper, lower in zip(workers[0][name], workers[1][name], strict=True)]
         assert batches == expected(raw_digits.path, training=name != "evaluation"), name

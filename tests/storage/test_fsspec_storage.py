@@ -13,7 +13,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from beam_jobs import images
-from tests.beam_jobs.test_images import digests, make_pictures
+from tests.helpers.pictures import digests, make_pictures
 from tpudata import RecordSource
 from tpudata.cli import main
 from tpudata.errors import StorageError, StorageUnavailableError

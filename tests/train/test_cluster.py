@@ -3,45 +3,28 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
-import subprocess
-import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.helpers.processes import ROOT
+from tests.helpers.forked import Forked
 from tpudata.cli import main
 from tpudata.errors import UsageError
 from tpudata.train.command import run
 
 
-def started(words: list[str], environment: dict[str, str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "tpudata.train", *words],
-        cwd=ROOT,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def ended(processes: list[subprocess.Popen[str]]) -> list[str]:
-    """Wait for processes, and return what they wrote to stdout."""
-    found = []
-    try:
-        for process in processes:
-            out, err = process.communicate(timeout=90)
-            assert process.returncode == 0, err
-            found.append(out)
-    finally:
-        for process in processes:
-            process.kill()
-            process.communicate()
-    return found
+def train(words: list[str], environments: list[dict[str, str]]) -> list[str]:
+    """Train by a process for each environment, and return what they write to stdout."""
+    with ExitStack() as stack:
+        started = [Forked("-m", "tpudata.train", *words, environment=environment) for environment in environments]
+        for process in started:
+            stack.enter_context(process)
+        for process in started:
+            assert process.wait() == 0, process.stderr
+        return [process.stdout for process in started]
 
 
 def free_port() -> int:
@@ -62,7 +45,7 @@ def test_the_tasks_of_a_slurm_step_train_as_one(digits_dataset: Path, tmp_path: 
     given = words(digits_dataset, tmp_path / "two", "--cluster=slurm")
     step = {"STEP_NUM_TASKS": "2", "STEP_NODELIST": "127.0.0.1", "STEP_TASKS_PER_NODE": "2", "JOB_ID": str(free_port())}
     environment = {f"SLURM_{name}": value for name, value in step.items()}
-    outs = ended([started(given, {**environment, "SLURM_PROCID": str(rank)}) for rank in range(2)])
+    outs = train(given, [{**environment, "SLURM_PROCID": str(rank)} for rank in range(2)])
     # The chief reports; the worker has trained, too.
     assert ["configuration, saved in" in out for out in outs] == [True, False]
     assert ["evaluate" in out for out in outs] == [True, False]
@@ -78,12 +61,8 @@ def test_the_tasks_of_a_slurm_step_train_as_one(digits_dataset: Path, tmp_path: 
 def test_an_evaluator_of_a_cluster_evaluates(digits_dataset: Path, tmp_path: Path) -> None:
     addresses = {job: [f"127.0.0.1:{free_port()}"] for job in ("chief", "worker", "evaluator")}
     given = words(digits_dataset, tmp_path, "--save-checkpoints-steps=10")
-    outs = ended(
-        [
-            started(given, {"TF_CONFIG": json.dumps({"cluster": addresses, "task": {"type": job, "index": 0}})})
-            for job in addresses
-        ]
-    )
+    tasks = [{"cluster": addresses, "task": {"type": job, "index": 0}} for job in addresses]
+    outs = train(given, [{"TF_CONFIG": json.dumps(task)} for task in tasks])
     assert ["evaluate" in out for out in outs] == [False, False, True]
     assert record(tmp_path, "evaluation.json")["global_step"] == 20
 
@@ -94,7 +73,7 @@ def test_an_evaluator_of_a_cluster_evaluates(digits_dataset: Path, tmp_path: Pat
         ("chief", ["--mode=predict"], r"this process is chief 0 of a cluster \(got --mode predict, expected train or"),
         ("worker", ["--mode=eval"], r"worker 0 .*expected train or train_and_eval\). Run it in one process"),
         ("evaluator", ["--mode=train"], r"evaluator 0 .*expected train_and_eval or eval"),
-        ("chief", ["--early-stop-metric=loss", "--save-checkpoints-steps=5"], "--early-stop-metric is not supported"),
+        ("chief", ["--early-stop-metric=loss", "--save-checkpoints-steps=5"], "does not support --early-stop-metric"),
     ],
 )
 def test_rejects_modes_that_a_task_has_not(

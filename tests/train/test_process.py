@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import tensorflow as tf
 
+from tests.helpers.forked import Forked
 from tpudata.cli import main
 
 
@@ -43,7 +45,7 @@ def test_sigterm_saves_and_the_same_command_carries_on(digits_dataset: Path, tmp
         out, err = process.communicate(timeout=60)
     assert process.returncode == 75
     found = re.search(
-        r"^SIGTERM: training stopped at step (\d+), which is saved. Run again to carry on.$", err, re.MULTILINE
+        r"^SIGTERM: training stopped at step (\d+), which is saved. Run again to continue.$", err, re.MULTILINE
     )
     assert found is not None, err
     step = int(found[1])
@@ -91,13 +93,9 @@ def model_fn(features, labels, mode):
 def test_sigterm_in_an_evaluation_of_a_training(tmp_path: Path, digits_dataset: Path) -> None:
     (tmp_path / "slow_model.py").write_text(SLOW_EVALUATION)
     words = [f"--data={digits_dataset}", f"--model-dir={tmp_path / 'm'}", "--train-steps=3", "--batch-size=2"]
-    command = [sys.executable, "-m", "tpudata.train", "--model=slow_model:model_fn", *words]
-    with subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as process:
-        assert process.stdout is not None
-        assert any(line == "evaluating\n" for line in process.stdout)
-        process.terminate()
-        assert process.wait(timeout=120) == 75
+    with Forked("-m", "tpudata.train", "--model=slow_model:model_fn", *words, folder=tmp_path) as process:
+        process.wait_for("evaluating\n")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait() == 75
     assert tf.train.load_variable(str(tmp_path / "m" / "model.ckpt-3"), "global_step") == 3
     assert not (tmp_path / "m" / "evaluation.json").exists()

@@ -11,7 +11,7 @@ from PIL import Image
 
 from beam_jobs.images import run
 from tests.beam_jobs.images import encode, picture
-from tests.beam_jobs.test_images import make_pictures
+from tests.helpers.pictures import make_pictures
 from tpudata.cli import main
 from tpudata.format import open_dataset
 

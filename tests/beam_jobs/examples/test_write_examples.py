@@ -20,7 +20,7 @@ from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from beam_jobs import WriteTFRecordShards
 from beam_jobs.run.runner import new_pipeline, pipeline_options
 from tests.beam_jobs.pipelines import run_pipeline
-from tests.beam_jobs.test_images import digests
+from tests.helpers.pictures import digests
 from tpudata.errors import BadRecordError, FeatureError, OutputError, SourceError, TpudataError, UsageError
 from tpudata.format import Feature, Manifest, open_dataset
 

@@ -23,7 +23,7 @@ from beam_jobs.run.runner import new_pipeline, pipeline_options
 from scripts.fake_gcs import FakeGcs
 from tests.beam_jobs.pipelines import run_pipeline
 from tests.beam_jobs.test_gs import stored
-from tests.beam_jobs.test_images import digests, make_pictures
+from tests.helpers.pictures import digests, make_pictures
 from tpudata.cli import main
 from tpudata.errors import OutputError
 from tpudata.storage import storage_for

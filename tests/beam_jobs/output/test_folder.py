@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from beam_jobs.images import run
-from tests.beam_jobs.test_images import digests, make_pictures
+from tests.helpers.pictures import digests, make_pictures
 from tpudata.errors import BadRecordError, OutputError, SourceError, UsageError
 from tpudata.format import open_dataset
 

@@ -15,7 +15,7 @@ from PIL import Image
 import tpudata
 from beam_jobs.images import run
 from beam_jobs.output.rejects import Rejects, reason_kind
-from tests.beam_jobs.test_images import digests, make_pictures
+from tests.helpers.pictures import digests, make_pictures
 from tpudata.errors import BadRecordError, CorruptionError, SourceError
 from tpudata.format import open_dataset, verify
 

@@ -27,8 +27,8 @@ from beam_jobs.images import run
 from beam_jobs.run.failures import failure
 from scripts.fake_gcs import FakeGcs
 from tests.beam_jobs.test_gs import stored
-from tests.beam_jobs.test_images import make_pictures
 from tests.helpers.fake_dataflow import JOB_ID, FakeDataflow
+from tests.helpers.pictures import make_pictures
 from tests.helpers.processes import ROOT
 from tpudata.cli import main
 from tpudata.errors import OutputError, TpudataError

@@ -14,7 +14,7 @@ from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions
 from beam_jobs import images, text
 from beam_jobs.run.package import build_wheel, with_package
 from beam_jobs.run.runner import pipeline_options
-from tests.beam_jobs.test_images import digests, make_pictures
+from tests.helpers.pictures import digests, make_pictures
 from tests.helpers.processes import running_worker_pool
 
 ROOT = Path(__file__).parents[3]

@@ -11,7 +11,7 @@ from beam_jobs import WriteTFRecordShards, images, text
 from beam_jobs.options import ConvertOptions
 from beam_jobs.run.places import absolute_path, sees_local_files
 from beam_jobs.run.runner import new_pipeline, pipeline_options
-from tests.beam_jobs.test_images import digests, make_pictures
+from tests.helpers.pictures import digests, make_pictures
 from tests.helpers.processes import ROOT, running_worker_pool
 from tpudata.errors import UsageError
 from tpudata.format import open_dataset

@@ -22,7 +22,7 @@ from beam_jobs.run import progress
 from beam_jobs.run.prism import find_prism
 from beam_jobs.run.runner import pipeline_options
 from tests.beam_jobs.run.test_progress import on_a_terminal
-from tests.beam_jobs.test_images import digests, make_pictures
+from tests.helpers.pictures import digests, make_pictures
 from tests.helpers.processes import ROOT, assert_nobody_is_left, running_worker_pool
 from tpudata.errors import OutputError, TpudataError, UsageError
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from beam_jobs.images import run
-from tests.beam_jobs.test_images import make_pictures
+from tests.helpers.pictures import make_pictures
 
 
 @pytest.fixture(scope="module")

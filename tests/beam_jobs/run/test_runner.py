@@ -18,7 +18,7 @@ from beam_jobs import WriteTFRecordShards
 from beam_jobs.images import run
 from beam_jobs.run.runner import LOCAL_RUNNER, beam_flag_names, is_local, new_pipeline, pipeline_options
 from tests.beam_jobs.pipelines import run_pipeline
-from tests.beam_jobs.test_images import digests, make_pictures
+from tests.helpers.pictures import digests, make_pictures
 from tpudata.errors import BadRecordError, MissingExtraError, SourceError, TpudataError, UsageError
 from tpudata.format import open_dataset
 

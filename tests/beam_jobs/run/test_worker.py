@@ -16,7 +16,7 @@ from apache_beam.options.pipeline_options import DirectOptions
 from beam_jobs.images import run
 from beam_jobs.run.runner import new_pipeline, pipeline_options
 from tests.beam_jobs.pipelines import run_pipeline
-from tests.beam_jobs.test_images import make_pictures
+from tests.helpers.pictures import make_pictures
 from tests.helpers.processes import ends_while_it_loads
 from tpudata.console.process import most_workers
 from tpudata.errors import TpudataError

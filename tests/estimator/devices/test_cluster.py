@@ -2,15 +2,12 @@
 
 import dataclasses
 import json
-import os
 import re
 import signal
 import socket
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,75 +15,26 @@ from typing import Any
 import pytest
 
 from tests.estimator import programs
-from tests.helpers.processes import ROOT
+from tests.helpers.forked import Forked
 from tpudata.errors import UsageError
 from tpudata.estimator import ClusterError, Estimator, RunConfig, TPUConfig, TPUEstimator
 from tpudata.estimator.devices.peers import Peers
 from tpudata.estimator.loops.first_checkpoint import first_checkpoint
-from tpudata.estimator.state.checkpoints import Checkpoint
+from tpudata.estimator.state.checkpoint import Checkpoint
 
 Task = tuple[str, int]
 
 
-class Process:
-    """A process of a cluster, whose output is read as it comes."""
+class Process(Forked):
+    """A process of a cluster."""
 
     def __init__(self, task: Task, environment: dict[str, str], options: dict[str, Any]) -> None:
+        super().__init__("-m", "tests.estimator.cluster_program", json.dumps(options), environment=environment)
         self.task = task
-        self.lines: list[str] = []
-        self._popen = subprocess.Popen(
-            [sys.executable, "-m", "tests.estimator.cluster_program", json.dumps(options)],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", **environment},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self._popen.stdout is not None
-        for line in self._popen.stdout:
-            self.lines.append(line.rstrip())
-
-    @property
-    def output(self) -> str:
-        return "\n".join(self.lines)
-
-    def wait_for(self, text: str, seconds: float = 90) -> None:
-        deadline = time.monotonic() + seconds
-        while text not in self.output:
-            assert time.monotonic() < deadline, self.output
-            assert self._popen.poll() is None, self.output
-            time.sleep(0.02)
-
-    def send(self, number: int) -> None:
-        self._popen.send_signal(number)
-
-    def end(self, seconds: float = 90) -> int:
-        """Wait for the end, and return the exit code."""
-        try:
-            code = self._popen.wait(seconds)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            pytest.fail(f"{self.task} did not end in {seconds:g} s:\n{self.output}")
-        self._close()
-        return code
-
-    def kill(self) -> None:
-        self._popen.kill()
-        self._popen.wait()
-        self._close()
-
-    def _close(self) -> None:
-        self._reader.join(10)
-        assert self._popen.stdout is not None
-        self._popen.stdout.close()
 
     def said(self, name: str) -> Any:
-        """Return the JSON that the program printed behind a word."""
-        (found,) = [line.partition(" ")[2] for line in self.lines if line.startswith(f"{name} ")]
+        """Return the JSON that the program printed after a word."""
+        (found,) = [line.partition(" ")[2] for line in self.stdout.splitlines() if line.startswith(f"{name} ")]
         return json.loads(found)
 
 
@@ -99,10 +47,10 @@ def free_ports(count: int) -> list[int]:
 
 
 class Clusters:
-    """Starts processes, and ends those that are left."""
+    """Starts processes, and ends them with the test."""
 
-    def __init__(self) -> None:
-        self._processes: list[Process] = []
+    def __init__(self, left: ExitStack) -> None:
+        self._left = left
 
     def start(self, tasks: Sequence[Task], options: dict[str, Any], **of_workers: Any) -> list[Process]:
         """Start a process for each task; those of an evaluator stand outside of the cluster."""
@@ -115,27 +63,22 @@ class Clusters:
         for job, index in tasks:
             text = json.dumps({"cluster": cluster, "task": {"type": job, "index": index}})
             own = {**options, **(of_workers if job == "worker" else {})}
-            started.append(Process((job, index), {"TF_CONFIG": text} if len(tasks) > 1 else {}, own))
-        self._processes += started
+            process = Process((job, index), {"TF_CONFIG": text} if len(tasks) > 1 else {}, own)
+            started.append(self._left.enter_context(process))
         return started
 
     def run(self, tasks: Sequence[Task], options: dict[str, Any]) -> list[Process]:
         """Run processes to their end."""
         started = self.start(tasks, options)
         for process in started:
-            assert process.end() == 0, process.output
+            assert process.wait() == 0, process.output
         return started
-
-    def close(self) -> None:
-        for process in self._processes:
-            process.kill()
 
 
 @pytest.fixture
 def clusters() -> Iterator[Clusters]:
-    found = Clusters()
-    yield found
-    found.close()
+    with ExitStack() as left:
+        yield Clusters(left)
 
 
 CHIEF, WORKER, EVALUATOR = ("chief", 0), ("worker", 0), ("evaluator", 0)
@@ -189,11 +132,11 @@ def test_a_restart_goes_on_exactly_after_a_kill(clusters: Clusters, tmp_path: Pa
     folder = tmp_path / "killed"
     started = clusters.start([CHIEF, WORKER], {**options, "model_dir": str(folder), "pause": 0.05})
     started[0].wait_for("model.ckpt-14.")
-    started[1].send(signal.SIGKILL)
+    started[1].send_signal(signal.SIGKILL)
     begin = time.monotonic()
-    assert started[0].end(30) == 1
+    assert started[0].wait(30) == 1
     assert time.monotonic() - begin < 20
-    errors = [line for line in started[0].lines if "ClusterError: " in line]
+    errors = [line for line in started[0].output.splitlines() if "ClusterError: " in line]
     assert len(errors) == 1
     assert re.search(r"chief 0 lost another process .*\. .* start all processes again", errors[0])
     saved = programs.newest_step(folder)
@@ -227,9 +170,9 @@ def test_a_process_that_finds_another_checkpoint(tmp_path: Path) -> None:
 
     assert first(b"") is None
     assert first(found.to_bytes()) == found
-    with pytest.raises(ClusterError, match=r"which this process finds different .* storage that all machines share"):
+    with pytest.raises(ClusterError, match=r"which is different for this process .* storage that all machines share"):
         first(dataclasses.replace(found, digest=bytes(16)).to_bytes())
-    with pytest.raises(ClusterError, match="which this process finds not there"):
+    with pytest.raises(ClusterError, match="which is missing for this process"):
         first(dataclasses.replace(found, prefix=str(tmp_path / "model.ckpt-9")).to_bytes())
 
 
@@ -237,9 +180,9 @@ def test_sigterm_of_one_saves_and_ends_all(clusters: Clusters, tmp_path: Path, d
     options = {"model_dir": str(tmp_path), "data": str(digits_dataset), "steps": 100000, "pause": 0.01}
     started = clusters.start([CHIEF, WORKER], options)
     started[0].wait_for("model.ckpt-10.")
-    started[1].send(signal.SIGTERM)
+    started[1].send_signal(signal.SIGTERM)
     begin = time.monotonic()
-    assert [process.end(30) for process in started] == [75, 75]
+    assert [process.wait(30) for process in started] == [75, 75]
     assert time.monotonic() - begin < 20
     saved = programs.newest_step(tmp_path)
     for process in started:
@@ -287,7 +230,7 @@ def test_the_chief_alone_writes(clusters: Clusters, tmp_path: Path, digits_datas
     chiefs, others = tmp_path / "chiefs", tmp_path / "others"
     options = {"data": str(digits_dataset), "steps": 6, "hook": True, "tf_summary": True}
     started = clusters.start([CHIEF, WORKER], {**options, "model_dir": str(chiefs)}, model_dir=str(others))
-    assert [process.end() for process in started] == [0, 0]
+    assert [process.wait() for process in started] == [0, 0]
     assert programs.newest_step(chiefs) == 6
     assert not others.exists()
 

@@ -1,11 +1,10 @@
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import tensorflow as tf
 
 from tests.estimator.programs import finite_input_fn, make_estimator
+from tests.helpers.forked import run
 from tpudata.errors import UsageError
 from tpudata.estimator.devices.topology import local_topology
 
@@ -18,20 +17,15 @@ print(len(tf.config.list_logical_devices("CPU")))
 """
 
 
-def run(before: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-c", MAKE.format(before=before)], capture_output=True, text=True, check=False
-    )
-
-
 def test_the_constructor_makes_the_devices_before_tensorflow_starts() -> None:
-    assert run("").stdout.split() == ["3"]
+    assert run("-c", MAKE.format(before="")).stdout.split() == ["3"]
     too_few = "tf.config.set_logical_device_configuration(tf.config.list_physical_devices('CPU')[0], "
-    assert run(too_few + "[tf.config.LogicalDeviceConfiguration()] * 2)").stdout.split() == ["3"]
+    before = too_few + "[tf.config.LogicalDeviceConfiguration()] * 2)"
+    assert run("-c", MAKE.format(before=before)).stdout.split() == ["3"]
 
 
 def test_it_says_what_to_do_where_tensorflow_has_started() -> None:
-    error = run("tf.constant(1)").stderr
+    error = run("-c", MAKE.format(before="tf.constant(1)")).stderr
     assert "UsageError: TPUConfig(num_replicas=3) needs 3 logical CPU devices" in error
     assert "Make the estimator before the first TensorFlow operation" in error
 

@@ -1,7 +1,6 @@
 """What happens where there is no TPU; each in a process of its own, as TensorFlow is not the same after it."""
 
-import subprocess
-import sys
+import os
 import time
 import types
 from pathlib import Path
@@ -12,6 +11,7 @@ import tensorflow as tf
 
 import tpudata
 from tests.estimator.programs import make_model_fn, train_input_fn
+from tests.helpers import forked
 from tests.helpers.digits import write_digits
 from tpudata.estimator import RunConfig, TPUConfig, TPUConnectionError, TPUEstimator
 from tpudata.estimator.devices import tpu_system
@@ -26,18 +26,11 @@ estimator.train(lambda params: None, steps=1)
 
 
 def run(program: str, **environment: str) -> tuple[str, str, float]:
-    import os
-
     begin = time.monotonic()
-    variables = {name: value for name, value in os.environ.items() if not name.startswith(("TPU_", "CLOUDSDK_"))}
-    result = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-        env={**variables, **environment},
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith(("TPU_", "CLOUDSDK_"))]:
+            patch.delenv(name)
+        result = forked.run("-c", program, environment=environment, seconds=120)
     assert result.returncode != 0
     return result.stdout, result.stderr.strip().splitlines()[-1], time.monotonic() - begin
 
@@ -45,7 +38,7 @@ def run(program: str, **environment: str) -> tuple[str, str, float]:
 def test_this_machine_has_none() -> None:
     out, error, _ = run(ESTIMATOR.format(config={"model_dir": "unused"}))
     assert out.split() == ["unused"]  # only training connects
-    assert "TPUConnectionError: TPU of this machine (no master, tpu_name or TPU_NAME was given)" in error
+    assert "TPUConnectionError: TPU of this machine (there is no master, tpu_name or TPU_NAME)" in error
     assert "use_tpu=False" in error
 
 
@@ -124,7 +117,7 @@ def test_gcloud_s_settings_lie_at_home(monkeypatch: pytest.MonkeyPatch, tmp_path
     ):
         pass
     (folder / "config_default").write_text("project = home-project\n")
-    with pytest.raises(TPUConnectionError, match=r"config_default cannot be read.*Give the zone"):
+    with pytest.raises(TPUConnectionError, match=r"config_default cannot be read.*Pass the zone"):
         _gcloud("core", "project")
 
 

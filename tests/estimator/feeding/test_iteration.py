@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from tests.estimator.programs import finite_input_fn, make_estimator, train_input_fn
+from tests.helpers.forked import run
 from tpudata.estimator.feeding.iteration import Iteration
 
 
@@ -104,13 +105,12 @@ print(int(iteration.next()), flush=True)
 """
 
 
-@pytest.mark.parametrize("last", ["iteration.close()", ""])
-def test_the_interpreter_waits_for_what_the_input_runs(last: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", f"{PROGRAM}{last}\n"], capture_output=True, text=True, check=False, timeout=60
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["1", "closed"]
+def test_the_interpreter_waits_for_what_the_input_runs() -> None:
+    command = [sys.executable, "-c", PROGRAM]
+    closed = run("-c", f"{PROGRAM}iteration.close()\n")
+    for done in (closed, subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)):
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.split() == ["1", "closed"]
 
 
 BEGUN_TOGETHER = """
@@ -144,7 +144,6 @@ with ThreadPoolExecutor(8) as pool:
 
 def test_threads_that_begin_at_the_same_moment_all_get_their_elements() -> None:
     """TensorFlow let some of them wait for ever, and others fail by the end of another's data."""
-    program = [sys.executable, "-c", BEGUN_TOGETHER]
-    done = subprocess.run(program, capture_output=True, text=True, check=False, timeout=150)
+    done = run("-c", BEGUN_TOGETHER, seconds=150)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["{5}"]

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +12,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from tests.helpers.processes import ROOT
+from tests.helpers.forked import run
 from tests.input.clusters import cluster
 from tpudata import make_input_fn
 from tpudata.estimator.feeding.python_operations import python_operations
@@ -41,21 +38,8 @@ def pod(digits_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
     with cluster(tmp_path_factory.mktemp("hosts"), ["worker", "worker"]) as servers:
         assert [server.ours for server in servers] == [[], []]
         before = [server.read_bytes() for server in servers]
-        done = subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "tests.estimator.feeding.pod_program",
-                str(digits_dataset),
-                *(server.address for server in servers),
-            ],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=300,
-        )
+        program = ["-m", "tests.estimator.feeding.pod_program", str(digits_dataset)]
+        done = run(*program, *(server.address for server in servers), environment={"CUDA_VISIBLE_DEVICES": "-1"})
         assert done.returncode == 0, done.stderr
         read = [server.read_bytes() - count for server, count in zip(servers, before, strict=True)]
         found = json.loads(done.stdout.splitlines()[-1])

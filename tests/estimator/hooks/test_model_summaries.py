@@ -226,5 +226,5 @@ def test_bad_host_calls(host_call: Any, error: type[Exception], message: str, tm
 def test_a_scalar_for_host_call_on_several_replicas(tmp_path: Path) -> None:
     more = {"host_call": lambda loss, _: (lambda loss: loss, [loss])}
     build(tmp_path / "one", more=more).train(train_input_fn, steps=1)
-    with pytest.raises(ValueError, match=r"host_call.*is a scalar.*Reshape it to \[1\]"):
+    with pytest.raises(ValueError, match=r"host_call.*got the scalar.*Reshape it to \[1\]"):
         build(tmp_path / "two", 2, more=more).train(train_input_fn, steps=1)

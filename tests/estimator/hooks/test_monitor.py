@@ -9,82 +9,10 @@ import pytest
 import tensorflow as tf
 
 from tests.estimator import programs
+from tests.estimator.hooks.recording import REPLICAS, Recorder, build, model_fn, trajectory
 from tests.estimator.programs import X, Y, finite_input_fn, make_estimator, train_input_fn, v1
 from tpudata.errors import UsageError
-from tpudata.estimator import CrossShardOptimizer, EstimatorSpec, ModeKeys, TPUEstimatorSpec
-
-REPLICAS = pytest.mark.parametrize("replicas", [1, 2])
-
-
-def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> TPUEstimatorSpec:
-    outputs = tf.identity(programs.linear(features["x"]), name="outputs")
-    hooks = params.get("hooks", lambda **_: [])
-    if mode == ModeKeys.PREDICT:
-        return TPUEstimatorSpec(mode, {"outputs": outputs}, prediction_hooks=hooks(outputs=outputs))
-    loss = tf.reduce_mean((outputs - labels) ** 2, name="the_loss")
-    if mode == ModeKeys.EVAL:
-        return TPUEstimatorSpec(mode, loss=loss, evaluation_hooks=hooks(loss=loss))
-    step = v1.train.get_global_step()
-    rate = v1.train.exponential_decay(0.1, step, 2, 0.5)
-    train_op = CrossShardOptimizer(v1.train.GradientDescentOptimizer(rate)).minimize(loss, global_step=step)
-    tf.identity(rate, name="rate")
-    return TPUEstimatorSpec(mode, loss=loss, train_op=train_op, training_hooks=hooks(loss=loss))
-
-
-def build(folder: Path, replicas: int = 1, hooks: Any = None, **config: Any) -> Any:
-    def with_params(features: Any, labels: Any, mode: str) -> Any:
-        return model_fn(features, labels, mode, {} if hooks is None else {"hooks": hooks})
-
-    tpu_config = {"num_replicas": replicas}
-    return make_estimator(folder, with_params, tpu_config=tpu_config, save_summary_steps=1, **config)
-
-
-class Recorder(v1.train.SessionRunHook):  # type: ignore[misc]
-    """Notes the calls, and what it fetches."""
-
-    def __init__(self, fetches: Any = None, name: str = "", calls: list[Any] | None = None) -> None:
-        self.fetches = fetches
-        self.calls = [] if calls is None else calls
-        self.results: list[Any] = []
-        self._name = name
-
-    def _note(self, what: str) -> None:
-        self.calls.append(f"{self._name}{what}")
-
-    def begin(self) -> None:
-        assert not tf.executing_eagerly()
-        self._note("begin")
-
-    def after_create_session(self, session: Any, coord: Any) -> None:
-        assert isinstance(session, v1.Session)
-        assert session.graph is v1.get_default_graph()
-        assert not coord.should_stop()
-        self._note("created")
-
-    def before_run(self, run_context: Any) -> Any:
-        self._note("before")
-        fetches = self.fetches() if callable(self.fetches) else self.fetches
-        return None if fetches is None else v1.train.SessionRunArgs(fetches)
-
-    def after_run(self, run_context: Any, run_values: Any) -> None:
-        self._note("after")
-        self.results.append(run_values.results)
-
-    def end(self, session: Any) -> None:
-        self._note("end")
-
-
-def trajectory(steps: int) -> tuple[list[float], list[Any]]:
-    """The oracle: the losses, and the weights before each step, by plain NumPy."""
-    w, b, losses, weights = programs.W0.astype(np.float64)[:, 0], 0.0, [], []
-    for step in range(steps):
-        rows = np.arange(step * 8, step * 8 + 8) % len(X)
-        error = X[rows] @ w + b - Y[rows]
-        losses.append(float((error**2).mean()))
-        weights.append(w)
-        rate = 0.1 * 0.5 ** (step / 2)
-        w, b = w - rate * 2 * (X[rows].T @ error) / 8, b - rate * 2 * error.mean()
-    return losses, weights
+from tpudata.estimator import CrossShardOptimizer, EstimatorSpec, TPUEstimatorSpec
 
 
 @REPLICAS
@@ -256,7 +184,7 @@ def test_a_fetch_that_is_a_value(tmp_path: Path) -> None:
             del run_context
             return v1.train.SessionRunArgs(value)
 
-    with pytest.raises(ValueError, match=r"is a value, and no tensor of the graph"):
+    with pytest.raises(ValueError, match=r"is a value, not a tensor of the graph"):
         build(tmp_path).train(train_input_fn, hooks=[Fetching()], steps=1)
 
 
@@ -337,92 +265,6 @@ def test_evaluation_and_prediction_hooks(replicas: int, tmp_path: Path) -> None:
 
     assert len(list(estimator.predict(whole, hooks=[Stop()]))) == 8
     assert estimator.evaluate(whole, hooks=[Stop()])["loss"] == pytest.approx(expected[0], rel=1e-4)
-
-
-def test_stop_at_step(tmp_path: Path) -> None:
-    estimator = build(tmp_path, hooks=lambda **_: [v1.train.StopAtStepHook(num_steps=3)])
-    estimator.train(train_input_fn, steps=50)
-    assert estimator.get_variable_value("global_step") == 3
-    estimator.train(train_input_fn, steps=50)
-    assert estimator.get_variable_value("global_step") == 6
-    estimator.train(train_input_fn, hooks=[v1.train.StopAtStepHook(last_step=8)], steps=50)
-    assert estimator.get_variable_value("global_step") == 8
-
-
-@REPLICAS
-def test_logging_tensor_hook(replicas: int, tmp_path: Path) -> None:
-    lines: list[str] = []
-
-    def note(values: dict[str, Any]) -> str:
-        lines.append(f"{values['loss']:.4f} {values['rate']:.4f}")
-        return lines[-1]
-
-    tensors = {"loss": "the_loss", "rate": "rate:0"}
-    hook = v1.train.LoggingTensorHook(tensors, every_n_iter=2, formatter=note)
-    build(tmp_path, replicas).train(train_input_fn, hooks=[hook], steps=5)
-    losses, _ = trajectory(5)
-    assert lines == [f"{losses[i]:.4f} {0.1 * 0.5 ** (i / 2):.4f}" for i in (0, 2, 4)]
-
-
-def test_step_counter_and_summary_saver_hooks(tmp_path: Path) -> None:
-    class Summary(v1.train.SessionRunHook):  # type: ignore[misc]
-        """Makes the operation that the stock hook beside it fetches."""
-
-        def begin(self) -> None:
-            loss = v1.get_default_graph().get_tensor_by_name("the_loss:0")
-            v1.get_default_graph().add_to_collection("mine", v1.summary.scalar("own", loss))
-
-    class Saver(v1.train.SummarySaverHook):  # type: ignore[misc]
-        def begin(self) -> None:
-            self._summary_op = v1.get_collection("mine")[0]
-            super().begin()
-
-    counter = v1.train.StepCounterHook(every_n_steps=2, output_dir=str(tmp_path / "counter"))
-    saver = Saver(save_steps=3, output_dir=str(tmp_path / "own"), summary_op="later")
-    build(tmp_path / "model").train(train_input_fn, hooks=[counter, Summary(), saver], steps=8)
-    v1.summary.FileWriterCache.clear()
-    assert [step for step, _ in programs.read_events(tmp_path / "counter")] == [3, 5, 7]
-    losses, _ = trajectory(8)
-    found = programs.read_events(tmp_path / "own")
-    assert [step for step, _ in found] == [1, 4, 7]
-    np.testing.assert_allclose([values["own"] for _, values in found], [losses[i] for i in (0, 3, 6)], rtol=1e-4)
-
-
-def test_nan_tensor_and_final_ops_hooks(tmp_path: Path) -> None:
-    made: list[Any] = []
-
-    def hooks(loss: Any) -> list[Any]:
-        made.append(v1.train.FinalOpsHook({"step": v1.train.get_global_step(), "w": v1.trainable_variables()[0]}))
-        return [v1.train.NanTensorHook(loss), v1.train.GlobalStepWaiterHook(0), *made[-1:]]
-
-    estimator = build(tmp_path, hooks=hooks)
-    estimator.train(train_input_fn, steps=3)
-    assert made[0].final_ops_values["step"] == 3
-    np.testing.assert_array_equal(made[0].final_ops_values["w"], estimator.get_variable_value("linear/w"))
-
-
-@REPLICAS
-def test_a_checkpoint_saver_hook_takes_the_place_of_the_config(replicas: int, tmp_path: Path) -> None:
-    seen: list[Any] = []
-
-    class Listener(v1.train.CheckpointSaverListener):  # type: ignore[misc]
-        def after_save(self, session: Any, global_step_value: int) -> None:
-            seen.append(int(global_step_value))
-
-    hook = v1.train.CheckpointSaverHook(str(tmp_path), save_steps=3)
-    estimator = build(tmp_path, replicas, save_checkpoints_steps=1, keep_checkpoint_max=0)
-    estimator.train(train_input_fn, hooks=[hook], steps=7, saving_listeners=[Listener()])
-    v1.summary.FileWriterCache.clear()
-    steps = programs.saved_steps(tmp_path)
-    assert steps == seen == [0, 3, 6, 7]
-    plain = build(tmp_path / "plain", replicas)
-    plain.train(train_input_fn, steps=7)
-    for name in plain.get_variable_names():
-        np.testing.assert_allclose(
-            estimator.get_variable_value(name), plain.get_variable_value(name), rtol=1e-5, atol=1e-6, err_msg=name
-        )
-    estimator.train(train_input_fn, max_steps=8)
-    assert estimator.get_variable_value("global_step") == 8
 
 
 @pytest.mark.parametrize(
@@ -542,7 +384,7 @@ def test_a_hook_may_evaluate_and_predict(replicas: int, tmp_path: Path) -> None:
         estimator.get_variable_value("linear/w"), plain.get_variable_value("linear/w"), rtol=1e-5, atol=1e-6
     )
     nested = Recorder(lambda: estimator.train(train_input_fn, steps=1))
-    with pytest.raises(UsageError, match="the same estimator trains or evaluates already"):
+    with pytest.raises(UsageError, match="the same estimator is already training or evaluating"):
         estimator.train(train_input_fn, hooks=[nested], steps=1)
 
 

@@ -136,7 +136,7 @@ def test_predictions_in_several_threads(replicas: int, tmp_path: Path) -> None:
     expected = [row["outputs"] for row in estimator.predict(finite_input_fn(40))]
     fresh = make_estimator(tmp_path, tpu_config={"num_replicas": replicas})
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda _: [row["outputs"] for row in fresh.predict(finite_input_fn(40))], range(24)))
+        found = list(pool.map(lambda _: [row["outputs"] for row in fresh.predict(finite_input_fn(40))], range(12)))
     for rows in found:
         np.testing.assert_allclose(rows, expected, rtol=1e-5)
 
@@ -156,7 +156,7 @@ def test_training_on_predictions_of_the_same_estimator(tmp_path: Path) -> None:
             with ThreadPoolExecutor(1) as pool:  # As tf.data takes them from a generator.
                 pool.submit(list, rows).result()
 
-    with pytest.raises(UsageError, match=r"trains, and these predictions were begun before"):
+    with pytest.raises(UsageError, match=r"is training, and these predictions began before that"):
         estimator.train(train_input_fn, hooks=[Hook()], steps=1)
 
 
@@ -202,8 +202,13 @@ def test_an_unbatched_dataset(tmp_path: Path) -> None:
         list(make_estimator(tmp_path, model_fn).predict(input_fn))
 
 
-@pytest.mark.parametrize("mode", InputPipelineConfig)
-@pytest.mark.parametrize(("rows", "batch"), [(19, 8), (24, 16), (1, 8), (0, 8)])
+@pytest.mark.parametrize(
+    ("rows", "batch", "mode"),
+    [
+        *((19, 8, mode) for mode in InputPipelineConfig),
+        *((rows, batch, InputPipelineConfig.PER_HOST_V2) for rows, batch in ((24, 16), (1, 8), (0, 8))),
+    ],
+)
 def test_n_rows_of_several_replicas(rows: int, batch: int, mode: InputPipelineConfig, tmp_path: Path) -> None:
     tpu_config = {"num_replicas": 4, "per_host_input_for_training": mode}
     estimator = make_estimator(tmp_path, batch_size=batch, tpu_config=tpu_config)

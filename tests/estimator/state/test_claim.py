@@ -3,8 +3,6 @@
 import dataclasses
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -14,6 +12,7 @@ import pytest
 
 from tests.estimator import programs
 from tests.estimator.programs import finite_input_fn, make_estimator, train_input_fn, v1
+from tests.helpers.forked import Forked
 from tpudata.errors import OutputError
 from tpudata.estimator import EvalSpec, TrainSpec, train_and_evaluate
 from tpudata.storage.claims.claim import PROCESS, Claim, claim_path
@@ -33,9 +32,8 @@ make_estimator(Path(sys.argv[1])).train(train_input_fn, hooks=[Wait()], max_step
 
 
 def test_a_second_training_is_rejected_and_a_killed_one_is_followed(tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", PROGRAM, str(tmp_path)], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "step\n"
+    with Forked("-c", PROGRAM, str(tmp_path)) as process:
+        process.wait_for("step\n")
         begin = time.monotonic()
         with pytest.raises(OutputError) as caught:
             make_estimator(tmp_path).train(train_input_fn, max_steps=2)
@@ -45,7 +43,7 @@ def test_a_second_training_is_rejected_and_a_killed_one_is_followed(tmp_path: Pa
         assert "\n" not in str(caught.value)
         # Evaluation and prediction write nothing that the training reads.
         assert make_estimator(tmp_path).evaluate(finite_input_fn(8))["global_step"] == 0
-        process.send_signal(signal.SIGKILL)
+        process.kill()
     assert Path(claim_path(str(tmp_path))).exists()
     make_estimator(tmp_path).train(train_input_fn, max_steps=2)
     assert programs.newest_step(tmp_path) == 2

@@ -116,6 +116,20 @@ PREDICTED = {
     "init_by_name": 2.6214397,
 }
 CALLS = {"python_function_in_train_op": 8}
+# On two replicas: another of their kind is tested there, and on one replica each of them.
+OF_A_KIND = {
+    *(
+        "init_by_prefix",
+        "init_by_variable",
+        "init_of_partitions_by_name",
+        "init_twice",
+        "init_in_every_mode_but_of_no_use",
+    ),
+    *("init_in_scaffold_fn_over_model_fn", "init_op_of_scaffold_fn", "batch_norm_unused", "keras_batch_norm_unused"),
+    *("average_unused", "assign_unused", "initializer_unused", "assertion_unused", "python_function_unused"),
+    *("second_optimizer_unused", "metric_unused", "mutable_table_unused", "condition_unused", "unused_in_loop"),
+    *("function_unused", "hook_runs_group"),
+}
 
 
 def built(
@@ -159,7 +173,9 @@ def test_equals_the_original(name: str, cases: Any, checkpoint: str, tmp_path: P
 
 # In loops of three steps. The rows of a batch are split.
 @pytest.mark.filterwarnings("ignore:.*batch_normalization` is deprecated", "ignore:`layer.updates` will be removed")
-@pytest.mark.parametrize("name", ORIGINAL)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.matrix) if name in OF_A_KIND else name for name in ORIGINAL]
+)
 def test_two_replicas_equal_the_original(name: str, cases: Any, checkpoint: str, tmp_path: Path) -> None:
     calls: list[str] = []
     config = {"iterations_per_loop": 3, "num_replicas": 2}
@@ -310,9 +326,14 @@ def restoring(given: str, name: str, *, in_scaffold: bool) -> Any:
     return model_fn
 
 
-@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize(
+    ("name", "replicas"),
+    [
+        *((name, 1) for name in MAPS),
+        *(pytest.param(name, 2, marks=[] if name in ("prefixes", "a list") else pytest.mark.matrix) for name in MAPS),
+    ],
+)
 @pytest.mark.parametrize("place", ["model_fn", "scaffold_fn"])
-@pytest.mark.parametrize("name", MAPS)
 def test_values_of_a_checkpoint_are_taken_once(
     name: str, place: str, replicas: int, given: str, tmp_path: Path
 ) -> None:

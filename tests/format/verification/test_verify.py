@@ -18,10 +18,24 @@ from typing import Any
 import google_crc32c
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.helpers.datasets import FILENAME, LABEL, write_dataset, write_images
+from tests.format.damage import (
+    FEW,
+    FIRST,
+    OTHER,
+    SECOND,
+    WHERE,
+    Replaced,
+    flipped,
+    places,
+    reasons,
+    record_starts,
+    swap,
+    write_raw,
+)
+from tests.helpers.datasets import FILENAME, LABEL, write_dataset
 from tests.helpers.processes import assert_nobody_is_left
 from tpudata.errors import DatasetError
 from tpudata.format import (
@@ -39,25 +53,6 @@ from tpudata.format import (
 from tpudata.format.example.wire import MAX_EXAMPLE_BYTES
 
 ROOT = Path(__file__).parents[3]
-FIRST, SECOND, OTHER = (
-    "train-00000-of-00002.tfrecord",
-    "train-00001-of-00002.tfrecord",
-    "test-00000-of-00002.tfrecord",
-)
-# The file is put back after each example.
-FEW = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True)
-WHERE = st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 7))
-
-
-def write_raw(folder: Path, compression: str | None = None) -> Path:
-    """Two training shards of equal size with two blocks each, and two small ones; records of one size within a shard."""
-    rng = np.random.default_rng(0)
-    images = {
-        split: list(rng.integers(0, 256, (count, 4, 4, 1), np.uint8)) for split, count in (("train", 140), ("test", 3))
-    }
-    labels = {split: [i % 10 for i in range(len(pictures))] for split, pictures in images.items()}
-    write_images(str(folder), images, labels, shape=(4, 4, 1), layout="raw", shards=2, compression=compression)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -68,45 +63,6 @@ def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def damaged(intact: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(intact, tmp_path / "copy"))
-
-
-def places(folder: Path, **options: Any) -> list[tuple[str, int | None]]:
-    return [
-        (Path(defect.path).relative_to(folder).as_posix(), defect.offset) for defect in verify(str(folder), **options)
-    ]
-
-
-def reasons(folder: Path) -> list[str]:
-    return [defect.reason for defect in verify(str(folder))]
-
-
-def record_starts(path: Path) -> list[int]:
-    """Where each record of a whole file begins, and where the file ends: a plain loop."""
-    data, starts = path.read_bytes(), [0]
-    while starts[-1] < len(data):
-        starts.append(starts[-1] + 16 + struct.unpack_from("<Q", data, starts[-1])[0])
-    return starts
-
-
-class Replaced:
-    """A file with other content while the context lasts."""
-
-    def __init__(self, path: Path, content: bytes) -> None:
-        self.path, self.before = path, path.read_bytes()
-        self.content = content
-
-    def __enter__(self) -> None:
-        self.path.write_bytes(self.content)
-
-    def __exit__(self, *error: object) -> None:
-        self.path.write_bytes(self.before)
-
-
-def flipped(data: bytes, where: float, bit: int) -> tuple[bytes, int]:
-    place = int(where * len(data))
-    changed = bytearray(data)
-    changed[place] ^= 1 << bit
-    return bytes(changed), place
 
 
 def test_intact(intact: Path) -> None:
@@ -228,12 +184,6 @@ def test_a_manifest_without_a_checksum_is_named_and_the_rest_compared(damaged: P
     assert places(damaged) == [("manifest.json", 0), (FIRST, None)]
 
 
-def swap(one: Path, other: Path) -> None:
-    held = one.read_bytes()
-    one.write_bytes(other.read_bytes())
-    other.write_bytes(held)
-
-
 def test_swapped_shards_of_one_size(damaged: Path) -> None:
     assert (damaged / FIRST).stat().st_size == (damaged / SECOND).stat().st_size
     swap(damaged / FIRST, damaged / SECOND)
@@ -350,127 +300,6 @@ def test_a_shard_that_is_a_folder(damaged: Path) -> None:
     (damaged / FIRST).unlink()
     (damaged / FIRST).mkdir()
     assert (FIRST, 0) in places(damaged)
-
-
-@pytest.fixture(scope="module")
-def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_raw(tmp_path_factory.mktemp("packed"), "gzip")
-
-
-@pytest.fixture
-def damaged_packed(packed: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(packed, tmp_path / "copy"))
-
-
-def index_of(folder: Path, name: str) -> ShardIndex:
-    return ShardIndex.from_bytes((folder / "index" / f"{name[:-9]}.index").read_bytes(), name)
-
-
-def test_intact_and_compressed(packed: Path) -> None:
-    total = sum(path.stat().st_size for path in packed.glob("*.tfrecord"))
-    calls: list[tuple[int, int]] = []
-    assert list(verify(str(packed), progress=lambda *call: calls.append(call))) == []
-    assert (sum(read for read, _ in calls), {of for _, of in calls}) == (total, {total})
-    assert places(packed, workers=2) == []
-    assert not (packed / "dataset_info.json").exists()
-
-
-@FEW
-@given(where=WHERE, name=st.sampled_from([FIRST, OTHER]))
-@example(where=(0.0, 0), name=FIRST)
-@example(where=(0.99999, 7), name=FIRST)
-def test_a_flipped_bit_in_a_compressed_shard_is_found_in_its_block(
-    packed: Path, where: tuple[float, int], name: str
-) -> None:
-    path, index = packed / name, index_of(packed, name)
-    content, place = flipped(path.read_bytes(), *where)
-    with Replaced(path, content):
-        found = places(packed)
-        assert found
-        assert {found_name for found_name, _ in found} == {name}
-        blocks = [block for block in range(index.blocks) if index.file_range(block)[0] <= place]
-        start, end = index.block_range(blocks[-1]) if blocks else (0, 1)
-        # Where it changes no byte of the records, and only the file's checksum shows it, the offset is 0.
-        assert all(offset == 0 or start <= (offset or 0) < end for _, offset in found)
-
-
-@FEW
-@given(where=st.floats(0, 1, exclude_max=True), name=st.sampled_from([FIRST, OTHER]))
-@example(where=0.0, name=OTHER)
-def test_a_cut_compressed_shard_is_found(packed: Path, where: float, name: str) -> None:
-    path, index = packed / name, index_of(packed, name)
-    size = int(where * index.shard_bytes)
-    with Replaced(path, path.read_bytes()[:size]):
-        cut = [index.block_range(b)[0] for b in range(index.blocks) if index.file_range(b)[1] > size]
-        # The size, and the block that is cut; or, behind the last one, the checksum.
-        assert places(packed) == [(name, size), (name, cut[0] if cut else 0)]
-
-
-def test_swapped_compressed_shards(damaged_packed: Path) -> None:
-    swap(damaged_packed / FIRST, damaged_packed / SECOND)
-    assert {name for name, _ in places(damaged_packed)} == {FIRST, SECOND}
-
-
-def test_swapped_blocks_of_a_compressed_shard(damaged_packed: Path) -> None:
-    records = [encode_example({"image_raw": bytes([number]) * 16, "label": 1}) for number in range(128)]
-    shard = write_shard(str(damaged_packed), FIRST, records, compression="gzip")
-    manifest = open_dataset(str(damaged_packed)).manifest
-    train = Split((shard, manifest.splits["train"].shards[1]))
-    manifest = dataclasses.replace(manifest, splits={**manifest.splits, "train": train})
-    write_metadata(str(damaged_packed), manifest, [f"class {i}" for i in range(10)])
-    assert places(damaged_packed) == []
-    index, data = index_of(damaged_packed, FIRST), (damaged_packed / FIRST).read_bytes()
-    (a, b), (_, c) = index.file_range(0), index.file_range(1)
-    swapped = data[:a] + data[b:c] + data[a:b] + data[c:]
-    (damaged_packed / FIRST).write_bytes(swapped)
-    assert {name for name, _ in places(damaged_packed)} == {FIRST}
-
-
-def test_a_block_that_cannot_be_unpacked_is_named_with_its_bytes_and_the_next_is_read(damaged_packed: Path) -> None:
-    path, index = damaged_packed / FIRST, index_of(damaged_packed, FIRST)
-    (start, end), data = index.file_range(0), path.read_bytes()
-    path.write_bytes(data[:start] + b"\xff" * (end - start) + data[end:])
-    size = index.block_range(0)[1]
-    assert places(damaged_packed) == [(FIRST, 0)]
-    assert reasons(damaged_packed) == [
-        f"{size} bytes of records cannot be unpacked from bytes {start} to {end} of the file (the offset counts unpacked bytes)"
-    ]
-    changed = bytearray(path.read_bytes())
-    changed[index.file_range(1)[0] + 20] ^= 1
-    path.write_bytes(changed)
-    size, end = index.block_range(1)[1], index.file_range(1)[1]
-    assert reasons(damaged_packed) == [
-        f"{size} bytes of records cannot be unpacked from bytes {start} to {end} of the file (the offset counts unpacked bytes)"
-    ]
-
-
-def test_a_compressed_shard_without_an_index_is_read_from_its_start(damaged_packed: Path) -> None:
-    (damaged_packed / "index" / f"{FIRST[:-9]}.index").unlink()
-    missing = (f"index/{FIRST[:-9]}.index", None)
-    assert places(damaged_packed) == [missing]
-    path = damaged_packed / FIRST
-    data = path.read_bytes()
-    path.write_bytes(flipped(data, 0.5, 3)[0])
-    assert [name for name, _ in places(damaged_packed)] == [missing[0], FIRST]
-    assert "what follows is not checked" in reasons(damaged_packed)[-1]
-    # A gzip header may say another time, and the records are the same.
-    path.write_bytes(data[:4] + b"\1" + data[5:])
-    assert places(damaged_packed) == [missing, (FIRST, 0)]
-
-
-def test_an_index_of_blocks_that_do_not_fill_the_file(damaged_packed: Path) -> None:
-    index_path = damaged_packed / "index" / f"{FIRST[:-9]}.index"
-    index = index_of(damaged_packed, FIRST)
-    assert index.block_offsets is not None
-    offsets = index.block_offsets.copy()
-    offsets[-1] += np.uint64(1)
-    index_path.write_bytes(dataclasses.replace(index, block_offsets=offsets).to_bytes())
-    assert places(damaged_packed) == [(f"index/{FIRST[:-9]}.index", 0)]
-
-
-def test_metadata_that_tfds_could_not_use_is_too_much(damaged_packed: Path) -> None:
-    (damaged_packed / "features.json").write_text("{}")
-    assert places(damaged_packed) == [("features.json", None)]
 
 
 SCHEMA = (

@@ -27,7 +27,7 @@ def test_every_input_has_its_share_after_any_step(weights: list[float], batch_si
         assert abs(count - step * order.pieces * share) <= len(weights) * (1 + step * order.pieces / 2**30)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(WEIGHTS, st.integers(1, 64), st.integers(0, 10**9))
 def test_choices_are_what_each_step_adds(weights: list[float], batch_size: int, step: int) -> None:
     order = MixtureOrder.of(weights, batch_size)

@@ -13,7 +13,7 @@ from tpudata.input.order.chunks import Chunks
 from tpudata.input.order.sequential import SequentialOrder
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     st.lists(st.integers(1, 40), min_size=1, max_size=4),
     st.integers(1, 16),

@@ -1,8 +1,6 @@
 """A killed training goes on as if nothing had happened: the same batches, the same dropout, the same losses and variables."""
 
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,26 +11,20 @@ import pytest
 
 from tests.estimator import programs, resume_program
 from tests.estimator.programs import X, make_estimator, train_input_fn
+from tests.helpers.forked import Forked
 
 CASES = pytest.mark.parametrize(
     ("replicas", "iterations", "hooks"), [(1, 5, False), (1, 5, True), (2, 5, False), (2, 1, True)]
 )
 
 
-def start(folder: Path, *arguments: Any) -> subprocess.Popen[str]:
-    words = [str(item) for item in (folder, *arguments)]
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.estimator.resume_program", *words], stderr=subprocess.PIPE, text=True
-    )
-
-
-def wait_for_checkpoint(folder: Path, step: int, process: "subprocess.Popen[str]") -> None:
+def wait_for_checkpoint(folder: Path, step: int, process: Forked) -> None:
     """Wait until a checkpoint of that step or a later one is the newest."""
     for _ in range(6000):
         newest = programs.newest_step(folder)
         if newest is not None and newest >= step:
             return
-        assert process.poll() is None, process.communicate()[1]
+        assert process.returncode is None, process.stderr
         time.sleep(0.01)
     raise AssertionError
 
@@ -54,13 +46,12 @@ def test_killed_at_a_random_step(
     replicas: int, iterations: int, hooks: bool, digits_dataset: Path, tmp_path: Path
 ) -> None:
     folder, arguments = tmp_path / "killed", (digits_dataset, replicas, iterations, hooks)
-    process = start(folder, *arguments)
-    with process:
+    words = [str(item) for item in (folder, *arguments)]
+    with Forked("-m", "tests.estimator.resume_program", *words) as process:
         wait_for_checkpoint(folder, random.choice([7, 14, 21]), process)
         time.sleep(random.uniform(0, 0.1))
         process.kill()
-        stderr = process.communicate()[1]
-    assert process.returncode == -9, stderr
+        assert process.returncode == -9, process.stderr
     newest = programs.newest_step(folder)
     assert newest is not None
     assert 7 <= newest < resume_program.STEPS

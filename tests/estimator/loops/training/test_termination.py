@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,6 +12,7 @@ import pytest
 
 from tests.estimator import programs
 from tests.estimator.programs import finite_input_fn, make_estimator, train_input_fn, v1
+from tests.helpers.forked import Forked
 from tpudata.estimator import EvalSpec, TrainSpec, train_and_evaluate
 
 
@@ -51,7 +50,7 @@ def test_it_saves_and_exits_with_its_code(replicas: int, tmp_path: Path, caplog:
     assert caught.value.code == 75
     assert programs.newest_step(tmp_path) == 3
     assert hook.ended
-    assert "SIGTERM: training stopped at step 3, which is saved. Run again to carry on." in caplog.text
+    assert "SIGTERM: training stopped at step 3, which is saved. Run again to continue." in caplog.text
     make_estimator(tmp_path).train(train_input_fn, max_steps=10)
     assert programs.newest_step(tmp_path) == 10
 
@@ -164,32 +163,24 @@ estimator.train(lambda params: train_input_fn(params).map(wait), max_steps=1000)
 
 
 def test_a_real_signal_and_a_second_one(tmp_path: Path) -> None:
-    def begin(iterations: int) -> "subprocess.Popen[str]":
-        process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, str(tmp_path), str(iterations)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert process.stdout is not None
-        for _ in range(3):  # the loop is under way
-            assert process.stdout.readline() == "step\n"
-        process.terminate()
-        return process
+    def terminate(process: Forked) -> None:
+        process.wait_for("step\n" * 3)  # the loop is under way
+        process.send_signal(signal.SIGTERM)
 
-    process = begin(5)
-    stderr = process.communicate(timeout=60)[1]
-    assert process.returncode == 75, stderr
+    with Forked("-c", PROGRAM, str(tmp_path), "5") as process:
+        terminate(process)
+        assert process.wait(60) == 75, process.stderr
+        stderr = process.stderr
     saved = programs.newest_step(tmp_path)
     assert saved is not None
     assert saved % 5 == 1  # the loop that ran: the first ends at the first step, for the log
     assert f"SIGTERM: training stopped at step {saved}" in stderr
     assert "Traceback" not in stderr
     # A loop of 100 seconds: nothing but the second signal ends it.
-    process = begin(1000)
-    time.sleep(0.5)
-    assert process.poll() is None
-    process.terminate()
-    process.communicate(timeout=20)
-    assert process.returncode == 143
+    with Forked("-c", PROGRAM, str(tmp_path), "1000") as process:
+        terminate(process)
+        time.sleep(0.5)
+        assert process.returncode is None
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 143
     assert programs.newest_step(tmp_path) == saved

@@ -1,0 +1,121 @@
+"""Killed while it appends."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from tests.beam_jobs.append.samples import FLAGS, Sample, defects
+from tests.beam_jobs.test_kill import ROOT, SERVER
+from tests.helpers.pictures import digests
+from tpudata.errors import OutputError
+from tpudata.format import open_dataset
+
+
+class Killer:
+    """Runs the job in processes that can be killed once the output has a number of shards."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-c", SERVER, "beam_jobs.images"]
+        self._server = subprocess.Popen(command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def run(self, sample: Sample, *flags: str, shards: int | None = None) -> int:
+        """The exit status, negative where the job was killed."""
+        argv = ["--input", str(sample.source), "--output", str(sample.output), *FLAGS, *flags]
+        job = {
+            "argv": argv,
+            "kill_after": None if shards is None else 0,
+            "shards": shards,
+            "output": str(sample.output),
+        }
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        self._server.stdin.write(f"{json.dumps({**job, 'group': True})}\n")
+        self._server.stdin.flush()
+        return int(json.loads(self._server.stdout.readline())["status"])
+
+    def close(self) -> None:
+        with self._server:
+            assert self._server.stdin is not None
+            self._server.stdin.close()
+
+
+@pytest.fixture(scope="module")
+def killer() -> Iterator[Killer]:
+    started = Killer()
+    yield started
+    started.close()
+
+
+def test_killed_append_leaves_the_old_dataset_and_ends_as_if_undisturbed(
+    sample: Sample, tmp_path: Path, killer: Killer
+) -> None:
+    flags = ("--append", "--num-shards=6")
+    sample.grow()
+    for number in range(20):
+        Image.new("RGB", (60, 50), (number, 0, 0)).save(sample.source / "eel" / f"more{number}.png")
+    (sample.source / "eel" / "bad.png").write_bytes(b"no picture again")
+    records, before, old = sample.records(), sample.state(), len(list(sample.output.glob("*.tfrecord")))
+    undisturbed = Sample(sample.source, shutil.copytree(sample.output, tmp_path / "undisturbed"))
+    undisturbed.convert(*flags)
+    due = digests(undisturbed.output)
+    kept: dict[str, tuple[int, bytes]] = {}
+    kills = 0
+    for shards in (1, 5, 9):
+        if killer.run(sample, *flags, shards=old + shards) != -signal.SIGKILL:
+            # It was done before the kill came.
+            break
+        kills += 1
+        state = sample.state()
+        assert {path: state[path] for path in before} == before
+        # Shards that were whole at the last kill are kept.
+        assert {path: state[path] for path in kept} == kept
+        # Its keys are the last that is written of a shard.
+        whole = {path.removesuffix(".keys") for path in state if "-a001-" in path and path.endswith(".keys")}
+        kept = {path: file for path, file in state.items() if path.removesuffix(".index") in whole}
+        assert sample.records() == records
+        strays = [defect for defect in defects(sample.output) if "should not be there" not in defect]
+        assert all("rejected inputs" in stray for stray in strays), strays
+    assert kills
+    assert killer.run(sample, *flags) == 0
+    assert digests(sample.output) == due
+    assert defects(sample.output) == []
+
+
+def test_killed_at_the_very_end_it_is_the_old_dataset_still(first: Sample, grown: Sample, tmp_path: Path) -> None:
+    due = digests(grown.output)
+    written = ("labels.txt", "dataset_info.json", "features.json", "manifest.json")
+    for done in range(len(written)):
+        sample = Sample(grown.source, tmp_path / str(done))
+        shutil.copytree(grown.output, sample.output)
+        for name in written[done:]:
+            shutil.copy(first.output / name, sample.output / name)
+        (sample.output / ".tpudata-known-0123").write_bytes(b"")
+        assert open_dataset(str(sample.output)).labels() == ("cat", "dog", "eel")
+        assert sample.records() == first.records()
+        if done in (0, 3):
+            sample.convert("--append")
+            assert digests(sample.output) == due
+    # Names that are no continuation of what the manifest was written with are not taken for one.
+    (sample.output / "manifest.json").write_bytes((first.output / "manifest.json").read_bytes())
+    (sample.output / "labels.txt").write_text("dog\ncat\neel\nant\n")
+    with pytest.raises(Exception, match="has 4 names, the manifest counts 3 classes"):
+        open_dataset(str(sample.output)).labels()
+
+
+def test_killed_append_of_another_plan_is_named(sample: Sample) -> None:
+    sample.grow()
+    for name in ("train-a001-00000-of-00007", "validation-a001-00000-of-00009"):
+        (sample.output / f"{name}.tfrecord").write_bytes(b"whole")
+    before = sample.state()
+    with pytest.raises(OutputError, match=r"2 shards of another run, such as train-a001-.* their files in index/"):
+        sample.convert("--append")
+    assert sample.state() == before

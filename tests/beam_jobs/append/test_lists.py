@@ -1,0 +1,163 @@
+"""What is new in a list, and in tars and folders."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from beam_jobs.images import run
+from tests.beam_jobs.append.samples import defects
+from tests.helpers.pictures import digests
+from tpudata.errors import BadRecordError, OutputError, SourceError
+from tpudata.format import open_dataset
+
+
+def write_list(path: Path, *rows: str, head: str = "path,label") -> None:
+    path.write_text("\n".join((head, *rows, "")))
+
+
+def convert_list(folder: Path, *flags: str) -> int:
+    return run(["--input", str(folder / "list.csv"), "--output", str(folder / "out"), *flags])
+
+
+@pytest.fixture
+def listed(tmp_path: Path) -> Path:
+    for number in range(6):
+        Image.new("RGB", (20 + number, 30)).save(tmp_path / f"{number}.png")
+    return tmp_path
+
+
+def test_a_listed_file_that_was_missing_is_added_once_it_is_there(listed: Path) -> None:
+    flags = ("--on-bad-record=skip", "--max-bad-records=50%", "--append")
+    write_list(listed / "list.csv", "0.png,cat", "gone.png,cat", "1.png,dog")
+    convert_list(listed, *flags[:2])
+    before = digests(listed / "out")
+    convert_list(listed, *flags)
+    assert digests(listed / "out") == before
+    # A row more, and one more that is missing: it is listed in rejects/ beside the old one.
+    write_list(listed / "list.csv", "0.png,cat", "gone.png,cat", "1.png,dog", "2.png,cat", "lost.png,dog")
+    convert_list(listed, *flags)
+    manifest = open_dataset(str(listed / "out")).manifest
+    assert (manifest.records, sum(manifest.rejected.values()), len(manifest.rejects)) == (3, 2, 2)
+    assert defects(listed / "out") == []
+    shutil.copy(listed / "3.png", listed / "gone.png")
+    convert_list(listed, *flags)
+    assert open_dataset(str(listed / "out")).manifest.records == 4
+    assert defects(listed / "out") == []
+    (listed / "gone.png").unlink()
+    before = digests(listed / "out")
+    # A file that is missing without skipping is an error, unless the dataset says so already.
+    convert_list(listed, "--append")
+    assert digests(listed / "out") == before
+    write_list(listed / "list.csv", "0.png,cat", "1.png,dog", "absent.png,cat")
+    with pytest.raises(BadRecordError, match=r"list\.csv line 4: rejected: it lists what is not there: absent\.png"):
+        convert_list(listed, "--append")
+    # And overwriting takes all lists away.
+    write_list(listed / "list.csv", "0.png,cat", "1.png,dog")
+    convert_list(listed, "--overwrite")
+    assert not list((listed / "out" / "rejects").iterdir())
+    assert defects(listed / "out") == []
+
+
+def test_a_row_that_was_refused_is_known_wherever_it_comes_to(listed: Path, tmp_path: Path) -> None:
+    flags = ("--on-bad-record=skip", "--max-bad-records=50%")
+    write_list(listed / "list.csv", "0.png,cat", "gone.png,cat", "1.png,dog")
+    convert_list(listed, *flags)
+    before = digests(listed / "out")
+    write_list(listed / "list.csv", "1.png,dog", "0.png,cat", "gone.png,cat")
+    convert_list(listed, *flags, "--append")
+    assert digests(listed / "out") == before
+    moved = shutil.copytree(listed, listed.with_name(f"{listed.name}-moved"))
+    convert_list(moved, *flags, "--append")
+    assert digests(moved / "out") == before
+    # One of another name is another one.
+    write_list(moved / "list.csv", "1.png,dog", "0.png,cat", "lost.png,cat", "2.png,dog")
+    convert_list(moved, *flags, "--append")
+    assert open_dataset(str(moved / "out")).manifest.rejected == {"it lists what is not there": 2}
+    assert defects(moved / "out") == []
+
+
+def test_missing_keys_are_named_and_what_to_do(listed: Path) -> None:
+    write_list(listed / "list.csv", "0.png,cat")
+    convert_list(listed)
+    (path,) = (listed / "out" / "index").glob("*.keys")
+    path.unlink()
+    with pytest.raises(OutputError, match=rf"{path} is missing, .* or pass --overwrite"):
+        convert_list(listed, "--append")
+
+
+def test_a_label_or_a_split_that_changed_is_no_silent_matter(listed: Path) -> None:
+    write_list(listed / "list.csv", "0.png,cat,train", "1.png,dog,test", head="path,label,split")
+    convert_list(listed)
+    for row in ("1.png,cat,test", "1.png,dog,train"):
+        write_list(listed / "list.csv", "0.png,cat,train", row, head="path,label,split")
+        with pytest.raises(
+            SourceError, match=r"has a record of '1\.png' already, and its size, class, split or columns"
+        ):
+            convert_list(listed, "--append")
+
+
+def test_whole_numbers_stay_labels(listed: Path) -> None:
+    write_list(listed / "list.csv", "0.png,0", "1.png,2")
+    convert_list(listed)
+    write_list(listed / "list.csv", "0.png,0", "1.png,2", "2.png,4", "3.png,1")
+    convert_list(listed, "--append")
+    dataset = open_dataset(str(listed / "out"))
+    assert dataset.labels() == ("0", "1", "2", "3", "4")
+    labels = {example["image/filename"][0]: example["image/class/label"][0] for example in dataset.examples("train")}
+    assert labels == {b"0.png": 0, b"1.png": 2, b"2.png": 4, b"3.png": 1}
+    # Names would take the places of numbers that are still to come, and numbers are no names.
+    write_list(listed / "list.csv", "4.png,cat")
+    with pytest.raises(OutputError, match=r"are whole numbers, .* and the input has the class 'cat'"):
+        convert_list(listed, "--append")
+    write_list(listed / "list.csv", "0.png,0", "4.png,7", "5.png,cat")
+    with pytest.raises(SourceError, match=r"line 4: label 'cat' is no whole number from 0"):
+        convert_list(listed, "--append")
+    write_list(listed / "list.csv", "0.png,0", "4.png,700000")
+    with pytest.raises(SourceError, match=r"label 700000 makes 700,001 classes"):
+        convert_list(listed, "--append")
+    assert dataset.labels() == ("0", "1", "2", "3", "4")
+    write_list(listed / "list.csv", "0.png,cat")
+    convert_list(listed, "--overwrite")
+    write_list(listed / "list.csv", "5.png,5")
+    with pytest.raises(OutputError, match="classes of the input are whole numbers"):
+        convert_list(listed, "--append")
+
+
+def test_a_file_of_labels_may_only_grow(listed: Path) -> None:
+    names, flag = listed / "names.txt", f"--labels={listed / 'names.txt'}"
+    names.write_text("eel\ncat\n")
+    write_list(listed / "list.csv", "0.png,cat")
+    convert_list(listed, flag)
+    write_list(listed / "list.csv", "0.png,cat", "1.png,ant")
+    names.write_text("ant\neel\ncat\n")
+    with pytest.raises(OutputError, match="does not begin with the 2 classes of"):
+        convert_list(listed, flag, "--append")
+    names.write_text("eel\ncat\nant\n")
+    convert_list(listed, flag, "--append")
+    dataset = open_dataset(str(listed / "out"))
+    assert dataset.labels() == ("eel", "cat", "ant")
+    assert [example["image/class/label"] for example in dataset.examples("train")] == [[1], [2]]
+
+
+def test_other_columns_are_refused_by_name(listed: Path) -> None:
+    write_list(listed / "list.csv", "0.png,cat,3", head="path,label,age")
+    convert_list(listed)
+    for head, row, message in (
+        ("path,label,age", "1.png,cat,3.5", "feature 'age' of .* is int64, and in what would be added it is float32"),
+        ("path,label", "1.png,cat", "feature 'age' of .* is int64, and in what would be added it is not there"),
+        (
+            "path,label,age,zip",
+            "1.png,cat,3,1",
+            "feature 'zip' of .* is not there, and in what would be added it is int64",
+        ),
+    ):
+        write_list(listed / "list.csv", row, head=head)
+        with pytest.raises(OutputError, match=message):
+            convert_list(listed, "--append")
+    write_list(listed / "list.csv", "1.png,cat,4", head="path,label,age")
+    convert_list(listed, "--append")
+    assert [example["age"] for example in open_dataset(str(listed / "out")).examples("train")] == [[3], [4]]
