@@ -25,16 +25,31 @@ Reject: TypeAlias = Callable[[Reference, BadRecordError], None]
 
 
 @dataclasses.dataclass(frozen=True)
+class Columns:
+    """Features of the records that follow from the input.
+
+    Attributes:
+        several_labels: a record has any number of classes, as lists; otherwise it has one.
+        extra: schema of what `Reference.extra` holds: scalars.
+    """
+
+    several_labels: bool = False
+    extra: tuple[Feature, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
 class ShardContext:
     """Facts about all inputs, known before the first shard is written.
 
     Attributes:
         labels: the classes.
         characters: all characters of the text, if the tokenizer is made of them; otherwise None.
+        columns: of the records, if only the pipeline finds them; otherwise None.
     """
 
     labels: Labels
     characters: str | None = None
+    columns: Columns | None = None
 
 
 class Summary(Protocol):
@@ -51,6 +66,11 @@ class Summary(Protocol):
 
 class Converter(abc.ABC):
     """Converter of a shard's inputs to records. Subclasses are frozen dataclasses, whose fields decide the records."""
+
+    @property
+    @abc.abstractmethod
+    def record_overhead(self) -> int:
+        """About how many bytes a record takes in a shard besides its content and its texts."""
 
     @abc.abstractmethod
     def new_summary(self) -> Any:
@@ -78,6 +98,19 @@ class Converter(abc.ABC):
     @abc.abstractmethod
     def read(self, packs: Sequence[Pack]) -> Iterator[tuple[Any, bytes | BadRecordError]]:
         """Yield the inputs of packs in order with their bytes; a Reference with its error if it cannot be read."""
+
+    def with_columns(self, columns: Columns) -> Converter:
+        """Return the converter for records of these columns.
+
+        Raises:
+            UsageError: it does not write such columns.
+        """
+        del columns
+        return self
+
+    def in_context(self, context: ShardContext) -> Converter:
+        """Return the converter of a run whose facts are known."""
+        return self if context.columns is None else self.with_columns(context.columns)
 
     def manifest_options(self, context: ShardContext) -> dict[str, Any]:
         """Return additional options for the manifest, once all inputs are known."""

@@ -16,8 +16,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_jobs.command.flags import add_common_flags, common_options
 from beam_jobs.command.run_conversion import check_output_is_writable, parse_flags, run_conversion
+from beam_jobs.conversion import Conversion
 from beam_jobs.options import ConvertOptions
-from beam_jobs.pipeline import Conversion
 from beam_jobs.references.pack import Pack
 from beam_jobs.run.places import absolute_path, check_places
 from beam_jobs.stored_records.converter import DatasetConverter, ForeignConverter, estimate_ratio
@@ -27,12 +27,12 @@ from beam_jobs.stored_records.merged_datasets import MergedDatasets
 from beam_jobs.stored_records.options import RECORD, ReshardOptions, add_reshard_flags, reshard_options
 from beam_jobs.stored_records.source import StoredRecords
 from beam_jobs.stored_records.splits import Splitter
+from beam_jobs.stored_records.stored_files import StoredDataset
 from tpudata.console.flags import FlagParser
 from tpudata.console.process import run_command
 from tpudata.console.tables import counted
 from tpudata.errors import UsageError
 from tpudata.format import open_dataset
-from tpudata.format.tfrecord.framing import FRAME_BYTES
 
 # Feature with the name of the input file of an image, which keys its record, so that splits are those of `convert`.
 _FILE_NAME = "image/filename"
@@ -95,13 +95,15 @@ def reshard_conversion(
     """
     check_apart(inputs, options.output)
     found = find_inputs(inputs, stored.take)
-    check_splits(found.files, stored.take, deals=options.split is not None)
+    check_splits(found.splits, stored.take, deals=options.split is not None)
     if found.datasets:
-        return _of_datasets(options, found, stored, keeps_compression)
-    return _of_files(options, found, stored)
+        return _of_datasets(options, inputs, found, stored, keeps_compression)
+    return _of_files(options, inputs, found, stored)
 
 
-def _of_datasets(options: ConvertOptions, found: Inputs, stored: ReshardOptions, keeps_compression: bool) -> Conversion:
+def _of_datasets(
+    options: ConvertOptions, inputs: Sequence[str], found: Inputs, stored: ReshardOptions, keeps_compression: bool
+) -> Conversion:
     for flag, value in (("--labels", stored.labels_file), ("--label", stored.label), ("--raw", stored.raw)):
         if value:
             raise UsageError(
@@ -142,7 +144,9 @@ def _of_datasets(options: ConvertOptions, found: Inputs, stored: ReshardOptions,
         ours = {name: value for name, value in ours.items() if name != "split" or name not in merged.options}
     return _conversion(
         options,
-        StoredRecords(found.files, found.datasets, splitter, merged.class_names),
+        StoredRecords(
+            tuple(inputs), stored.take, tuple(map(StoredDataset.of, found.datasets)), splitter, merged.class_names
+        ),
         converter,
         merged.layout,
         {**merged.options, **ours, "reshard": {**stored.deciding(), "inputs": origin}},
@@ -150,10 +154,10 @@ def _of_datasets(options: ConvertOptions, found: Inputs, stored: ReshardOptions,
     )
 
 
-def _of_files(options: ConvertOptions, found: Inputs, stored: ReshardOptions) -> Conversion:
+def _of_files(options: ConvertOptions, inputs: Sequence[str], found: Inputs, stored: ReshardOptions) -> Conversion:
     if stored.merge_labels:
         raise UsageError("--merge-labels is for datasets, whose classes have names. Omit it.")
-    first = FirstRecords.of(found.files)
+    first = FirstRecords.of(found.first)
     raw = {raw.name for raw in stored.raw}
     label = None
     if stored.labels is not None:
@@ -169,7 +173,7 @@ def _of_files(options: ConvertOptions, found: Inputs, stored: ReshardOptions) ->
         label_offset=options.label_offset,
     )
     splitter = Splitter(stored.key or RECORD, stored.split_keys, options.split)
-    source = StoredRecords(found.files, (), splitter, stored.labels, skips_foreign=found.skips_foreign)
+    source = StoredRecords(tuple(inputs), stored.take, (), splitter, stored.labels, skips_foreign=found.skips_foreign)
     deciding = {**options.deciding(), "reshard": stored.deciding()}
     return _conversion(options, source, converter, first.layout(raw), deciding, ())
 
@@ -187,8 +191,6 @@ def _conversion(
         source=source,
         converter=converter,
         layout=layout,
-        # A frame is a record with its overhead.
-        overhead=-FRAME_BYTES,
         text_bytes=_no_text_bytes,
         estimate=functools.partial(estimate_ratio, options.compression),
         deciding=deciding,

@@ -16,8 +16,9 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from beam_jobs.command.flags import add_common_flags, common_options
 from beam_jobs.command.run_conversion import check_output_is_writable, checked_places, parse_flags, run_conversion
 from beam_jobs.command.text_flags import add_text_flags, text_options
+from beam_jobs.conversion import Conversion
+from beam_jobs.conversion_run import convert
 from beam_jobs.options import ConvertOptions
-from beam_jobs.pipeline import Conversion
 from beam_jobs.run.places import absolute_path, check_places
 from beam_jobs.sources.text import TextSource
 from beam_jobs.steps.duplicates.texts import LeaveOutDuplicates
@@ -79,7 +80,7 @@ def convert_text(options: ConvertOptions, beam_options: PipelineOptions, text: T
         TpudataError: the input or the output is invalid, or a record was rejected.
     """
     options = checked_places(options, beam_options)
-    text_conversion(options, _with_absolute_tokenizer(text or TextOptions(), beam_options)).run(beam_options)
+    convert(text_conversion(options, _with_absolute_tokenizer(text or TextOptions(), beam_options)), beam_options)
 
 
 def _with_absolute_tokenizer(text: TextOptions, beam_options: PipelineOptions) -> TextOptions:
@@ -108,7 +109,6 @@ def text_conversion(options: ConvertOptions, text: TextOptions) -> Conversion:
         source=TextSource.find(options, text),
         converter=converter,
         layout=text_layout(text),
-        overhead=converter.record_overhead,
         text_bytes=text_bytes,
         estimate=converter.estimate_ratio,
         deciding={**options.deciding(), **text.deciding(), "tokenizer": said},

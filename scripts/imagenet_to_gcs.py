@@ -19,7 +19,7 @@ from beam_jobs.command.run_conversion import check_output_is_writable, parse_fla
 from beam_jobs.image_records.options import add_image_flags, image_options
 from beam_jobs.images import image_conversion
 from beam_jobs.sources import SourceOptions
-from beam_jobs.sources.imagenet import SYNSET_FILES, TRAIN_TAR, VALIDATION_TAR, ImageNet
+from beam_jobs.sources.folders.imagenet import SYNSET_FILES, TRAIN_TAR, VALIDATION_TAR, ImageNet
 from tpudata.console.flags import FlagParser
 from tpudata.console.process import run_command
 from tpudata.errors import UsageError

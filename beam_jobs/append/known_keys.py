@@ -34,12 +34,12 @@ class Standing(enum.Enum):
     CHANGED = enum.auto()
 
 
-def entry(reference: Reference, refused: bool = False) -> bytes:
+def entry(reference: Reference, rejected: bool = False) -> bytes:
     """Return the entry of an input: its key, what is known of it without reading it, and whether it was rejected."""
     described = _described(reference.split, reference.labels, reference.form, reference.extra)
     state: int = _state(described, reference.size)
     head = (reference.digest >> HASH_BITS).to_bytes(KEY_BYTES, "big")
-    return head + state.to_bytes(KEY_BYTES, "big")[: _HASH_BYTES - KEY_BYTES] + (REJECTED if refused else RECORD)
+    return head + state.to_bytes(KEY_BYTES, "big")[: _HASH_BYTES - KEY_BYTES] + (REJECTED if rejected else RECORD)
 
 
 def known_entries(packs: Iterable[Pack]) -> Entries:
@@ -58,7 +58,7 @@ def known_entries(packs: Iterable[Pack]) -> Entries:
     return entries.reshape(-1).view(ENTRY)
 
 
-def mark_refused(entries: Entries, rows: Sequence[int]) -> None:
+def mark_rejected(entries: Entries, rows: Sequence[int]) -> None:
     """Make the entries in some rows those of rejected inputs."""
     entries.view(np.uint8).reshape(-1, ENTRY_BYTES)[rows, -1] = REJECTED[0]
 

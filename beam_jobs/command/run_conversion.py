@@ -16,9 +16,10 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from beam_jobs.command.inherited_flags import inherited_flags
 from beam_jobs.command.quiet_stderr import without_worker_tracebacks
 from beam_jobs.command.tables import added_table, plan_table, result_table
+from beam_jobs.conversion import Conversion
+from beam_jobs.conversion_run import convert, plan_conversion
 from beam_jobs.options import ConvertOptions
 from beam_jobs.output.folder import end_run
-from beam_jobs.pipeline import Conversion
 from beam_jobs.run.launch import Launch
 from beam_jobs.run.lifetime import check_detachable
 from beam_jobs.run.local_workers import end_workers
@@ -104,7 +105,7 @@ def run_conversion(
         The exit code 0.
     """
     if dry_run:
-        print(plan_table(conversion.plan(), conversion.unit))
+        print(plan_table(plan_conversion(conversion), conversion.unit))
         if conversion.leave_out is not None:
             print("including duplicates: --dedup finds them when it has read all documents")
         return 0
@@ -112,7 +113,7 @@ def run_conversion(
     output, launch = conversion.options.output, Launch(_report, shows_progress=True, detach=detach)
     end = functools.partial(end_run, output)
     with _frozen_modules(), without_worker_tracebacks(), interruptible(end_workers, end):
-        added = conversion.run(beam_options, launch)
+        added = convert(conversion, beam_options, launch)
     if detach:
         print(f"{output}: complete when it has a {MANIFEST_NAME}; `tpudata inspect {output}` then shows the dataset")
         return 0

@@ -113,6 +113,11 @@ class ExampleConverter(InputConverter):
 
     schema: tuple[Feature, ...] | None = None
 
+    @property
+    def record_overhead(self) -> int:
+        """Nothing: what is read is the record."""
+        return 0
+
     def new_summary(self) -> ExampleSummary:
         """Return an empty summary."""
         return ExampleSummary()

@@ -24,9 +24,9 @@ from beam_jobs.output.folder import (
     check_has_dali_index,
     give_up,
     look_at_output,
-    refuse_another_dataset,
-    refuse_foreign_metadata,
-    refuse_strays,
+    reject_another_dataset,
+    reject_foreign_metadata,
+    reject_strays,
     remove_dataset,
     suffix_for,
 )
@@ -41,7 +41,7 @@ from beam_jobs.steps.write_dataset import WriteDataset
 from tpudata.errors import SourceError, StorageError, TpudataError, UsageError
 from tpudata.format import Feature
 from tpudata.format.manifest.manifest import MANIFEST_NAME
-from tpudata.storage import storage_for
+from tpudata.storage import request_limits, storage_for
 from tpudata.storage.claims.claim import JOB, PIPELINE, Claim
 from tpudata.storage.claims.hold import check_claim, take_claim
 from tpudata.storage.claims.liveness import check_unclaimed
@@ -149,10 +149,10 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
             raise UsageError(
                 "WriteTFRecordShards needs a bounded PCollection, since the number of shards depends on all examples."
             )
-        options = self._options
         pipeline = examples.pipeline
+        options = _with_limits(self._options, local=is_in_process(type(pipeline.runner).__name__))
         check_places(pipeline.options, {"output": options.output}, type(pipeline.runner).__name__)
-        # Checked before the user's pipeline runs. Nothing is changed before the plan is made.
+        # Found here, it costs nobody the time that their pipeline takes. Nothing is changed before the plan is made.
         check_unclaimed(options.output)
         look_at_output(options.output, resume=options.resume, overwrite=options.overwrite)
         claim = Claim.new(PIPELINE if is_in_process(type(pipeline.runner).__name__) else JOB)
@@ -181,6 +181,14 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
             claim=claim,
         )
         return spooled.packs | WriteDataset(spec, plan, context, counts)
+
+
+def _with_limits(options: ConvertOptions, *, local: bool) -> ConvertOptions:
+    """Return the options with limits of requests: in the process of the program those that hold there."""
+    if not local:
+        return options.for_engine(local=False)
+    limits = request_limits()
+    return dataclasses.replace(options, read_threads=limits.read_threads, retry_seconds=limits.retry_seconds)
 
 
 def _claimed(output: str, claim: Claim) -> Claim:
@@ -216,12 +224,12 @@ def _planned(
         storage = storage_for(options.output)
         if storage.stat(storage.join(options.output, MANIFEST_NAME)) is not None:
             if options.overwrite:
-                refuse_foreign_metadata(options.output, options.compression, features, labelled=bool(labels.names))
+                reject_foreign_metadata(options.output, options.compression, features, labelled=bool(labels.names))
                 remove_dataset(options.output)
             else:
-                refuse_another_dataset(options.output, options.deciding(), plan.fingerprint)
+                reject_another_dataset(options.output, options.deciding(), plan.fingerprint)
                 check_has_dali_index(options)
-        refuse_strays(options.output, plan.shard_names())
+        reject_strays(options.output, plan.shard_names())
     except StorageError:
         # Another attempt may succeed.
         raise

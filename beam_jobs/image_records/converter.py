@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.converter import InputConverter
+from beam_jobs.converter import Columns, InputConverter
 from beam_jobs.image_records.layouts import LAYOUTS, ImageLayout, Label
 from beam_jobs.image_records.options import ImageOptions
 from beam_jobs.image_records.schema import image_schema
@@ -60,6 +60,10 @@ class ImageConverter(InputConverter):
     def record_overhead(self) -> int:
         """Approximate bytes of a record without its image and its texts: keys, tags, and small values."""
         return self._layout.overhead + sum(len(feature.name) + 14 for feature in self.extra)
+
+    def with_columns(self, columns: Columns) -> ImageConverter:
+        """Return the converter for records of these columns; UsageError as in the constructor."""
+        return dataclasses.replace(self, several_labels=columns.several_labels, extra=columns.extra)
 
     def text_bytes(self, pack: Pack) -> npt.NDArray[np.int64]:
         """Return the approximate bytes of names and extra features in each record of a pack: int64 [n]."""

@@ -25,10 +25,10 @@ from beam_jobs.planning.sample import MergeSamples
 from beam_jobs.references.labels import CollectLabels, Labels
 from beam_jobs.references.pack import Pack
 from beam_jobs.references.reference import Reference
-from beam_jobs.sources import Refuse, make_reference, raise_refusal
-from beam_jobs.steps.group_by_shard import ByRun, by_shard
-from beam_jobs.steps.list_references import NAMES, SAMPLE, TALLY, ListReferences
-from beam_jobs.steps.list_units import numbered_units
+from beam_jobs.sources import Reject, make_reference, raise_rejection
+from beam_jobs.steps.listing.list_references import NAMES, SAMPLE, TALLY, ListReferences
+from beam_jobs.steps.listing.list_units import numbered_units
+from beam_jobs.steps.shards.group_by_shard import ByRun, by_shard
 from tpudata.format import Feature, Manifest, Shard, Source, Split, shard_name
 
 OPTIONS = ConvertOptions("/data/imagenet/train", "/data/imagenet/shards")
@@ -65,9 +65,9 @@ class MadeUpFolders:
         del ignored
         return (part,)
 
-    def references(self, unit: int, ignored: list[str], refuse: Refuse = raise_refusal) -> Iterator[Reference]:
+    def references(self, unit: int, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
         """Yield the references of one folder."""
-        del ignored, refuse
+        del ignored, reject
         name = f"n{unit // _FOLDER_RECORDS:08d}"
         for number in range(unit, min(unit + _FOLDER_RECORDS, self.records)):
             key = f"{name}/{name}_{number}.JPEG"

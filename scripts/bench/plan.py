@@ -29,9 +29,9 @@ from apache_beam.pvalue import AsSingleton
 from beam_jobs.image_records.converter import ImageConverter
 from beam_jobs.planning.plan import Plan, SumTallies, make_plan
 from beam_jobs.run.runner import new_pipeline, pipeline_options
-from beam_jobs.steps.group_by_shard import GroupByShard
-from beam_jobs.steps.list_references import COUNTS, NAMES, SAMPLE, TALLY, ListReferences
-from beam_jobs.steps.list_units import ListUnits
+from beam_jobs.steps.listing.list_references import COUNTS, NAMES, SAMPLE, TALLY, ListReferences
+from beam_jobs.steps.listing.list_units import ListUnits
+from beam_jobs.steps.shards.group_by_shard import GroupByShard
 
 # Each with whether one worker alone takes it.
 _STEPS = (

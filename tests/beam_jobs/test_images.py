@@ -208,7 +208,7 @@ def test_bad_file_is_named_and_nothing_is_half_written(pictures: Path, tmp_path:
         (b"GIF89a........", "GIF that cannot be decoded"),
     ],
 )
-def test_reason_of_a_refusal(tmp_path: Path, data: bytes, reason: str) -> None:
+def test_reason_of_a_rejection(tmp_path: Path, data: bytes, reason: str) -> None:
     (tmp_path / "in" / "a").mkdir(parents=True)
     (tmp_path / "in" / "a" / "x.png").write_bytes(data)
     with pytest.raises(BadRecordError, match=reason):
@@ -216,7 +216,7 @@ def test_reason_of_a_refusal(tmp_path: Path, data: bytes, reason: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["jpg", "png"])
-def test_cut_picture_is_refused_wherever_it_is_cut(tmp_path: Path, form: str) -> None:
+def test_cut_picture_is_rejected_wherever_it_is_cut(tmp_path: Path, form: str) -> None:
     (tmp_path / "in" / "a").mkdir(parents=True)
     path = tmp_path / "in" / "a" / f"x.{form}"
     random = np.random.default_rng(0)
@@ -228,7 +228,7 @@ def test_cut_picture_is_refused_wherever_it_is_cut(tmp_path: Path, form: str) ->
             convert(tmp_path / "in", tmp_path / f"out{length}")
 
 
-def test_refusal_can_be_taken_apart(pictures: Path, tmp_path: Path) -> None:
+def test_rejection_can_be_taken_apart(pictures: Path, tmp_path: Path) -> None:
     source = tmp_path / "in"
     shutil.copytree(pictures, source)
     (source / "dog" / "notes.jpg").write_bytes(b"")
@@ -243,7 +243,7 @@ def test_refusal_can_be_taken_apart(pictures: Path, tmp_path: Path) -> None:
         )
 
 
-def test_skip_lists_what_was_refused_and_goes_on(pictures: Path, tmp_path: Path) -> None:
+def test_skip_lists_what_was_rejected_and_goes_on(pictures: Path, tmp_path: Path) -> None:
     source = tmp_path / "in"
     shutil.copytree(pictures, source)
     bad = {
@@ -268,7 +268,7 @@ def test_skip_lists_what_was_refused_and_goes_on(pictures: Path, tmp_path: Path)
     ]
     assert {line["source"] for line in lines} == {str(source / name) for name in [*bad, "eel/nowhere.png"]}
     assert all(line["reason"] for line in lines)
-    # The same in one go, without what was refused, but for the counts and the lists.
+    # The same in one go, without what was rejected, but for the counts and the lists.
     for name in [*bad, "eel/nowhere.png"]:
         (source / name).unlink()
     convert(source, tmp_path / "clean", "--num-shards=3")
@@ -289,7 +289,7 @@ def test_nothing_but_bad_files_is_an_error(tmp_path: Path) -> None:
         convert(tmp_path / "in", tmp_path / "out", "--on-bad-record=skip", "--max-bad-records=100%")
 
 
-def test_a_pipe_among_the_pictures_is_refused_and_not_waited_for(pictures: Path, tmp_path: Path) -> None:
+def test_a_pipe_among_the_pictures_is_rejected_and_not_waited_for(pictures: Path, tmp_path: Path) -> None:
     shutil.copytree(pictures, tmp_path / "in")
     os.mkfifo(tmp_path / "in" / "cat" / "x.jpg")
     with pytest.raises(StorageError, match=r"cat/x\.jpg: neither a file nor a folder"):
@@ -339,7 +339,7 @@ def test_an_error_that_names_such_a_file_comes_from_a_worker(tmp_path: Path) -> 
         convert(tmp_path / "in", tmp_path / "out", "--workers=2")
 
 
-def test_a_file_too_large_is_refused_before_it_is_read(pictures: Path, tmp_path: Path) -> None:
+def test_a_file_too_large_is_rejected_before_it_is_read(pictures: Path, tmp_path: Path) -> None:
     shutil.copytree(pictures, tmp_path / "in")
     with (tmp_path / "in" / "cat" / "huge.jpg").open("wb") as file:
         file.truncate(1 << 40)
@@ -348,7 +348,7 @@ def test_a_file_too_large_is_refused_before_it_is_read(pictures: Path, tmp_path:
     assert (manifest.records, manifest.rejected) == (60, {"too large": 1})
 
 
-def test_output_below_the_input_is_refused(pictures: Path, tmp_path: Path) -> None:
+def test_output_below_the_input_is_rejected(pictures: Path, tmp_path: Path) -> None:
     shutil.copytree(pictures, tmp_path / "in")
     for output in ("in", "in/out", "in/cat/out", "x/../in/out"):
         with pytest.raises(UsageError, match="is inside the input"):
@@ -445,10 +445,10 @@ def test_as_a_module_errors_are_one_line_and_exit_codes_are_right(pictures: Path
     done = job("--num_shards=2")
     assert (done.returncode, done.stderr) == (0, "")
     assert "60 records, 3 classes" in done.stdout
-    refused = job()
-    assert refused.returncode == 1
-    assert refused.stderr.startswith("tpudata: error: --output ")
-    assert refused.stderr.count("\n") == 1
+    rejected = job()
+    assert rejected.returncode == 1
+    assert rejected.stderr.startswith("tpudata: error: --output ")
+    assert rejected.stderr.count("\n") == 1
     assert job("--no-such-flag").returncode == 2
 
 
@@ -459,7 +459,7 @@ def test_same_manifest_for_the_same_run(pictures: Path, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "one" / "manifest.json").read_bytes())["format_version"] == 1
 
 
-def test_a_plan_meets_the_same_refusals_as_the_run(pictures: Path, tmp_path: Path) -> None:
+def test_a_plan_meets_the_same_rejections_as_the_run(pictures: Path, tmp_path: Path) -> None:
     (tmp_path / "list.csv").write_text(f"path,label\n{pictures}/cat/000.jpg,cat\n{tmp_path}/gone.jpg,cat\n")
     convert(pictures, tmp_path / "out")
     before = digests(tmp_path / "out")

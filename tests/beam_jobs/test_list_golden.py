@@ -9,6 +9,7 @@ import io
 import json
 import struct
 import zlib
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -57,7 +58,7 @@ def png(number: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
 
 
-def table(rows: list[list[object]], ending: str = "\n", delimiter: str = ",") -> str:
+def table(rows: Iterable[Sequence[object]], ending: str = "\n", delimiter: str = ",") -> str:
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator=ending, delimiter=delimiter).writerows(rows)
     return buffer.getvalue()
@@ -80,7 +81,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for n in range(COUNT)
     ]
     bad = [*rows[:9], {"path": "none.jpg", "label": "x"}, *rows[9:], {"path": "0.jpg/", "label": 1.5}]
-    named = [
+    named: list[list[object]] = [
         ["path", "label", "split"],
         *([f"{n}.jpg", 7 * n % 9, ["train", "VAL", "extra"][n % 3]] for n in range(COUNT)),
     ]
@@ -90,7 +91,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
         for first, (name, x) in enumerate({"a": 1, "b": 2.5, "c": 3, "d": 0.1}.items())
     }
-    declared = [["path", "label", "id", "zip", "age"]]
+    declared: list[list[object]] = [["path", "label", "id", "zip", "age"]]
     declared += [[f"{n}.jpg", "one", "" if n % 3 else n, f"{n:05d}", 16777217 + n] for n in range(COUNT)]
     texts = {
         "quoted.csv": f"\ufeff{text}",

@@ -126,7 +126,7 @@ def test_paths_have_one_spelling() -> None:
         ("gs://b/in", "b/in/out", False),
     ],
 )
-def test_an_output_inside_the_input_is_refused(
+def test_an_output_inside_the_input_is_rejected(
     input: str, output: str, inside: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -22,7 +22,7 @@ from beam_jobs.references.labels import Labels
 from beam_jobs.references.reading import read_reference
 from beam_jobs.references.reference import key_digest
 from beam_jobs.reshard import reshard_conversion
-from beam_jobs.steps.list_units import numbered_units
+from beam_jobs.steps.listing.list_units import numbered_units
 from beam_jobs.stored_records.converter import DatasetConverter
 from beam_jobs.stored_records.options import ReshardOptions
 from tests.beam_jobs.resharding import assert_whole, manifest, numbered, records_of, reshard, write_files

@@ -348,7 +348,7 @@ def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     assert "b.pdf" in rejects.read_text()
 
 
-def test_a_shard_of_refused_documents_alone(tmp_path: Path) -> None:
+def test_a_shard_of_rejected_documents_alone(tmp_path: Path) -> None:
     source = tmp_path / "a.txt"
     source.write_bytes(b"good\n\xff\xff\nfine\n\xfe\n")
     convert(

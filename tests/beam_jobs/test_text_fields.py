@@ -33,7 +33,7 @@ def test_source_and_target(tmp_path: Path) -> None:
     assert all(record["id"] == [b"x" + bytes(map(int, record["source_ids"]))] for record in records)
 
 
-def test_broken_utf8_is_refused_or_replaced(tmp_path: Path) -> None:
+def test_broken_utf8_is_rejected_or_replaced(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"good\nbr\xffken\ncut \xe6\x97\n")
     flags = [f"--input={tmp_path}/a.txt", f"--output={tmp_path}/out", "--no-shuffle"]
     with pytest.raises(BadRecordError, match=r"a\.txt at byte 7: rejected: not UTF-8: byte 0xff"):
@@ -43,7 +43,7 @@ def test_broken_utf8_is_refused_or_replaced(tmp_path: Path) -> None:
     assert texts == [[b"good"], ["br\ufffdken".encode()], ["cut \ufffd".encode()]]
 
 
-def test_refusals_are_counted_by_kind_in_words(tmp_path: Path) -> None:
+def test_rejections_are_counted_by_kind_in_words(tmp_path: Path) -> None:
     source = tmp_path / "a.jsonl"
     rows = [b'{"text": "\xff", "n": 1, "x": 1}', b'{"text": "", "n": 1e30, "x": 1}', b'{"text": "", "n": 1, "x": 1e39}']
     source.write_bytes(b"\n".join([*rows, b'{"text": "", "n": 1, "x": 1}']))

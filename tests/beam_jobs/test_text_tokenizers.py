@@ -162,7 +162,7 @@ def test_hugging_face_is_the_package_itself(files: Path) -> None:
         ("chars:{}/vocab.json", "</s>", UsageError, "has <eos>"),
     ],
 )
-def test_refusals(files: Path, text: str, eos: str | None, error: type[TpudataError], message: str) -> None:
+def test_rejections(files: Path, text: str, eos: str | None, error: type[TpudataError], message: str) -> None:
     with pytest.raises(error, match=message.replace("|", r"\|")):
         open_tokenizer(TokenizerSpec.parse(text.format(files), eos))
 

@@ -53,7 +53,7 @@ def test_switch(parser: FlagParser, words: list[str], expected: bool) -> None:
     assert parser.parse(words).use_tpu is expected
 
 
-def test_switch_refuses_other_values(parser: FlagParser) -> None:
+def test_switch_rejects_other_values(parser: FlagParser) -> None:
     with pytest.raises(UsageError, match="'maybe' is neither true nor false"):
         parser.parse(["--use-tpu=maybe"])
 

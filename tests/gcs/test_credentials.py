@@ -127,7 +127,7 @@ def test_nothing_secret_is_logged_or_said(
         described.faults.clear()
         described.faults.add(Fault(kind, "part", count=None), Fault(kind, "status", count=None))
         with pytest.raises(StorageError) as found, hasty.create("gs://data/other") as file:
-            file.write(b"x" * 1000)
+            file.write(b"x" * (2 << 20))
         said.append(str(found.value))
     described.faults.add(Fault("403", "token", count=None))
     with pytest.raises(StorageError) as found:

@@ -1,11 +1,15 @@
 """Limits of this process for object stores: concurrent requests and the duration of retries.
 
-Every worker of a conversion sets them from options that travel with its steps. They belong to the process, as connections do.
+They belong to the process, as the connections do. A conversion holds its own while it runs, and so does each of its steps in the
+process of a worker, from options that travel with it; then those before it hold again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import threading
+from collections.abc import Iterator
 
 from tpudata.errors import UsageError
 
@@ -40,15 +44,46 @@ class RequestLimits:
             )
 
 
-_current = RequestLimits()
+class HeldLimits:
+    """Limits that hold from now on until they are released; of several, the last ones do.
+
+    Args:
+        limits: of the process.
+    """
+
+    def __init__(self, limits: RequestLimits) -> None:
+        self.limits = limits
+        with _lock:
+            _held.append(self)
+
+    def release(self) -> None:
+        """Let the limits before hold again; nothing if that was done."""
+        with _lock, contextlib.suppress(ValueError):
+            _held.remove(self)
+
+
+_set = RequestLimits()
+_held: list[HeldLimits] = []
+_lock = threading.Lock()
 
 
 def request_limits() -> RequestLimits:
     """Return the limits of this process."""
-    return _current
+    with _lock:
+        return _held[-1].limits if _held else _set
 
 
 def set_request_limits(limits: RequestLimits) -> None:
-    """Set the limits of this process, for requests that begin from now on."""
-    global _current
-    _current = limits
+    """Set the limits of this process, for requests that begin from now on and while no others are held."""
+    global _set
+    _set = limits
+
+
+@contextlib.contextmanager
+def held_request_limits(limits: RequestLimits) -> Iterator[None]:
+    """Hold limits of this process while the context lasts."""
+    held = HeldLimits(limits)
+    try:
+        yield
+    finally:
+        held.release()

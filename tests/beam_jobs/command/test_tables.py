@@ -23,7 +23,9 @@ def printed(folder: Path, capsys: pytest.CaptureFixture[str], *flags: str) -> li
     return capsys.readouterr().out.splitlines()
 
 
-def test_what_was_refused_ignored_and_re_encoded_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_rejected_ignored_and_re_encoded_is_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     source = make_pictures(tmp_path / "in", 9)
     cmyk = encode(Image.fromarray(picture()).convert("CMYK"), "JPEG")
     files = {

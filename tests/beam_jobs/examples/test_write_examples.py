@@ -19,10 +19,12 @@ from apache_beam.transforms.window import FixedWindows, TimestampedValue
 
 from beam_jobs import WriteTFRecordShards
 from beam_jobs.run.runner import new_pipeline, pipeline_options
+from beam_jobs.steps.shards.write_shards import WriteShards
 from tests.beam_jobs.pipelines import run_pipeline
 from tests.helpers.pictures import digests
 from tpudata.errors import BadRecordError, FeatureError, OutputError, SourceError, TpudataError, UsageError
 from tpudata.format import Feature, Manifest, open_dataset
+from tpudata.storage import RequestLimits, held_request_limits, request_limits
 
 ROOT = Path(__file__).parents[3]
 COUNT = 600
@@ -186,7 +188,7 @@ def test_equal_examples_without_keys_are_all_kept_in_one_split(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("elements", "key"), [([(7, {"n": 1}), ("7", {"n": 2})], None), ([{"n": 1}, {"n": 1}], lambda x: x["n"])]
 )
-def test_two_examples_of_one_key_are_refused(tmp_path: Path, elements: Any, key: Any) -> None:
+def test_two_examples_of_one_key_are_rejected(tmp_path: Path, elements: Any, key: Any) -> None:
     with pytest.raises(SourceError, match=r"have the same key '[17]'"):
         write(elements, tmp_path / "out", key=key)
     assert not (tmp_path / "out" / "manifest.json").exists()
@@ -226,7 +228,7 @@ def test_pairs_and_a_key_function_are_the_same(tmp_path: Path) -> None:
         ([{"x": 1e300}], {}, FeatureError, "Feature 'x': 1e+300 does not fit float32"),
     ],
 )
-def test_what_is_refused_leaves_no_file(
+def test_what_is_rejected_leaves_no_file(
     tmp_path: Path, elements: list[Any], said: Any, kind: type[TpudataError], message: str
 ) -> None:
     with pytest.raises(kind, match=re.escape(message)):
@@ -284,7 +286,7 @@ def test_a_conflict_between_bundles_is_found_before_any_shard(tmp_path: Path) ->
         ({"resume": True, "overwrite": True}, "choose one"),
     ],
 )
-def test_wrong_arguments_are_refused_at_once(tmp_path: Path, said: Any, message: str) -> None:
+def test_wrong_arguments_are_rejected_at_once(tmp_path: Path, said: Any, message: str) -> None:
     with pytest.raises(UsageError, match=re.escape(message)):
         WriteTFRecordShards(tmp_path / "out", **said)
 
@@ -393,3 +395,23 @@ def test_memory_does_not_grow_with_the_records(tmp_path: Path) -> None:
 def with_root() -> dict[str, str]:
     """The environment of a program that finds the packages although it runs elsewhere."""
     return {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+def test_the_limits_of_requests_are_those_of_the_process_and_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    write = WriteShards._written
+
+    def written(self: WriteShards, *args: Any) -> Any:
+        seen.append(request_limits())
+        return write(self, *args)
+
+    monkeypatch.setattr(WriteShards, "_written", written)
+    before = request_limits()
+    with held_request_limits(RequestLimits(read_threads=5, retry_seconds=9)):
+        pipeline = new_pipeline(pipeline_options([], 1)[0])
+        _ = pipeline | beam.Create([{"n": 1}]) | WriteTFRecordShards(tmp_path / "out")
+        run_pipeline(pipeline)
+    assert set(seen) == {RequestLimits(read_threads=5, retry_seconds=9)}
+    assert request_limits() is before

@@ -446,7 +446,7 @@ def test_a_jpeg_without_a_table_is_seen_by_decoding() -> None:
 
 @given(st.data())
 @settings(max_examples=150)
-def test_a_cut_file_is_refused_and_says_why(data: st.DataObject) -> None:
+def test_a_cut_file_is_rejected_and_says_why(data: st.DataObject) -> None:
     row = data.draw(st.sampled_from([row for row in ROWS if row.outcome == KEPT and "after its end" not in row.case]))
     whole = row.data if "MPO" not in row.case else JPEG_RGB
     with pytest.raises(BadRecordError, match="rejected: "):
@@ -455,7 +455,7 @@ def test_a_cut_file_is_refused_and_says_why(data: st.DataObject) -> None:
 
 @given(st.data())
 @settings(max_examples=150)
-def test_a_damaged_file_is_a_record_or_refused(data: st.DataObject) -> None:
+def test_a_damaged_file_is_a_record_or_rejected(data: st.DataObject) -> None:
     damaged = bytearray(data.draw(st.sampled_from([row.data for row in ROWS if row.data])))
     for _ in range(data.draw(st.integers(1, 4))):
         damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))

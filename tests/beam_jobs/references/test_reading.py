@@ -1,4 +1,4 @@
-"""From references to bytes: what is refused, and before how much of it is read."""
+"""From references to bytes: what is rejected, and before how much of it is read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def reference(path: Path, size: int, offset: int = WHOLE_FILE) -> Reference:
 
 
 @pytest.mark.parametrize("size", [0, 9, 11])
-def test_a_file_of_another_size_than_it_was_listed_with_is_refused(tmp_path: Path, size: int) -> None:
+def test_a_file_of_another_size_than_it_was_listed_with_is_rejected(tmp_path: Path, size: int) -> None:
     path = tmp_path / "x"
     path.write_bytes(b"0123456789")
     assert read_reference(reference(path, 10)) == b"0123456789"

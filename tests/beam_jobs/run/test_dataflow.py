@@ -286,8 +286,8 @@ def test_a_connection_that_is_lost_leaves_the_claim_to_the_job(
     assert JOB_ID.encode() in store.buckets["b"][CLAIM].data
 
 
-def test_a_job_that_is_refused_leaves_nothing(store: FakeGcs, dataflow: FakeDataflow) -> None:
-    dataflow.refuses = True
+def test_a_job_that_is_rejected_leaves_nothing(store: FakeGcs, dataflow: FakeDataflow) -> None:
+    dataflow.rejects = True
     with pytest.raises(
         TpudataError, match=r"^--runner=DataflowRunner could not run the job: .*no permission.*"
     ) as found:

@@ -21,7 +21,7 @@ from tests.beam_jobs.sources.inputs import (
     ignored,
     jpeg,
     listed,
-    listed_and_refused,
+    listed_and_rejected,
     opened,
     options,
     summary,
@@ -93,9 +93,9 @@ def test_members_that_are_rejected(tmp_path: Path) -> None:
     place = data.index(b"cat/1.jpg") + 60
     data[place] ^= 255
     path.write_bytes(data)
-    found, refused = listed_and_refused(opened(path))
+    found, rejected = listed_and_rejected(opened(path))
     assert not found
-    assert [error.reason.partition(":")[0] for error in refused] == ["the file is empty", "damaged in the archive"]
+    assert [error.reason.partition(":")[0] for error in rejected] == ["the file is empty", "damaged in the archive"]
 
 
 @METHODS
@@ -107,7 +107,7 @@ def test_damage_anywhere_is_an_error_of_ours(tmp_path: Path, method: int) -> Non
         for value in (0, 255) if place > directory else (whole[place] ^ 255,):
             path.write_bytes(whole[:place] + bytes([value]) + whole[place + 1 :])
             with contextlib.suppress(TpudataError):
-                listed_and_refused(opened(path))
+                listed_and_rejected(opened(path))
     for entry in (place for place in range(directory, len(whole)) if whole.startswith(b"PK\x01\x02", place)):
         # The version needed to read a member, which Python's zipfile reads up to 6.3.
         path.write_bytes(whole[: entry + 6] + b"\xff" + whole[entry + 7 :])
@@ -122,7 +122,7 @@ def test_a_damaged_member_is_rejected(tmp_path: Path, method: int) -> None:
     place = data.index(b"cat/0.jpg") + 40
     data[place : place + 30] = bytes(byte ^ 0x55 for byte in data[place : place + 30])
     path.write_bytes(data)
-    found, (error,) = listed_and_refused(opened(path))
+    found, (error,) = listed_and_rejected(opened(path))
     assert len(found) == 2
     assert (error.source, error.reason.partition(":")[0]) == (f"{path}/cat/0.jpg", "damaged in the archive")
 
@@ -133,7 +133,7 @@ def test_encrypted_members_are_rejected(tmp_path: Path) -> None:
     for signature, place in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
         data[data.rindex(signature) + place] |= 1
     path.write_bytes(data)
-    _, (error,) = listed_and_refused(opened(path))
+    _, (error,) = listed_and_rejected(opened(path))
     assert error.reason.startswith("encrypted")
 
 
@@ -169,13 +169,13 @@ def test_a_damaged_member_is_a_bad_record(tmp_path: Path, method: int) -> None:
     # The oracle: Python finds the same member damaged.
     with zipfile.ZipFile(path) as archive, pytest.raises(Exception, match=r"."):
         archive.read("cat/deep/1.jpg")
-    found, refused = listed_and_refused(opened(path))
+    found, rejected = listed_and_rejected(opened(path))
     for reference in found:
         try:
             read_reference(reference)
         except BadRecordError as error:
-            refused.append(error)
-    (bad,) = refused
+            rejected.append(error)
+    (bad,) = rejected
     assert bad.reason.startswith("damaged in the archive: ")
     assert "cat/deep/1.jpg" in bad.source
 

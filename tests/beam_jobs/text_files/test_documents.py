@@ -38,7 +38,7 @@ FIELDS = TextOptions(fields=(TextField("text"), TextField("label", "int")))
 ROWS: list[list[Value]] = [["plain", 1], ['quo"ted, é', -2], ["two\nlines\r\n😀", 3], ["", 4], ["\ttab", 5]]
 
 
-def refused(error: BadRecordError) -> None:
+def rejected(error: BadRecordError) -> None:
     raise error
 
 
@@ -49,7 +49,7 @@ def file_of(path: Path) -> TextFile:
 def found(path: Path, options: TextOptions | None = None, range_bytes: int = 1 << 26) -> list[Document]:
     options = options or TextOptions()
     parts = list(text_parts([file_of(path)], options, range_bytes))
-    documents_of_parts = [documents(part, options, refused) for part in parts]
+    documents_of_parts = [documents(part, options, rejected) for part in parts]
     return [document for some in documents_of_parts for document in some]
 
 

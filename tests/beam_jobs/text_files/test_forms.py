@@ -84,7 +84,7 @@ def test_what_is_read_in_ranges(form: TextForm, ranges: bool) -> None:
         ("a.gz", b"\x1f\x8brubbish", TextOptions(), CorruptionError, "gzip stream is cut or damaged"),
     ],
 )
-def test_refusals(
+def test_rejections(
     tmp_path: Path, name: str, data: bytes, options: TextOptions, error: type[TpudataError], message: str
 ) -> None:
     with pytest.raises(error, match=message):

@@ -1,4 +1,4 @@
-"""What options are refused, and what the manifest gets of them."""
+"""What options are rejected, and what the manifest gets of them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ TWO = (TextField("text"), TextField("label", "int"))
         ({"sequence_length": 8, "tokenizer": BYTES, "fields": TWO}, "exactly one text field"),
     ],
 )
-def test_refusals(said: dict[str, Any], message: str) -> None:
+def test_rejections(said: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         TextOptions(**said)
 

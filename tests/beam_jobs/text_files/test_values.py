@@ -108,7 +108,7 @@ def test_bytes_that_are_not_utf8(kind: str, data: bytes, at: int) -> None:
         ({"text": "", "n": 1, "x": "-3.5e38", "name": ""}, "'x' is not a number that fits float32"),
     ],
 )
-def test_json_refusals(values: Any, message: str) -> None:
+def test_json_rejections(values: Any, message: str) -> None:
     with pytest.raises(DocumentError, match=message):
         document_values(json.dumps(values).encode(), JSON, FIELDS)
 

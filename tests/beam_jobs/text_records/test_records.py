@@ -162,7 +162,7 @@ def test_the_same_documents_give_the_same_records() -> None:
     assert counted.real_share > 0.98
 
 
-def test_refused_documents_are_left_out_and_named() -> None:
+def test_rejected_documents_are_left_out_and_named() -> None:
     data = [b"ab", b"a\xff", "é".encode(), b"ba"]
     options = TextOptions(tokenizer=TokenizerSpec("chars"))
     records, summary, errors = convert(blocks_of(data), options, CharTokenizer("ab"))
@@ -188,13 +188,13 @@ def test_documents_that_are_utf8_only_together_are_rejected() -> None:
         assert bytes(tokens) == "abé".encode()
 
 
-def test_refusing_may_raise() -> None:
-    def refuse(_: Reference, error: BadRecordError) -> None:
+def test_rejecting_may_raise() -> None:
+    def reject(_: Reference, error: BadRecordError) -> None:
         raise error
 
     converter = TextRecords(TextOptions())
     with pytest.raises(BadRecordError, match=r"in/a\.txt at byte 0: rejected: not UTF-8"):
-        list(converter.records(blocks_of([b"\xff"]), None, TextSummary(), refuse))
+        list(converter.records(blocks_of([b"\xff"]), None, TextSummary(), reject))
 
 
 class Broken(ByteTokenizer):

@@ -409,7 +409,7 @@ def reject_files(folder: Path, *contents: str) -> Iterator[Path]:
         yield path
 
 
-def test_refused_inputs_are_as_many_as_the_manifest_counts(tmp_path: Path) -> None:
+def test_rejected_inputs_are_as_many_as_the_manifest_counts(tmp_path: Path) -> None:
     write_one(tmp_path, encode_example({"label": 2}), rejected={"no image": 2, "other": 1})
     assert places(tmp_path) == [("rejects", None)]
     one, _ = reject_files(tmp_path, REJECT * 2, REJECT)

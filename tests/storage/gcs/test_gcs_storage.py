@@ -199,6 +199,30 @@ def test_a_writer_that_must_not_replace_finds_another_object_there(
     assert store.buckets["b"]["out/new"].data == data
 
 
+@pytest.mark.parametrize(
+    ("size", "requests"), [(0, {"upload": 1}), (1 << 20, {"upload": 1}), ((1 << 20) + 1, {"upload": 1, "part": 1})]
+)
+def test_a_small_object_is_one_request(store: FakeGcs, gcs: Storage, size: int, requests: dict[str, int]) -> None:
+    data = os.urandom(size)
+    with gcs.create('gs://b/a "b"/\\', replace=False) as file:
+        file.write(data)
+    assert {name: count for name, count in store.requests.items() if count} == requests
+    assert store.buckets["b"]['a "b"/\\'].data == data
+
+
+@pytest.mark.parametrize(
+    "kind", ["503", "reset", "lost", "truncated", "corrupt", "cut", "empty", "html", "unsaid", "short"]
+)
+def test_a_small_object_is_made_once_whatever_happens_on_the_way(store: FakeGcs, kind: str) -> None:
+    gcs = GcsStorage(RetryPolicy(first_wait=0.001, longest_wait=0.001))
+    data = os.urandom(3000)
+    store.faults.add(Fault(kind, "upload", count=2))
+    with gcs.create("gs://b/a") as file:
+        file.write(data)
+    assert store.buckets["b"]["a"].data == data
+    assert store.faults.met == 2 or kind in ("lost", "unsaid", "truncated", "short")
+
+
 def test_deleting(store: FakeGcs, gcs: Storage) -> None:
     store.put("b", "a", b"")
     gcs.delete("gs://b/a")

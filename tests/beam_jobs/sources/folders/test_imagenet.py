@@ -12,12 +12,12 @@ from PIL import Image
 
 from beam_jobs.references.labels import Labels
 from beam_jobs.sources import SourceOptions
-from beam_jobs.sources.imagenet import ImageNet
+from beam_jobs.sources.folders.imagenet import ImageNet
 from beam_jobs.sources.input_files import InputFiles
 from beam_jobs.sources.tars.tars import Tars
 from scripts.fake_gcs import FakeGcs
 from tests.beam_jobs.images import encode, picture
-from tests.beam_jobs.sources.inputs import jpeg, listed, listed_and_refused, opened, tar_bytes, write_files
+from tests.beam_jobs.sources.inputs import jpeg, listed, listed_and_rejected, opened, tar_bytes, write_files
 from tpudata.cli import main
 from tpudata.errors import BadRecordError, OutputError, SourceError, UsageError
 from tpudata.format import Feature, open_dataset
@@ -112,8 +112,8 @@ def test_what_does_not_fit(tmp_path: Path) -> None:
     labels.write_text("".join(f"{synset}\n" for synset in VALIDATION_SYNSETS[:3]))
     with pytest.raises(SourceError, match=r"ILSVRC2012_val_00000004\.JPEG: rejected: .*synset_labels\.txt has 3 lines"):
         listed(opened(root))
-    found, refused = listed_and_refused(opened(root))
-    assert (len(found), len(refused)) == (sum(map(len, TRAIN.values())) + 3, 1)
+    found, rejected = listed_and_rejected(opened(root))
+    assert (len(found), len(rejected)) == (sum(map(len, TRAIN.values())) + 3, 1)
     labels.unlink()
     with pytest.raises(SourceError, match=r"no synset_labels\.txt or imagenet_2012_validation"):
         opened(root)
@@ -176,7 +176,7 @@ def test_the_script_writes_the_nine_features(tmp_path: Path, script: ModuleType,
     assert {name.split("-")[0] for name in shards[0]} == {"train", "validation"}
 
 
-def test_the_script_refuses_other_folders(tmp_path: Path, script: ModuleType) -> None:
+def test_the_script_rejects_other_folders(tmp_path: Path, script: ModuleType) -> None:
     write_files(tmp_path, {"in/cat/0.jpg": jpeg(0)})
     with pytest.raises(UsageError, match="is not laid out as ImageNet"):
         script.run([f"--raw_data_dir={tmp_path}/in", f"--output={tmp_path}/out"])
