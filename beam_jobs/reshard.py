@@ -56,7 +56,9 @@ def run(argv: Sequence[str], prog: str = "tpudata reshard") -> int:
         TpudataError: the usage is wrong, or the job failed.
     """
     parser = FlagParser(prog, "Writes datasets or TFRecord files as one dataset with other shards or splits.", _FORMS)
-    parser.add_argument("inputs", metavar="DIR", nargs="+", help="what to read; several are merged")
+    parser.add_argument(
+        "inputs", metavar="DIR", nargs="+", help="datasets or TFRecord files to read; several are merged"
+    )
     parser.add_argument("--output", required=True, metavar="DIR", help="folder of the dataset; new or empty")
     add_common_flags(parser, paths=False, labels=False, stored=True)
     add_reshard_flags(parser)

@@ -250,7 +250,7 @@ def test_every_changed_byte_of_the_list_is_found(tmp_path: Path, capsys: pytest.
     data = Quarantine({shard(folder, 0).name: ShardQuarantine(1, 5, (SkippedRecords(0, 9, "ä"),))}).to_bytes()
     assert Quarantine.from_bytes(data, "x").to_bytes() == data
     for place in range(len(data)):
-        with pytest.raises(CorruptionError, match="checksum of the quarantine"):
+        with pytest.raises(CorruptionError, match="the checksum does not match the content"):
             Quarantine.from_bytes(data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :], "x")
     path.write_bytes(data[:-2])
     with pytest.raises(CorruptionError, match=rf"{path} at byte 0: .*Delete it, and run `tpudata verify --quarantine`"):

@@ -407,7 +407,7 @@ def test_lists_that_are_rejected(tmp_path: Path, text: str | bytes, message: str
         (
             "path,label\n0.jpg,cat\n/dev/zero,cat\n1.jpg,dog\n",
             3,
-            "it lists what cannot be read: /dev/zero is neither a file",
+            "it lists what cannot be read: /dev/zero: neither a file",
         ),
         (
             "path,label\n0.jpg,cat\nnone://a/b,cat\n1.jpg,dog\n",
